@@ -1,0 +1,80 @@
+# `make help` lists what there is to do. Each target installs what it needs into .venv by itself.
+
+PYTHON ?= python3
+# For pip, such as an --extra-index-url that has PyTorch's CPU build, a tenth of the default's size.
+PIP_EXTRA_ARGS ?=
+# Models for `make serve`.
+MODELS ?= .cache/models
+# For the commands themselves: make test ARGS='tests/unit -k plan', make serve ARGS='--http-port 0'.
+ARGS ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP = $(RUN) -m pip install $(PIP_EXTRA_ARGS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+EXTRAS_run := server,onnx,torch,demo
+EXTRAS_bench := $(EXTRAS_run),plot,test
+EXTRAS_test := $(EXTRAS_bench)
+EXTRAS_check := check
+
+.PHONY: help setup check fix test test-server bench demo serve clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.run $(VENV)/.test $(VENV)/.check ## install everything into .venv
+
+check: $(VENV)/.check ## lint, types, layers, spelling, pyproject
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/codespell
+	$(VENV)/bin/validate-pyproject pyproject.toml
+
+fix: $(VENV)/.check ## mend what ruff can mend by itself
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+test: $(VENV)/.test ## all tests, the real server among them
+	$(RUN) -m pytest $(ARGS)
+
+test-server: $(VENV)/.test ## the tests with the real server; without one they fail
+	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)
+
+bench: $(VENV)/.bench ## measure against other ways to serve the same model
+	$(RUN) -m benchmarks.bench_serving $(ARGS)
+
+demo: $(VENV)/.run ## a page of sentences through a real encoder on the real server
+	$(RUN) -m demo $(ARGS)
+
+serve: $(VENV)/.run ## serve the small models of model_repository until ^C
+	$(RUN) model_repository/make.py --into $(MODELS)
+	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS)
+
+clean: ## remove .venv and everything that can be made again
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist backend/ge/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp per set of extras, so that a second run installs nothing.
+$(VENV)/.%: pyproject.toml constraints.txt requirements-server.txt | $(RUN)
+	@echo "installing $(EXTRAS_$*) into $(VENV); the first time this takes minutes"
+	@$(PIP) -c constraints.txt -e '.[$(EXTRAS_$*)]' | $(PROGRESS)
+	@$(if $(findstring server,$(EXTRAS_$*)),$(PIP) --no-deps -r requirements-server.txt | $(PROGRESS))
+	@touch $@
+
+# One line per file that pip fetches or builds.
+PROGRESS := sed -unE '/^ *(Downloading|Building|Installing collected|ERROR)/ { s/^ */  /; \
+  s/(Installing collected packages).*/\1/; p }'
+
+$(RUN):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "Python 3.10 or \
+	newer is needed, this is " + sys.version.split()[0] + "; say make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
