@@ -1,0 +1,1 @@
+"""The `ge` backend for Triton Inference Server: static-shape accelerators, unequal traffic."""

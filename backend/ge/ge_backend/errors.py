@@ -1,0 +1,145 @@
+"""Every error this package raises, and the Triton status each one becomes.
+
+    GeError                    INTERNAL        base; raise a leaf
+      ConfigError              INVALID_ARG     config.pbtxt parameters, GE_* variables, bucket files
+      InvalidRequest           INVALID_ARG     a request that this model cannot take
+      ShapeTooLarge            INVALID_ARG     no bucket covers a request and the policy says error
+      Unsupported              UNSUPPORTED     asked for something this device or engine cannot do
+      ModelError               INVALID_ARG     a model file that cannot be loaded
+      GraphFailed              INTERNAL        the engine refused or broke one run
+      OutOfMemory              UNAVAILABLE     the device's memory is used up; retry later may help
+      DeviceUnavailable        UNAVAILABLE     no such device here, or its library is missing
+      ExecutorLost             UNAVAILABLE     the executor died or was restarted meanwhile
+      DeadlineExceeded         UNAVAILABLE     the request's own time limit passed before it ran
+      Cancelled                CANCELLED       the client gave up
+      ProtocolError            INTERNAL        a message that the peer's version does not understand
+      ServerError              INTERNAL        tritonserver was not found, or did not start
+
+A message says what failed, what was expected, what came, and what to change.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = [
+    "Cancelled",
+    "ConfigError",
+    "DeadlineExceeded",
+    "DeviceUnavailable",
+    "ExecutorLost",
+    "GeError",
+    "GraphFailed",
+    "InvalidRequest",
+    "ModelError",
+    "OutOfMemory",
+    "ProtocolError",
+    "ServerError",
+    "ShapeTooLarge",
+    "Status",
+    "Unsupported",
+    "error_from_name",
+]
+
+
+class Status(Enum):
+    """The Triton status a client sees; the value is the name in `pb_utils.TritonError`.
+
+    Source: facts checked on tritonserver 2.51.0: INVALID_ARG is gRPC INVALID_ARGUMENT and HTTP 400,
+    UNAVAILABLE is 503, UNSUPPORTED is UNIMPLEMENTED and 501, INTERNAL is 500, CANCELLED is 400.
+    """
+
+    INTERNAL = "INTERNAL"
+    INVALID_ARG = "INVALID_ARG"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNSUPPORTED = "UNSUPPORTED"
+    CANCELLED = "CANCELLED"
+
+
+class GeError(Exception):
+    """The base of all errors of this package."""
+
+    status = Status.INTERNAL
+
+
+class ConfigError(GeError):
+    """A setting is unknown, malformed, or contradicts another one."""
+
+    status = Status.INVALID_ARG
+
+
+class InvalidRequest(GeError):
+    """A request that this model cannot take; its neighbours in the batch go on."""
+
+    status = Status.INVALID_ARG
+
+
+class ShapeTooLarge(GeError):
+    """No bucket covers a request and the model's overflow policy is `error`."""
+
+    status = Status.INVALID_ARG
+
+
+class Unsupported(GeError):
+    """This device or engine cannot do what was asked."""
+
+    status = Status.UNSUPPORTED
+
+
+class ModelError(GeError):
+    """A model file is missing, corrupt, or not what the configuration says."""
+
+    status = Status.INVALID_ARG
+
+
+class GraphFailed(GeError):
+    """The engine refused or broke one run; the device itself is well."""
+
+
+class OutOfMemory(GeError):
+    """The device's memory is used up."""
+
+    status = Status.UNAVAILABLE
+
+
+class DeviceUnavailable(GeError):
+    """No such device on this machine, or the library that drives it is missing."""
+
+    status = Status.UNAVAILABLE
+
+
+class ExecutorLost(GeError):
+    """The executor died while it held the work."""
+
+    status = Status.UNAVAILABLE
+
+
+class DeadlineExceeded(GeError):
+    """The request's own time limit passed before it ran."""
+
+    status = Status.UNAVAILABLE
+
+
+class Cancelled(GeError):
+    """The client gave up on the request."""
+
+    status = Status.CANCELLED
+
+
+class ProtocolError(GeError):
+    """A message that this version does not understand."""
+
+
+class ServerError(GeError):
+    """Tritonserver was not found, did not start, or died."""
+
+
+_BY_NAME: dict[str, type[GeError]] = {leaf.__name__: leaf for leaf in GeError.__subclasses__()}
+
+
+def error_from_name(name: str, message: str) -> GeError:
+    """Return the error of that class name, so that an error crosses a process as two strings.
+
+    An unknown name (a newer executor) becomes a plain `GeError`.
+    """
+    return _BY_NAME.get(name, GeError)(message)

@@ -1,0 +1,229 @@
+"""The tables of all settings: keys, defaults, choices, and what each does.
+
+`config.py` reads them, `docs/configuration.md` is generated from them, and an unknown key is
+answered with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "FAMILIES",
+    "HOST_KEYS",
+    "HOST_PREFIXES",
+    "MACHINE_SETTINGS",
+    "SETTINGS",
+    "Family",
+    "Setting",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key: its default, the values it takes (empty: any), and what it does.
+
+    `variable` names the environment variable that sets it machine-wide, "" where none does.
+    """
+
+    key: str
+    default: str
+    help: str
+    choices: tuple[str, ...] = ()
+    variable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Keys that go on with a name: `pad.input_ids`."""
+
+    prefix: str
+    placeholder: str
+    help: str
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="device",
+        default="cpu",
+        variable="GE_DEVICE",
+        help="The device that runs the model: `cpu` (or `null`, which computes nothing).",
+    ),
+    Setting(
+        key="executor",
+        default="process",
+        choices=("process", "inline"),
+        variable="GE_EXECUTOR",
+        help="`process`: one executor process per device, shared by all models and instances. "
+        "`inline`: inside this instance's own process, for debugging.",
+    ),
+    Setting(
+        key="precision",
+        default="origin",
+        choices=("origin", "bf16", "fp16"),
+        help="The arithmetic of the graph. `origin` is what the model file says; the others trade "
+        "accuracy for speed where engine and device can (docs/precision.md has both, measured).",
+    ),
+    Setting(
+        key="threads",
+        default="0",
+        help="CPU threads of one run. 0: the executor measures at load whether a run that has the "
+        "device for itself gains from all cores, and uses one thread per run otherwise.",
+    ),
+    Setting(
+        key="overflow",
+        default="unpadded",
+        choices=("unpadded", "error", "extend"),
+        help="What happens to a request longer than the largest bucket. `unpadded`: run at its own "
+        "shape (counted in ge_unplanned_shapes_total) where the engine can, else refused. "
+        "`error`: refused. `extend`: as `unpadded`, and buckets for it are prepared in the "
+        "background, within `max_elements` and `max_graphs`, so that the next one finds them.",
+    ),
+    Setting(
+        key="buckets",
+        default="",
+        help="`file:NAME` reads whole buckets from a file, relative to the model's folder, "
+        "instead of making them from `buckets.<axis>`: one `(rows, size, …)` per line, where "
+        "each place is a number, a list or a `range(a, b, step)`; `#` begins a comment.",
+    ),
+    Setting(
+        key="max_elements",
+        default="0",
+        help="The most elements (rows times sizes; tokens, for text) that one bucket may have; "
+        "0 is no limit.",
+    ),
+    Setting(
+        key="max_graphs",
+        default="0",
+        help="The most buckets that may be prepared; those that recorded traffic needs least are "
+        "left out, sizes stay covered. 0 is no limit.",
+    ),
+    Setting(
+        key="ragged",
+        default="auto",
+        choices=("auto", "pad", "concatenate"),
+        help="What is done with inputs marked `allow_ragged_batch`: padded to a common length, or "
+        "concatenated flat as Triton's C++ backends do. `auto`: concatenated if the "
+        "configuration has `batch_input` or `batch_output`, else padded.",
+    ),
+    Setting(
+        key="max_length",
+        default="512",
+        help="The largest bucket of a ragged axis for which neither `buckets.<axis>` nor the model "
+        "file names a limit.",
+    ),
+    Setting(
+        key="warmup",
+        default="on",
+        choices=("on", "off"),
+        help="Whether every bucket is prepared and measured before the model is READY. Off, the "
+        "planner goes by element counts; engines with static shapes prepare their buckets anyway.",
+    ),
+    Setting(
+        key="warmup_repeats",
+        default="3",
+        help="How many runs per bucket are measured; the median counts.",
+    ),
+    Setting(
+        key="warmup_budget_s",
+        default="0",
+        help="Seconds after which warm-up measures no further bucket, largest first; their costs "
+        "are then estimated. Engines with static shapes still prepare them all. 0 is no limit.",
+    ),
+    Setting(
+        key="learn",
+        default="record",
+        choices=("off", "record", "serve"),
+        help="Whether real sizes are counted (`record`, for `ge-backend tune`), and whether new "
+        "buckets are made from them and swapped in while serving (`serve`).",
+    ),
+    Setting(
+        key="learn_every_s",
+        default="60",
+        help="With `learn: serve`, the seconds between two looks at the traffic.",
+    ),
+    Setting(
+        key="early_reply",
+        default="auto",
+        choices=("auto", "never"),
+        help="Whether requests of a sub-batch that ends well before its batch are answered at "
+        "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+    ),
+)
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        prefix="buckets.",
+        placeholder="axis",
+        help="The bucket sizes of an axis, `buckets.rows` and one per ragged axis: a list "
+        "`16,32,64` or a strategy such as `exponential(16,16,256,6)`.",
+    ),
+    Family(
+        prefix="pad.",
+        placeholder="input",
+        help="The value that fills the padding of an input; 0 if not given.",
+    ),
+    Family(
+        prefix="generate.",
+        placeholder="input",
+        help="An input of the graph that the backend makes when the client does not send it: "
+        "`mask` (1 for real, 0 for padding), `lengths` (real length per row), `positions` "
+        "(0, 1, 2, …) or `zeros`. Well-known names (attention_mask, input_lengths, "
+        "position_ids, token_type_ids) need no entry.",
+    ),
+    Family(
+        prefix="axes.",
+        placeholder="tensor",
+        help="Names for the dimensions of an input or output, batch included: `batch,length,384`. "
+        "Axes of one name have one size; an output is cut along them. Needed only where the "
+        "model file does not tell (it does for ONNX symbolic dimensions and torch.export).",
+    ),
+)
+
+MACHINE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="runtime_dir",
+        default="",
+        variable="GE_RUNTIME_DIR",
+        help="Private folder for the executors' sockets. Default: one per server under the "
+        "system's temporary folder.",
+    ),
+    Setting(
+        key="python",
+        default="",
+        variable="GE_PYTHON",
+        help="The interpreter that runs executors; it must have the engines. Default: the one "
+        "whose site-packages the stub uses.",
+    ),
+    Setting(
+        key="library_path",
+        default="",
+        variable="GE_LIBRARY_PATH",
+        help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries.",
+    ),
+    Setting(
+        key="linger_s",
+        default="3",
+        variable="GE_EXECUTOR_LINGER_S",
+        help="Seconds that an executor stays after its last model instance has left.",
+    ),
+    Setting(
+        key="numpy_2",
+        default="refuse",
+        choices=("refuse", "allow"),
+        variable="GE_NUMPY_2",
+        help="Whether models load where the stub has numpy 2. The stub of Triton 2.51 was built "
+        "for numpy 1 and misreads tensors silently with numpy 2; newer servers may not.",
+    ),
+    Setting(
+        key="cache_dir",
+        default="",
+        variable="GE_CACHE_DIR",
+        help="Where measured costs and recorded traffic are kept between starts; `off` keeps "
+        "nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`.",
+    ),
+)
+
+# Keys in `parameters` that belong to the host or to its Python backend.
+HOST_KEYS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BATCH_STRATEGY_PATH")
+HOST_PREFIXES = ("TRITON_", "MAX_BATCH_")
