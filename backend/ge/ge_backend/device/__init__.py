@@ -1,0 +1,1 @@
+"""Devices and engines: the only place that imports a vendor library."""

@@ -1,0 +1,105 @@
+"""Faults of the null device: what goes wrong, and when."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.tensors import Array
+
+__all__ = ["Fault", "Faults"]
+
+EVENTS = ("load", "prepare", "run")
+DEEDS = ("fail", "out_of_memory", "sleep", "die")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        on: `load`, `prepare` or `run`.
+        do: `fail` (GraphFailed), `out_of_memory` (OutOfMemory), `sleep` (for `ms`), or `die`: the
+            process ends at once, as after `kill -9`.
+        nth: only at the nth such event since the fault was added; 0 is every one.
+        value: only where some input holds this value; None is any input.
+        ms: how long `sleep` lasts.
+    """
+
+    on: str
+    do: str
+    nth: int = 0
+    value: float | None = None
+    ms: float = 0.0
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], origin: str) -> Fault:
+        """Return the fault that this JSON object states.
+
+        Raises:
+            ModelError: a key or a word is unknown; names those known.
+        """
+        known = {item.name for item in fields(cls)}
+        if not set(given) <= known or given.get("on") not in EVENTS or given.get("do") not in DEEDS:
+            raise ModelError(
+                f"{origin}: fault {dict(given)} is not one: keys are {', '.join(sorted(known))}, "
+                f"'on' is one of {', '.join(EVENTS)}, 'do' one of {', '.join(DEEDS)}"
+            )
+        return cls(**given)
+
+
+class Faults:
+    """Some faults, and how often each one's event has come; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Fault, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> None:
+        """Add a fault; its events are counted from now on."""
+        with self._lock:
+            self._counts[fault] = 0
+
+    def clear(self) -> None:
+        """Let nothing go wrong any more."""
+        with self._lock:
+            self._counts.clear()
+
+    def strike(self, event: str, inputs: Mapping[str, Array], path: str) -> None:
+        """Do what is due at this event.
+
+        Raises:
+            GraphFailed: a fault says `fail`.
+            OutOfMemory: a fault says `out_of_memory`.
+        """
+        for fault in self._due(event, inputs):
+            if fault.do == "die":
+                os._exit(86)
+            if fault.do == "sleep":
+                time.sleep(fault.ms / 1e3)
+            elif fault.do == "fail":
+                raise GraphFailed(f"{path}: a fault was injected on {event}")
+            else:
+                raise OutOfMemory(f"{path}: a lack of memory was injected on {event}")
+
+    def _due(self, event: str, inputs: Mapping[str, Array]) -> list[Fault]:
+        due: list[Fault] = []
+        with self._lock:
+            for fault in self._counts:
+                if fault.on != event or not _holds(fault.value, inputs):
+                    continue
+                self._counts[fault] += 1
+                if fault.nth in {0, self._counts[fault]}:
+                    due.append(fault)
+        return due
+
+
+def _holds(value: float | None, inputs: Mapping[str, Array]) -> bool:
+    return value is None or any(bool(np.any(array == value)) for array in inputs.values())

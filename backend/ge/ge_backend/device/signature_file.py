@@ -1,0 +1,48 @@
+"""A signature as JSON, for model files whose format holds none.
+
+    {"inputs":  [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", 4]}],
+     "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch", 4]}],
+     "axis_limits": {"length": 512}}
+
+A dimension is a size, the name of a free axis, or -1 for a free one without a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ge_backend.errors import ConfigError, ModelError
+from ge_backend.tensors import Signature, TensorSpec, data_type
+
+__all__ = ["read_signature"]
+
+
+def read_signature(given: Mapping[str, Any], origin: str) -> Signature:
+    """Return the signature that this JSON object states; further keys are the caller's.
+
+    Raises:
+        ModelError: a key is missing or malformed; names `origin`.
+    """
+    try:
+        return Signature(
+            inputs=tuple(map(_spec, given["inputs"])),
+            outputs=tuple(map(_spec, given["outputs"])),
+            axis_limits={str(k): int(v) for k, v in given.get("axis_limits", {}).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise ModelError(
+            f"{origin}: not a signature ({type(error).__name__}: {error}); expected "
+            '{"inputs": [{"name", "dtype", "dims"}], "outputs": [...]}'
+        ) from error
+
+
+def _spec(given: Mapping[str, Any]) -> TensorSpec:
+    dims = given["dims"]
+    return TensorSpec(
+        name=str(given["name"]),
+        dtype=data_type(given["dtype"]),
+        dims=tuple(-1 if isinstance(dim, str) else int(dim) for dim in dims),
+        axes=tuple(dim if isinstance(dim, str) else "" for dim in dims),
+        optional=bool(given.get("optional", False)),
+    )
