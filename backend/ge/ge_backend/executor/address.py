@@ -1,0 +1,54 @@
+"""Which executor, where its socket is, and how to start it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.errors import ConfigError
+
+__all__ = ["ExecutorAddress"]
+
+# Source: unix(7): sun_path has 108 bytes, its terminating zero included.
+MAX_SOCKET_PATH_BYTES = 107
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorAddress:
+    """Which executor, and how to start it.
+
+    Attributes:
+        device: `cpu`, `cuda:0`, …: one executor each.
+        directory: private folder of the sockets; made with mode 0700.
+        owner_pid: the process with which the executor ends: the server. Each server has executors
+            of its own, even in one folder.
+        python: the interpreter that has the engines.
+        library_path: `LD_LIBRARY_PATH` for the executor, which must not see the server's own
+            private libraries.
+        linger_s: how long the executor stays after its last stub has left.
+    """
+
+    device: str
+    directory: Path
+    owner_pid: int
+    python: str
+    library_path: str
+    linger_s: float = 3.0
+
+    @property
+    def socket(self) -> Path:
+        """The address of the executor's socket, absolute: the executor has another directory.
+
+        Raises:
+            ConfigError: the folder's name leaves no room for it.
+        """
+        device = re.sub(r"[^A-Za-z0-9]", "-", self.device)
+        path = self.directory.absolute() / f"{device}-{self.owner_pid}.sock"
+        length = len(bytes(path))
+        if length > MAX_SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"socket address {path} has {length} bytes, the system takes "
+                f"{MAX_SOCKET_PATH_BYTES}; set GE_RUNTIME_DIR to a folder with a shorter name"
+            )
+        return path

@@ -1,0 +1,232 @@
+"""One stub's connection, as the executor sees it.
+
+A thread per connection reads messages; loading happens in it, so one stub's slow load does not
+hold up another's requests. Runs go to the device's lanes, whose threads answer themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ge_backend.device.base import Device
+from ge_backend.errors import ExecutorLost, GeError, GraphFailed, ProtocolError
+from ge_backend.executor import messages, wire
+from ge_backend.executor.arena import Segment
+from ge_backend.executor.lanes import Lanes
+from ge_backend.executor.registry import Entry, Registry
+from ge_backend.executor.runs import measure, run
+
+__all__ = ["Connection", "Shared"]
+
+log = logging.getLogger(__name__)
+
+# An engine's message may hold a whole model's listing; what is sent has to fit into one record.
+MAX_ERROR_CHARACTERS = 8192
+
+# A message, and the descriptor of spilled outputs that goes with it and is then closed.
+Reply = tuple[messages.Message, int | None]
+
+
+class Shared(Protocol):
+    """What all connections of an executor share."""
+
+    device: Device
+    registry: Registry
+    lanes: Lanes
+    measuring: threading.Lock
+
+    def report(self, request_id: int) -> messages.Report:
+        """Return what the executor holds."""
+
+
+class Connection:
+    """One stub: the graphs it holds and the arenas it has shown us."""
+
+    def __init__(self, sock: socket.socket, shared: Shared) -> None:
+        self._sock = sock
+        self._shared = shared
+        self._graphs: dict[int, Entry] = {}
+        self._arenas: dict[int, Segment] = {}
+        self._sending = threading.Lock()
+        self._open = True
+
+    def serve(self) -> None:
+        """Answer messages until the stub leaves; then give back what it held."""
+        try:
+            while True:
+                message, descriptors = wire.receive(self._sock)
+                try:
+                    self._answer(message, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        except ExecutorLost:
+            pass  # the stub is gone: the normal end of a connection
+        except ProtocolError as error:
+            log.error("a connection is dropped: %s", error)
+            self._send(_failed(0, error))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        # Under the lock, so that no lane sends into a descriptor that has become another's.
+        with self._sending:
+            self._open = False
+            self._sock.close()
+        for entry in self._graphs.values():
+            self._shared.registry.release(entry)
+
+    def _answer(self, message: messages.Message, descriptors: tuple[int, ...]) -> None:
+        """Answer at once, or leave it to a lane."""
+        if isinstance(message, messages.Run):
+            self._queue_run(message)
+        elif isinstance(message, messages.Prepare):
+            self._queue_prepare(message)
+        else:
+            self._reply(message.id, lambda: (self._control(message, descriptors), None))
+
+    def _queue_run(self, message: messages.Run) -> None:
+        entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
+        queued_ns = time.monotonic_ns()
+
+        def action(*, alone: bool) -> Reply:
+            if segment is None:
+                raise ProtocolError(f"arena {message.arena} was never attached")
+            if message.solo:
+                self._send(messages.Started(id=message.id))
+            held = _held(entry, message.graph)
+            reply = run(held, segment, message, queued_ns=queued_ns, exclusive=alone)
+            self._shared.registry.count_run(held)
+            return reply
+
+        self._queue(message.id, entry, action, solo=message.solo)
+
+    def _queue_prepare(self, message: messages.Prepare) -> None:
+        """Prepare in a lane, one at a time for all connections.
+
+        Models that warm up side by side would else measure each other; and this thread may wait,
+        since its stub does nothing else meanwhile.
+        """
+        entry = self._graphs.get(message.graph)
+        measuring = self._shared.measuring
+
+        def action(*, alone: bool) -> Reply:
+            del alone  # measured as it will run under load
+            return measure(_held(entry, message.graph), message), None
+
+        measuring.acquire()
+        self._queue(message.id, entry, action, solo=False, then=measuring.release)
+
+    def _queue(
+        self,
+        request_id: int,
+        entry: Entry | None,
+        action: Callable[..., Reply],
+        *,
+        solo: bool,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Let a lane do it, or send the error.
+
+        The error too comes from the lane, so that this thread never waits for room to send while
+        the stub may be waiting for room to send to it.
+        """
+        registry = self._shared.registry
+
+        def job(*, alone: bool) -> None:
+            try:
+                if self._open:
+                    self._reply(request_id, functools.partial(action, alone=alone))
+            finally:
+                then()
+                if entry is not None:
+                    registry.release(entry)
+
+        if entry is not None:
+            registry.hold(entry)
+        self._shared.lanes.submit(job, solo=solo)
+
+    def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
+        """Send what the action returns, or its error: nothing a request does ends the executor."""
+        spill = None
+        try:
+            answer, spill = action()
+            self._send(answer, () if spill is None else (spill,))
+        except GeError as error:
+            self._send(_failed(request_id, error))
+        except Exception as error:
+            log.exception("a request failed in an unforeseen way")
+            text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
+            self._send(_failed(request_id, GraphFailed(text)))
+        finally:
+            if spill is not None:
+                os.close(spill)
+
+    def _send(self, message: messages.Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send from whichever thread has something to say; a stub that has left misses nothing."""
+        with self._sending, contextlib.suppress(ExecutorLost):
+            if self._open:
+                wire.send(self._sock, message, descriptors)
+
+    def _control(self, message: messages.Message, descriptors: tuple[int, ...]) -> messages.Message:
+        if isinstance(message, messages.Hello):
+            return self._welcome(message)
+        if isinstance(message, messages.Attach):
+            if len(descriptors) != 1:
+                raise ProtocolError(f"Attach came with {len(descriptors)} descriptors, not 1")
+            self._arenas[message.arena] = Segment.map(descriptors[0], message.nbytes)
+            return messages.Ok(id=message.id)
+        if isinstance(message, messages.Detach):
+            self._arenas.pop(message.arena, None)
+            return messages.Ok(id=message.id)
+        if isinstance(message, messages.Load):
+            return self._load(message)
+        if isinstance(message, messages.Inspect):
+            return self._shared.report(message.id)
+        raise ProtocolError(f"{type(message).__name__} is not a message for an executor")
+
+    def _welcome(self, message: messages.Hello) -> messages.Message:
+        if message.version != messages.VERSION:
+            raise ProtocolError(
+                f"the stub speaks protocol {message.version}, the executor {messages.VERSION}; "
+                "restart the server after an update of the backend"
+            )
+        device = self._shared.device
+        return messages.Welcome(
+            id=message.id,
+            version=messages.VERSION,
+            device=device.name,
+            lanes=device.lanes,
+            pid=os.getpid(),
+        )
+
+    def _load(self, message: messages.Load) -> messages.Message:
+        entry, graph = self._shared.registry.acquire(message.source)
+        if entry.id in self._graphs:
+            self._shared.registry.release(entry)
+        self._graphs[entry.id] = entry
+        return messages.Loaded(
+            id=message.id,
+            graph=entry.id,
+            signature=messages.SignatureMessage.of(graph.signature),
+            static_shapes=graph.static_shapes,
+        )
+
+
+def _held(entry: Entry | None, graph: int) -> Entry:
+    if entry is None:
+        raise ProtocolError(f"graph {graph} is not held by this connection")
+    return entry
+
+
+def _failed(request_id: int, error: GeError) -> messages.Failed:
+    text = str(error)[:MAX_ERROR_CHARACTERS]
+    return messages.Failed(id=request_id, error=type(error).__name__, message=text)

@@ -1,0 +1,108 @@
+"""The runs of one graph that are with an executor and not answered yet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ge_backend.errors import GeError, ProtocolError, error_from_name
+from ge_backend.executor import messages, wire
+from ge_backend.executor.arena import Arena, Segment
+from ge_backend.executor.link import Link
+from ge_backend.tensors import Array
+
+__all__ = ["Flight", "Outcome", "RunOrder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """One run to make: tensors already staged in the session's arena."""
+
+    inputs: tuple[messages.TensorRef, ...]
+    outputs: tuple[messages.TensorRef, ...]
+    deadline_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended: outputs by name (views, valid until the next `reserve`), or an error."""
+
+    outputs: dict[str, Array]
+    error: GeError | None
+    queue_ns: int = 0
+    run_ns: int = 0
+
+
+class Flight:
+    """Submits runs and takes their outcomes as they come.
+
+    All methods raise ExecutorLost when the executor is gone, and ProtocolError when it says what
+    this version does not expect; the link is of no use then.
+
+    Attributes:
+        started: the executor has begun a run that was submitted with `solo`.
+    """
+
+    def __init__(self, link: Link, graph: int, arena: Arena) -> None:
+        self.started = False
+        self._link = link
+        self._graph = graph
+        self._arena = arena
+        self._runs: dict[int, tuple[int, RunOrder]] = {}  # message id -> index and order
+
+    def submit(self, index: int, order: RunOrder, *, solo: bool = False) -> bool:
+        """Send a run; False when an outcome has to be taken first.
+
+        With something in flight it never waits for room in the socket: the executor may be waiting
+        for room for its answers, and then neither would move.
+        """
+        message = messages.Run(
+            id=self._link.next_id(),
+            graph=self._graph,
+            arena=self._arena.id,
+            inputs=order.inputs,
+            outputs=order.outputs,
+            deadline_ns=order.deadline_ns,
+            solo=solo,
+        )
+        if not self._runs:
+            wire.send(self._link.sock, message)
+        elif not wire.send_unless_full(self._link.sock, message):
+            return False
+        self._runs[message.id] = (index, order)
+        return True
+
+    def next_ended(self) -> tuple[int, Outcome]:
+        """Wait for the next run to end; return its index and its outcome."""
+        while True:
+            answer, descriptors = wire.receive(self._link.sock)
+            try:
+                if isinstance(answer, messages.Started):
+                    self.started = True
+                    continue
+                outcome = self._outcome(answer, descriptors)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            return self._runs.pop(answer.id)[0], outcome
+
+    def drain(self) -> None:
+        """Wait until every run in flight has ended."""
+        while self._runs:
+            self.next_ended()
+
+    def _outcome(self, answer: messages.Message, descriptors: tuple[int, ...]) -> Outcome:
+        known = answer.id in self._runs
+        if isinstance(answer, messages.Failed):
+            error = error_from_name(answer.error, answer.message)
+            if not known:
+                raise error
+            return Outcome(outputs={}, error=error)
+        if not known or not isinstance(answer, messages.Done):
+            raise ProtocolError(f"expected the outcome of a run in flight, got {answer}")
+        places = self._runs[answer.id][1].outputs
+        outputs = {ref.name: self._arena.view(ref) for ref in places if ref.name in answer.settled}
+        for descriptor in descriptors:
+            spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
+            outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
+        return Outcome(outputs=outputs, error=None, queue_ns=answer.queue_ns, run_ns=answer.run_ns)

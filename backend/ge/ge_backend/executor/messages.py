@@ -1,0 +1,311 @@
+"""The messages between a stub and an executor, as frozen values; `wire.py` puts them on a socket.
+
+    stub → executor                        executor → stub
+    Hello(version)                         Welcome(version, device, lanes)
+    Attach(arena, nbytes) + 1 descriptor   Ok
+    Detach(arena)                          Ok
+    Load(source)                           Loaded(graph, signature, static_shapes)
+    Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
+    Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
+    Inspect                                Report(…)
+    (any)                                  Failed(error, message)
+
+Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
+read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
+`TensorRef` says where they lie in an arena.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ge_backend.device.base import GraphSource
+from ge_backend.tensors import DATA_TYPES, Shape, Signature, TensorSpec
+
+__all__ = [
+    "VERSION",
+    "Attach",
+    "Detach",
+    "Done",
+    "Failed",
+    "GraphReport",
+    "Hello",
+    "Inspect",
+    "Load",
+    "Loaded",
+    "Message",
+    "Ok",
+    "Prepare",
+    "PrepareInput",
+    "Prepared",
+    "Report",
+    "Run",
+    "SignatureMessage",
+    "SpecMessage",
+    "Started",
+    "TensorRef",
+    "Welcome",
+]
+
+# Hello itself never changes, so that every version can tell that the other is another.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRef:
+    """Where a tensor lies in an arena: C order, `nbytes` from `offset`; BYTES serialised."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecMessage:
+    """A `TensorSpec` on the wire."""
+
+    name: str
+    dtype: str
+    dims: Shape
+    axes: tuple[str, ...]
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureMessage:
+    """A `Signature` on the wire."""
+
+    inputs: tuple[SpecMessage, ...]
+    outputs: tuple[SpecMessage, ...]
+    axis_limits: dict[str, int]
+
+    @classmethod
+    def of(cls, signature: Signature) -> SignatureMessage:
+        """Return the message for a signature; `signature` is the inverse."""
+        return cls(
+            inputs=tuple(map(_spec_message, signature.inputs)),
+            outputs=tuple(map(_spec_message, signature.outputs)),
+            axis_limits=dict(signature.axis_limits),
+        )
+
+    def signature(self) -> Signature:
+        """Return the signature that was sent."""
+        return Signature(
+            inputs=tuple(map(_spec, self.inputs)),
+            outputs=tuple(map(_spec, self.outputs)),
+            axis_limits=self.axis_limits,
+        )
+
+
+def _spec_message(spec: TensorSpec) -> SpecMessage:
+    return SpecMessage(
+        name=spec.name,
+        dtype=spec.dtype.name,
+        dims=spec.dims,
+        axes=spec.axes,
+        optional=spec.optional,
+    )
+
+
+def _spec(message: SpecMessage) -> TensorSpec:
+    return TensorSpec(
+        name=message.name,
+        dtype=DATA_TYPES[message.dtype],
+        dims=message.dims,
+        axes=message.axes,
+        optional=message.optional,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The first message of a stub."""
+
+    id: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The executor's answer; `lanes` is how many runs it executes at once."""
+
+    id: int
+    version: int
+    device: str
+    lanes: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Map an arena; the descriptor of its memfd comes with the message."""
+
+    id: int
+    arena: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detach:
+    """Forget an arena once the runs that use it are done."""
+
+    id: int
+    arena: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Load a model file, or share it when some stub has loaded it before."""
+
+    id: int
+    source: GraphSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The graph is ready; it stays loaded until the connection closes."""
+
+    id: int
+    graph: int
+    signature: SignatureMessage
+    static_shapes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareInput:
+    """A synthetic input: every element is `fill`."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    fill: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Compile for these shapes if the engine does that, and time `repeats` runs (the median)."""
+
+    id: int
+    graph: int
+    inputs: tuple[PrepareInput, ...]
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The measured cost of one run; `cached` when another stub had it measured before."""
+
+    id: int
+    cost_ns: int
+    workspace_bytes: int
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Run a graph on tensors in an arena.
+
+    Attributes:
+        outputs: where to put those outputs whose shape is known beforehand.
+        deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
+        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
+            when an executor died is repeated so, and if this one dies too it is clear over what.
+    """
+
+    id: int
+    graph: int
+    arena: int
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+    deadline_ns: int = 0
+    solo: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The solo run with this id begins now; its `Done` or `Failed` follows."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A run's outputs.
+
+    Attributes:
+        settled: names of those that lie where the run's message said.
+        spilled: those whose shape was not known; they lie in the segment that comes along.
+    """
+
+    id: int
+    settled: tuple[str, ...]
+    spilled: tuple[TensorRef, ...]
+    queue_ns: int
+    run_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspect:
+    """Ask what the executor holds."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphReport:
+    """One loaded graph: how many connections hold it, how many shapes are prepared."""
+
+    path: str
+    holders: int
+    prepared: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the executor holds, and how much memory its device has left."""
+
+    id: int
+    device: str
+    pid: int
+    connections: int
+    graphs: tuple[GraphReport, ...]
+    free_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ok:
+    """Done, nothing to say."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The request with this id failed; `error` is a class name of `ge_backend.errors`."""
+
+    id: int
+    error: str
+    message: str
+
+
+Message = (
+    Hello
+    | Welcome
+    | Attach
+    | Detach
+    | Load
+    | Loaded
+    | Prepare
+    | Prepared
+    | Run
+    | Started
+    | Done
+    | Inspect
+    | Report
+    | Ok
+    | Failed
+)

@@ -1,0 +1,1 @@
+"""Device scratch memory: the pool, its leases and its plan."""
