@@ -1,0 +1,1 @@
+"""A request's way: request, plan, stage, submit, split; one arrow, one file."""

@@ -1,0 +1,76 @@
+"""What a configuration leaves out, from the graph: inputs, outputs, batching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ge_backend.config import ModelConfig
+from ge_backend.flow.layout import WELL_KNOWN
+from ge_backend.tensors import Signature, TensorSpec
+
+__all__ = ["completed"]
+
+# What a model with a free batch dimension gets when config.pbtxt says nothing.
+DEFAULT_MAX_BATCH_SIZE = 32
+
+
+def completed(config: Mapping[str, Any], ours: ModelConfig, signature: Signature) -> dict[str, Any]:
+    """Return the host's configuration with inputs, outputs and batching filled in.
+
+    A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
+    attention mask, its padding is harmless, so the inputs become ragged and the mask optional.
+    """
+    whole = dict(config)
+    if ours.inputs and ours.outputs:
+        return whole
+    rows = ours.max_batch_size or _batch_rows(ours, signature)
+    whole["max_batch_size"] = rows
+    if not ours.inputs:
+        whole["input"] = [
+            _input(spec, ours, signature, batched=rows > 0) for spec in signature.inputs
+        ]
+    if not ours.outputs:
+        whole["output"] = [_block(spec, batched=rows > 0) for spec in signature.outputs]
+    if rows and not {"sequence_batching", "ensemble_scheduling"} & whole.keys():
+        whole.setdefault("dynamic_batching", {})
+    return whole
+
+
+def _batch_rows(ours: ModelConfig, signature: Signature) -> int:
+    """Return the default batch size where every tensor begins with one and the same free axis."""
+    specs = (*signature.inputs, *signature.outputs)
+    first = {
+        (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
+        for spec in specs
+    }
+    if len(first) != 1 or "" in first:
+        return 0
+    limit = signature.axis_limits.get(first.pop(), DEFAULT_MAX_BATCH_SIZE)
+    return min(DEFAULT_MAX_BATCH_SIZE, limit)
+
+
+def _input(
+    spec: TensorSpec, ours: ModelConfig, signature: Signature, *, batched: bool
+) -> dict[str, Any]:
+    made = {**WELL_KNOWN, **ours.generate}
+    mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
+    block = _block(spec, batched=batched)
+    block["optional"] = batched and spec.name in made
+    if batched and mask is not None and _follows(spec, mask):
+        block["allow_ragged_batch"] = True
+    return block
+
+
+def _follows(spec: TensorSpec, mask: TensorSpec) -> bool:
+    """Whether every free axis of a tensor is one that the mask covers."""
+    free = [axis for dim, axis in zip(spec.dims, spec.axes, strict=True) if dim < 0]
+    return set(free) <= set(mask.axes)
+
+
+def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "data_type": spec.dtype.config_name,
+        "dims": list(spec.dims[1:] if batched else spec.dims),
+    }

@@ -1,0 +1,113 @@
+"""Which buckets a model has: from its configuration, its graph's limits, and recorded traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ge_backend.config import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.flow.axis import Axis, default_axis, listed_axis, parse_axis
+from ge_backend.flow.buckets import BucketGrid, file_grid, product_grid
+from ge_backend.flow.histogram import Histogram, independent_shapes
+from ge_backend.flow.layout import Layout
+from ge_backend.flow.prune import prune
+
+__all__ = ["build_grid"]
+
+ROWS = "rows"
+# Where nothing is configured, an engine that runs any shape is measured up to this many elements;
+# beyond, its costs are extrapolated: the largest shapes would take most of the start-up time.
+DEFAULT_MEASURED_ELEMENTS = 4096
+
+
+def build_grid(
+    config: ModelConfig,
+    layout: Layout,
+    *,
+    static_shapes: bool,
+    traffic: Mapping[str, Histogram],
+) -> BucketGrid:
+    """Return the model's buckets.
+
+    They come from the bucket file, else from `buckets.<axis>`, else from the defaults: exponential
+    up to `max_batch_size`, and up to the graph's own limit or `max_length`.
+
+    Args:
+        config: the model's configuration.
+        layout: which axes are padded, and how far the graph goes.
+        static_shapes: every bucket is a graph; else they are only points to measure.
+        traffic: recorded sizes by axis, for `max_graphs`; may be empty.
+
+    Raises:
+        ConfigError: the configuration makes no usable buckets.
+    """
+    grid = _configured(config, layout)
+    if config.max_elements:
+        grid = grid.within(config.max_elements)
+    elif not static_shapes and not config.buckets and config.bucket_file is None:
+        grid = _affordable(grid)
+    if config.max_graphs and len(grid.entries) > config.max_graphs:
+        seen = [traffic[name] for name in grid.names if name in traffic]
+        shapes = independent_shapes(seen) if len(seen) == len(grid.names) else None
+        grid = prune(grid, config.max_graphs, shapes)
+    return grid
+
+
+def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
+    if ROWS in layout.axes:
+        raise ConfigError(
+            f"an input's free axis is called {ROWS!r}, as the batch is here; give it another name "
+            "with the parameter 'axes.<input>'"
+        )
+    for name in config.buckets:
+        if name not in (ROWS, *layout.axes):
+            known = ", ".join(f"buckets.{axis}" for axis in (ROWS, *layout.axes))
+            raise ConfigError(f"parameter 'buckets.{name}': this model has {known}")
+    if config.bucket_file is None:
+        axes = [_axis(config, layout, name) for name in layout.axes]
+        return product_grid([_rows(config), *axes])
+    if config.buckets:
+        raise ConfigError(
+            f"parameters 'buckets' and 'buckets.{next(iter(config.buckets))}' both say which "
+            "buckets there are; keep one of them"
+        )
+    grid = file_grid(config.bucket_file, layout.axes)
+    limits = {ROWS: max(config.max_batch_size, 1), **layout.limits}
+    for axis in grid.axes:
+        if axis.largest > limits.get(axis.name, axis.largest):
+            raise ConfigError(
+                f"bucket file {config.bucket_file}: {axis.name} is {axis.largest} in a bucket, "
+                f"the model takes at most {limits[axis.name]}"
+            )
+    return grid
+
+
+def _rows(config: ModelConfig) -> Axis:
+    """Return the row counts; the host never hands over more than `max_batch_size` rows."""
+    most = max(config.max_batch_size, 1)
+    text = config.buckets.get(ROWS)
+    if config.max_batch_size == 0 and text is None:
+        return listed_axis(ROWS, (1,))
+    axis = default_axis(ROWS, most) if text is None else parse_axis(text, name=ROWS)
+    return axis.clipped(most)
+
+
+def _axis(config: ModelConfig, layout: Layout, name: str) -> Axis:
+    limit = layout.limits.get(name)
+    text = config.buckets.get(name)
+    if text is None:
+        return default_axis(name, config.max_length if limit is None else limit)
+    axis = parse_axis(text, name=name)
+    return axis if limit is None else axis.clipped(limit)
+
+
+def _affordable(grid: BucketGrid) -> BucketGrid:
+    """Return the grid without its most expensive points; every size keeps one row at least."""
+    kept = tuple(
+        entry
+        for entry in grid.entries
+        if entry[0] == grid.axes[0].values[0] or math.prod(entry) <= DEFAULT_MEASURED_ELEMENTS
+    )
+    return replace(grid, entries=kept)

@@ -1,0 +1,255 @@
+"""A batch's way: plan, stage, submit, split; replies come out as their requests are complete."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ge_backend.errors import GeError, GraphFailed
+from ge_backend.executor.session import Outcome, RunOrder, Session
+from ge_backend.flow.concatenate import one_run
+from ge_backend.flow.costs import CostModel
+from ge_backend.flow.layout import Layout
+from ge_backend.flow.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
+from ge_backend.flow.request import Request
+from ge_backend.flow.split import Piece, join, split
+from ge_backend.flow.stage import draft, stage
+from ge_backend.flow.traffic import Traffic
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["Pipeline", "Reply"]
+
+log = logging.getLogger(__name__)
+
+# Sizes without a bucket that get a line in the log, each one once.
+MAX_LOGGED = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to one request: outputs, or an error.
+
+    Attributes:
+        request: its position in the list that was run.
+        outputs: by name; views of the arena that hold until the next batch.
+        remaining_ns: how long the rest of the batch is expected to take from now.
+    """
+
+    request: int
+    outputs: dict[str, Array]
+    error: GeError | None = None
+    remaining_ns: float = 0.0
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Runs batches of one model, one batch at a time.
+
+    Attributes:
+        session, costs: changed between two batches only, and only through `hand_over`.
+        traffic: counts the sizes of what comes, and what no bucket covers.
+    """
+
+    layout: Layout
+    session: Session
+    costs: CostModel
+    policy: Policy
+    recorder: Recorder
+    traffic: Traffic
+    _successor: tuple[Session, CostModel] | None = field(init=False, default=None)
+    _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
+    _logged: set[Shape] = field(init=False, default_factory=set)
+
+    def hand_over(self, session: Session, costs: CostModel) -> None:
+        """Let batches run over this session, at these costs, from the next one on.
+
+        The session becomes the pipeline's. It has prepared what `costs` names, so it prepares that
+        again if the executor is restarted. May be called from any thread.
+        """
+        with self._changing:
+            unused, self._successor = self._successor, (session, costs)
+        if unused is not None:
+            unused[0].close()
+
+    def close(self) -> None:
+        """Leave the executor; no batch comes any more."""
+        self._take_over()
+        self.session.close()
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yield one reply per request, in the order in which they are complete.
+
+        A run that the engine refuses is repeated for each of its requests alone, so that one bad
+        request fails alone.
+        """
+        self._take_over()
+        costs = self.costs
+        self._count_batch(requests, costs)
+        batch = self._plan(requests, costs)
+        for position, error in batch.refused:
+            yield Reply(request=position, outputs={}, error=error)
+        progress = _Progress(requests, costs)
+        yield from self._execute(batch.sub_batches, progress, keep=False)
+        if progress.suspects:
+            alone = tuple(
+                run_of((span,), requests[span.request].sizes, costs)
+                for span in progress.suspects
+                if not progress.failed(span.request)
+            )
+            progress.suspects.clear()
+            yield from self._execute(alone, progress, keep=True)
+
+    def _take_over(self) -> None:
+        with self._changing:
+            successor, self._successor = self._successor, None
+        if successor is not None:
+            self.session.close()
+            self.session, self.costs = successor
+
+    def _plan(self, requests: Sequence[Request], costs: CostModel) -> BatchPlan:
+        started = time.perf_counter()
+        if self.layout.concatenated:
+            batch = one_run(requests, costs, batched=self.layout.batched)
+        else:
+            batch = plan(requests, costs, self.policy)
+        self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
+        return batch
+
+    def _execute(
+        self, sub_batches: Sequence[SubBatch], progress: _Progress, *, keep: bool
+    ) -> Iterator[Reply]:
+        self._count_runs(sub_batches, progress)
+        try:
+            orders = self._stage(sub_batches, progress.requests, keep=keep)
+        except GeError as error:  # no memory for the arena
+            for sub_batch in sub_batches:
+                yield from progress.fail(sub_batch, error)
+            return
+        waiting = time.perf_counter()
+        remaining_ns = sum(sub_batch.cost_ns for sub_batch in sub_batches)
+        for index, outcome in self.session.run(orders):
+            arrived = time.perf_counter()
+            remaining_ns -= sub_batches[index].cost_ns
+            left_ns = remaining_ns / self.policy.lanes
+            replies = list(self._settle(sub_batches[index], outcome, progress, left_ns))
+            self._time(outcome, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            yield from replies
+            waiting = time.perf_counter()
+
+    def _stage(
+        self, sub_batches: Sequence[SubBatch], requests: Sequence[Request], *, keep: bool
+    ) -> list[RunOrder]:
+        started = time.perf_counter()
+        drafts = [draft(sub_batch, requests, self.layout) for sub_batch in sub_batches]
+        self.session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
+        arena = self.session.arena
+        orders = [stage(drawn, requests, self.layout, arena) for drawn in drafts]
+        self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
+        return orders
+
+    def _settle(
+        self, sub_batch: SubBatch, outcome: Outcome, progress: _Progress, left_ns: float
+    ) -> Iterator[Reply]:
+        """Yield replies to the requests that this outcome completes."""
+        try:
+            if outcome.error is not None:
+                raise outcome.error
+            pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs)
+        except GraphFailed as error:
+            if len({span.request for span in sub_batch.spans}) > 1:
+                progress.suspects.extend(sub_batch.spans)
+            else:
+                yield from progress.fail(sub_batch, error)
+        except GeError as error:
+            yield from progress.fail(sub_batch, error)
+        else:
+            for piece in pieces:
+                outputs = progress.take(piece)
+                if outputs is not None:
+                    yield Reply(request=piece[0].request, outputs=outputs, remaining_ns=left_ns)
+
+    def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
+        self.traffic.add(requests)
+        for request in requests:
+            if not costs.covers(request.sizes):
+                self.traffic.miss(request.sizes)
+                self._log_once(request.sizes)
+        self.recorder.add("ge_batches_total")
+        self.recorder.add("ge_requests_total", len(requests))
+        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
+
+    def _log_once(self, sizes: Shape) -> None:
+        """Name sizes that no bucket covers in the log, which would be flooded by every request."""
+        if sizes in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(sizes)
+        named = " ".join(f"{n}={size}" for n, size in zip(self.policy.axes, sizes, strict=True))
+        fate = "is refused" if self.policy.refuse_overflow else "runs at its own shape"
+        last = "; further sizes are only counted" if len(self._logged) == MAX_LOGGED else ""
+        log.warning("no bucket covers %s: it %s%s", named, fate, last)
+
+    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: _Progress) -> None:
+        add, requests, costs = self.recorder.add, progress.requests, progress.costs
+        for sub_batch in sub_batches:
+            label = costs.label(sub_batch.bucket) if sub_batch.planned else "unplanned"
+            add("ge_sub_batches_total", bucket=label)
+            if not sub_batch.planned:
+                add("ge_unplanned_shapes_total")
+        if not self.layout.axes or not sub_batches:
+            return
+        spans = [span for sub_batch in sub_batches for span in sub_batch.spans]
+        sizes = [requests[span.request].sizes for span in spans]
+        real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
+        longest = math.prod(map(max, zip(*sizes, strict=True)))
+        add("ge_elements_real_total", sum(real))
+        add("ge_elements_run_total", sum([math.prod(s.bucket) for s in sub_batches]))
+        add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
+
+    def _time(self, outcome: Outcome, *, wait_s: float, split_s: float) -> None:
+        self.recorder.add("ge_wait_seconds_total", wait_s)
+        self.recorder.add("ge_split_seconds_total", split_s)
+        self.recorder.add("ge_queue_seconds_total", outcome.queue_ns / 1e9)
+        self.recorder.add("ge_run_seconds_total", outcome.run_ns / 1e9)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Which rows of which request have come back.
+
+    Attributes:
+        suspects: spans of failed runs that held several requests, to be run again alone.
+    """
+
+    requests: Sequence[Request]
+    costs: CostModel
+    suspects: list[Span] = field(default_factory=list)
+    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    _failed: set[int] = field(default_factory=set)
+
+    def take(self, piece: Piece) -> dict[str, Array] | None:
+        """Note a piece; return the request's outputs when it was the last one."""
+        position = piece[0].request
+        if position in self._failed:
+            return None
+        pieces = self._pieces.setdefault(position, [])
+        pieces.append(piece)
+        if sum([span.count for span, _ in pieces]) < self.requests[position].rows:
+            return None
+        return join(self._pieces.pop(position))
+
+    def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to every request of a sub-batch, once each."""
+        for position in dict.fromkeys(span.request for span in sub_batch.spans):
+            if position not in self._failed:
+                self._failed.add(position)
+                self._pieces.pop(position, None)
+                yield Reply(request=position, outputs={}, error=error)
+
+    def failed(self, position: int) -> bool:
+        """Whether a request has got its error already."""
+        return position in self._failed

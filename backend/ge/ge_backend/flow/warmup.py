@@ -1,0 +1,133 @@
+"""Preparing and measuring every bucket before the model is READY, largest first."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.executor.messages import Prepared, PrepareInput
+from ge_backend.executor.session import Session
+from ge_backend.flow.costs import Bucket
+from ge_backend.flow.layout import InputLayout, Layout
+from ge_backend.tensors import Shape
+
+__all__ = ["Effort", "describe_bucket", "warm_up"]
+
+log = logging.getLogger(__name__)
+
+# What rows cost is measured with free axes that are not padded at this size: any is a guess.
+MATCHED_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much warm-up measures.
+
+    Attributes:
+        repeats: runs per bucket; the median counts.
+        budget_s: seconds after which nothing more is measured; 0 is no limit. Engines with static
+            shapes still prepare every bucket: what is not prepared cannot be served.
+    """
+
+    repeats: int
+    budget_s: float = 0.0
+
+
+def warm_up(
+    session: Session,
+    layout: Layout,
+    buckets: Sequence[Bucket],
+    effort: Effort,
+    known: Collection[Bucket] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[Bucket, float]:
+    """Return the measured cost of each bucket in nanoseconds; what could not run is left out.
+
+    The executor measures a shape once, whichever instance asks first. Buckets in `known` are
+    prepared, not measured again. It ends between two buckets once `stopped` says so.
+
+    Raises:
+        ModelError: an engine with static shapes failed on a bucket: it could never serve it.
+        ExecutorLost: the executor died over a bucket, twice.
+    """
+    costs: dict[Bucket, float] = {}
+    started = time.monotonic()
+    ordered = sorted(buckets, key=math.prod, reverse=True)
+    for number, bucket in enumerate(ordered, start=1):
+        if stopped():
+            break
+        late = 0 < effort.budget_s < time.monotonic() - started
+        if late and not session.static_shapes:
+            log.info("warm-up stops at %d/%d: its budget is used up", number - 1, len(ordered))
+            break
+        measured = not (late or bucket in known)
+        label = describe_bucket(bucket, layout)
+        prepared = _prepare(session, layout, bucket, effort.repeats if measured else 0)
+        if prepared is None:
+            log.warning("warm-up %d/%d %s failed", number, len(ordered), label)
+            continue
+        if measured:
+            costs[bucket] = float(prepared.cost_ns)
+        log.info(
+            "warm-up %d/%d %s %s, %.1f GiB free",
+            number,
+            len(ordered),
+            label,
+            _outcome(prepared, measured=measured),
+            session.inspect().free_bytes / 2**30,
+        )
+    log.info("warm-up took %.1f s", time.monotonic() - started)
+    return costs
+
+
+def _prepare(session: Session, layout: Layout, bucket: Bucket, repeats: int) -> Prepared | None:
+    """Prepare one bucket; None when an engine that need not be prepared cannot run it."""
+    try:
+        return session.prepare(_inputs(bucket, layout), repeats)
+    except GraphFailed as error:
+        label = describe_bucket(bucket, layout)
+        if session.static_shapes:
+            raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
+        log.warning("bucket %s cannot be measured: %s", label, error)
+        return None
+
+
+def _outcome(prepared: Prepared, *, measured: bool) -> str:
+    if not measured:
+        return "prepared"
+    return f"{prepared.cost_ns / 1e6:.1f} ms" + (" (measured before)" if prepared.cached else "")
+
+
+def describe_bucket(bucket: Bucket, layout: Layout) -> str:
+    """Return `rows=8 sequence=64`."""
+    names = ("rows", *layout.axes)
+    return " ".join(f"{name}={size}" for name, size in zip(names, bucket, strict=True))
+
+
+def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
+    return tuple(
+        PrepareInput(
+            name=item.name,
+            dtype=item.dtype.name,
+            shape=_shape(item, bucket, layout),
+            fill=_fill(item, bucket[1:]),
+        )
+        for item in layout.inputs
+    )
+
+
+def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
+    """Return the padded shape; free axes that are not padded get a modest size."""
+    matched = tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
+    row = item.row_shape(bucket[1:] + matched)
+    return (bucket[0], *row) if layout.batched else row
+
+
+def _fill(item: InputLayout, sizes: Shape) -> float:
+    if item.made == "mask":
+        return 1.0
+    return float(sizes[0]) if item.made == "lengths" and sizes else item.fill
