@@ -1,0 +1,1 @@
+"""Everything that touches Triton's Python API."""

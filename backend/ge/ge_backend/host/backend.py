@@ -1,0 +1,196 @@
+"""One model instance: the host's four calls, and nothing else that could kill the stub."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.config import MachineConfig, ModelConfig
+from ge_backend.errors import ConfigError, GeError
+from ge_backend.executor.session import Session
+from ge_backend.flow.costs import Bucket
+from ge_backend.flow.grid import build_grid
+from ge_backend.flow.histogram import Histogram
+from ge_backend.flow.layout import Layout, build_layout
+from ge_backend.flow.learner import Learner
+from ge_backend.flow.measure import cost_model, measured_costs
+from ge_backend.flow.pipeline import Pipeline, Reply
+from ge_backend.flow.plan import Policy
+from ge_backend.flow.request import Request
+from ge_backend.flow.store import Store
+from ge_backend.flow.traffic import Traffic
+from ge_backend.host.codec import error_response, read_request, write_response
+from ge_backend.host.connect import open_session
+from ge_backend.host.counters import Counters
+from ge_backend.host.logs import install_handler
+from ge_backend.host.numpy_check import check_numpy
+from ge_backend.metrics import Recorder
+
+__all__ = ["Backend"]
+
+log = logging.getLogger(__name__)
+
+# A reply before the others costs a round trip to the server (90-200 us, tested on 2.51), and it
+# frees its client that much sooner; below this much waiting left it does not pay.
+EARLY_REPLY_NS = 2_000_000
+
+
+class Companion(Protocol):
+    """A thread beside serving."""
+
+    def close(self) -> None:
+        """Let it finish and end it."""
+
+
+class Backend:
+    """A model instance; lives in the stub process that Triton starts for it."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        pipeline: Pipeline,
+        companions: Sequence[Companion],
+    ) -> None:
+        self._config = config
+        self._pipeline = pipeline
+        self._companions = companions
+
+    @classmethod
+    def open(cls, args: dict[str, str]) -> Backend:
+        """Load and warm up the model that the host's `args` describe.
+
+        Raises:
+            GeError: the model cannot be served as configured; the host reports it at load.
+        """
+        install_handler(args["model_name"])
+        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+        check_numpy(allow_2=machine.numpy_2)
+        config = ModelConfig.read(
+            json.loads(args["model_config"]),
+            directory=Path(pb_utils.get_model_dir()),
+            version=args["model_version"],
+            environment=os.environ,
+        )
+        recorder = Recorder()
+        connect = functools.partial(
+            open_session, config, on_restart=lambda: recorder.add("ge_executor_restarts_total")
+        )
+        session = connect()
+        layout = build_layout(config, session.signature, static_shapes=session.static_shapes)
+        store = Store(machine.cache_dir)
+        started = time.monotonic()
+        costs = _prepare(config, layout, session, store)
+        recorder.set("ge_warmup_seconds", time.monotonic() - started)
+        recorder.set("ge_buckets", len(costs))
+        pipeline = Pipeline(
+            layout=layout,
+            session=session,
+            costs=cost_model(config, costs, static_shapes=session.static_shapes),
+            policy=_policy(config, layout, session),
+            recorder=recorder,
+            traffic=Traffic(layout.axes),
+        )
+        labels = {"model": config.name, "version": config.version, "device": config.device}
+        learner = Learner(config, pipeline, costs, store, connect)
+        return cls(config, pipeline, (learner, Counters(recorder, labels)))
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer a batch: one response per request, or None where one was sent early."""
+        responses: list[Any] = [None] * len(requests)
+        open_ = set(range(len(requests)))
+        try:
+            readable = self._read(requests, responses, open_)
+            for reply in self._pipeline.run(readable):
+                index = readable[reply.request].index
+                responses[index] = self._answer(requests[index], reply, early=len(open_) > 1)
+                open_.discard(index)
+        except Exception as error:
+            log.exception("a batch failed in an unforeseen way")
+            for index in open_:
+                responses[index] = error_response(
+                    GeError(f"{type(error).__name__}: {error} (see the server's log)")
+                )
+        return responses
+
+    def close(self) -> None:
+        """End the threads beside serving, then leave the executor."""
+        for companion in self._companions:
+            companion.close()
+        self._pipeline.close()
+
+    @property
+    def _layout(self) -> Layout:
+        return self._pipeline.layout
+
+    def _read(
+        self, requests: Sequence[Any], responses: list[Any], open_: set[int]
+    ) -> list[Request]:
+        """Return the requests that fit the model; the others get their error."""
+        started = time.perf_counter()
+        readable: list[Request] = []
+        for index, request in enumerate(requests):
+            try:
+                readable.append(read_request(index, request, self._layout))
+            except GeError as error:
+                responses[index] = self._refuse(error)
+                open_.discard(index)
+        self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
+        return readable
+
+    def _answer(self, request: Any, reply: Reply, *, early: bool) -> Any:
+        """Return the response, or send it now and return None where that gains enough."""
+        if reply.error is not None:
+            response = self._refuse(reply.error)
+        else:
+            response = write_response(request, reply.outputs, self._layout)
+        if not (early and self._config.early_reply and reply.remaining_ns > EARLY_REPLY_NS):
+            return response
+        sender = request.get_response_sender()
+        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        self._pipeline.recorder.add("ge_early_replies_total")
+        return None
+
+    def _refuse(self, error: GeError) -> Any:
+        self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
+        return error_response(error)
+
+
+def _prepare(
+    config: ModelConfig, layout: Layout, session: Session, store: Store
+) -> dict[Bucket, float]:
+    """Return the measured costs of the model's buckets."""
+    grid = build_grid(
+        config,
+        layout,
+        static_shapes=session.static_shapes,
+        traffic=_recorded(config, store),
+    )
+    for line in grid.describe():
+        log.info("buckets %s", line)
+    return measured_costs(config, layout, session, grid, store)
+
+
+def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
+    """Return the recorded traffic where it decides something; a broken file is as good as none."""
+    try:
+        return store.traffic(config.name) if config.max_graphs else {}
+    except ConfigError as error:
+        log.warning("buckets are chosen without traffic: %s", error)
+        return {}
+
+
+def _policy(config: ModelConfig, layout: Layout, session: Session) -> Policy:
+    """Return what the planner goes by; instances of a model share the device's lanes."""
+    return Policy(
+        axes=layout.axes,
+        lanes=max(1, session.lanes // config.instances),
+        refuse_overflow=config.overflow == "error" or session.static_shapes,
+    )

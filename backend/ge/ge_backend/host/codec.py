@@ -1,0 +1,56 @@
+"""Between the host's objects and ours: tensors in, tensors and errors out."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.errors import GeError
+from ge_backend.flow.layout import Layout
+from ge_backend.flow.request import Request, check_request
+from ge_backend.host.dlpack import export_bf16, import_bf16
+from ge_backend.tensors import Array
+
+__all__ = ["error_response", "read_request", "write_response"]
+
+
+def read_request(index: int, request: Any, layout: Layout) -> Request:
+    """Return the host's request as ours, checked; its arrays are private to this stub.
+
+    The host has already copied each tensor out of shared memory; `as_numpy` hands that copy over.
+
+    Raises:
+        InvalidRequest: the request does not fit the model.
+    """
+    bf16 = {item.name for item in layout.inputs if item.dtype.name == "BF16"}
+    tensors: dict[str, Array] = {}
+    for tensor in request.inputs():
+        name = tensor.name()
+        tensors[name] = import_bf16(tensor) if name in bf16 else tensor.as_numpy()
+    timeout_us = request.timeout()
+    deadline_ns = time.monotonic_ns() + 1000 * timeout_us if timeout_us else 0
+    return check_request(index, tensors, layout, deadline_ns=deadline_ns)
+
+
+def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> Any:
+    """Return the host's response with the outputs that the client asked for."""
+    wanted = request.requested_output_names()
+    bf16 = {output.name for output in layout.outputs if output.dtype.name == "BF16"}
+    return pb_utils.InferenceResponse(
+        output_tensors=[
+            pb_utils.Tensor.from_dlpack(name, export_bf16(array))
+            if name in bf16
+            else pb_utils.Tensor(name, np.ascontiguousarray(array))
+            for name, array in outputs.items()
+            if name in wanted
+        ]
+    )
+
+
+def error_response(error: GeError) -> Any:
+    """Return the response that fails one request with the error's own status and text."""
+    code = getattr(pb_utils.TritonError, error.status.value)
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
