@@ -1,0 +1,63 @@
+"""A backend directory for one server: its own backends, the right stub, and ours."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import ge_backend
+from ge_backend.errors import ServerError
+from ge_backend.tritonserver.installation import ServerInstallation, running_python
+
+__all__ = ["BACKEND", "assemble_backends", "backend_files"]
+
+# The folder's name is what config.pbtxt says: `backend: "ge"`.
+BACKEND = "ge"
+PYTHON_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
+
+
+def backend_files() -> dict[str, Path]:
+    """Return what the backend's folder holds, by name: the file that Triton loads, our package.
+
+    A checkout or a copied folder has `model.py` beside the package. A wheel can install only the
+    package, so that has a copy under another name (a `model.py` on sys.path would be taken for
+    other backends' own).
+    """
+    package = Path(ge_backend.__file__).resolve().parent
+    beside = package.parent / "model.py"
+    inside = Path(__file__).resolve().parent / "model.py.txt"
+    return {"model.py": beside if beside.is_file() else inside, "ge_backend": package}
+
+
+def assemble_backends(installation: ServerInstallation, into: Path) -> Path:
+    """Fill the folder `into` with every backend of the server and ours; return it.
+
+    The Python backend's own files are copied, the rest are links: for a Python-based backend the
+    server refuses a linked `libtriton_python.so` ("escapes backend directory"); linked folders it
+    takes. Source: triton-inference-server/core r24.10 src/backend_model.cc.
+
+    Raises:
+        ServerError: the server has no stub for this interpreter's Python version.
+    """
+    if installation.stub is None:
+        have = ", ".join(installation.stub_versions) or "none"
+        raise ServerError(
+            f"{installation.binary} has no Python stub for Python {running_python()}; it has: "
+            f"{have}. Run ge-backend with one of these"
+        )
+    for folder in installation.backends.iterdir():
+        if folder.name not in {"python", BACKEND}:
+            _link({folder.name: folder}, into)
+    own = installation.backends / "python"
+    python = into / "python"
+    python.mkdir(parents=True)
+    for source in (*(own / name for name in PYTHON_FILES), installation.stub):
+        shutil.copy2(source, python / source.name)
+    _link(backend_files(), into / BACKEND)
+    return into
+
+
+def _link(files: dict[str, Path], into: Path) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    for name, target in files.items():
+        (into / name).symlink_to(target)

@@ -1,0 +1,143 @@
+"""What a server is started with, as values, and the ports it may have."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ge_backend.errors import ConfigError, ServerError
+
+__all__ = ["ServerOptions", "free_ports"]
+
+# Flags that start and watch the server; each has an option of ours.
+OWNED = (
+    "allow-http",
+    "backend-directory",
+    "exit-timeout-secs",
+    "grpc-address",
+    "grpc-port",
+    "http-address",
+    "http-port",
+    "metrics-address",
+    "metrics-port",
+    "model-repository",
+    "model-store",
+)
+# Below the ports that outgoing connections are given (ip_local_port_range starts at 32768): a
+# server binds only after its models are loaded, and nobody may have got the port meanwhile.
+PORTS = range(20_000, 32_000)
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How to start one server.
+
+    Attributes:
+        repositories: model repositories, at least one.
+        host: the address to listen on; `0.0.0.0` for every interface.
+        http_port, grpc_port, metrics_port: 0 takes a free one.
+        log_file: where the server's output goes; None: where ours goes.
+        environment: variables set for the server, its stubs and executors, such as `GE_DEVICE`.
+        arguments: further tritonserver arguments, as on its command line.
+        start_timeout_s: how long models may take to load, warm-up included.
+        exit_timeout_s: how long requests in flight may take at the end. An HTTP client that keeps
+            its connection open holds the server for all of it.
+    """
+
+    repositories: tuple[Path, ...]
+    host: str = LOOPBACK
+    http_port: int = 0
+    grpc_port: int = 0
+    metrics_port: int = 0
+    log_file: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    start_timeout_s: float = 600.0
+    exit_timeout_s: int = 10
+
+    @property
+    def local_host(self) -> str:
+        """The address at which this machine reaches the server."""
+        return LOOPBACK if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether the server has a metrics page: yes, unless a further argument says otherwise."""
+        return not any("allow-metrics" in argument for argument in self.arguments)
+
+    def checked(self) -> ServerOptions:
+        """Return these options with every port chosen and known to be free.
+
+        Raises:
+            ConfigError: a repository is not a folder, or a further argument has its own option.
+            ServerError: a port is in use.
+        """
+        for repository in self.repositories:
+            if not repository.is_dir():
+                raise ConfigError(f"model repository {repository} is not a folder")
+        _refuse_owned(self.arguments)
+        given = (self.http_port, self.grpc_port, self.metrics_port)
+        for port in filter(None, given):
+            if not _is_free(self.host, port):
+                raise ServerError(f"port {port} of {self.host} is in use; choose another")
+        fresh = iter(free_ports(given.count(0), host=self.host, but=given))
+        http, grpc, metrics = (port or next(fresh) for port in given)
+        return replace(self, http_port=http, grpc_port=grpc, metrics_port=metrics)
+
+    def flags(self) -> list[str]:
+        """Return these options as tritonserver flags; repositories absolute, as its cwd differs."""
+        return [
+            *(f"--model-repository={path.resolve()}" for path in self.repositories),
+            f"--http-address={self.host}",
+            f"--http-port={self.http_port}",
+            f"--grpc-address={self.host}",
+            f"--grpc-port={self.grpc_port}",
+            f"--metrics-address={self.host}",
+            f"--metrics-port={self.metrics_port}",
+            f"--exit-timeout-secs={self.exit_timeout_s}",
+            *self.arguments,
+        ]
+
+
+def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> list[int]:
+    """Return `count` different ports that nobody listens on now, none of them in `but`.
+
+    Raises:
+        ServerError: there are not that many.
+    """
+    taken = set(but)
+    candidates = (port for port in random.sample(PORTS, len(PORTS)) if port not in taken)
+    found: list[int] = []
+    while len(found) < count:
+        port = next(candidates, None)
+        if port is None:
+            raise ServerError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+        if _is_free(host, port):
+            found.append(port)
+    return found
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.closing(socket.socket(family)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _refuse_owned(arguments: Iterable[str]) -> None:
+    for argument in arguments:
+        name = argument.lstrip("-").split("=", 1)[0]
+        if name in OWNED:
+            raise ConfigError(
+                f"tritonserver argument {argument!r}: ge-backend sets --{name} itself, "
+                "because it must know it; see ge-backend serve --help for the option"
+            )

@@ -1,0 +1,276 @@
+"""A real tritonserver as a context manager: running inside, gone without a trace outside."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from ge_backend.errors import ServerError
+from ge_backend.tritonserver import leash
+from ge_backend.tritonserver.assemble import assemble_backends
+from ge_backend.tritonserver.directory import ServerDirectory, processes_of
+from ge_backend.tritonserver.installation import ServerInstallation
+from ge_backend.tritonserver.options import ServerOptions
+
+__all__ = ["TritonServer"]
+
+POLL_S = 0.05
+PROBE_TIMEOUT_S = 5.0
+# Beyond the exit timeout: unloading takes a second per model, and executors notice within one.
+GRACE_S = 10.0
+FAMILY_GRACE_S = 5.0
+TAIL_LINES = 40
+
+
+@final
+class TritonServer:
+    """One tritonserver process with its private folder.
+
+    Leaving the context stops the server and removes every process, socket, folder and shared-memory
+    region of it. Should the thread that started it end (kill -9 included), the server stops too;
+    its folder is then removed by the next server that starts.
+
+    Example:
+        with TritonServer(find_server(), ServerOptions(repositories=(path,))) as server:
+            client = tritonclient.grpc.InferenceServerClient(server.grpc)
+    """
+
+    def __init__(self, installation: ServerInstallation, options: ServerOptions) -> None:
+        self.options = options.checked()
+        self._installation = installation
+        self._directory: ServerDirectory | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+
+    def __enter__(self) -> TritonServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def http(self) -> str:
+        """`host:port` of HTTP."""
+        return f"{self.options.local_host}:{self.options.http_port}"
+
+    @property
+    def grpc(self) -> str:
+        """`host:port` of gRPC."""
+        return f"{self.options.local_host}:{self.options.grpc_port}"
+
+    @property
+    def metrics(self) -> str:
+        """URL of the metrics page."""
+        return f"http://{self.options.local_host}:{self.options.metrics_port}/metrics"
+
+    @property
+    def directory(self) -> ServerDirectory:
+        """The private folder of the running server."""
+        if self._directory is None:
+            raise ServerError("the server is not running; start it first")
+        return self._directory
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._running().pid
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked the server to end."""
+        return self._stopping
+
+    def version(self) -> str:
+        """Ask the running server for its version: `2.51.0`.
+
+        Raises:
+            ServerError: it does not answer.
+        """
+        answer = _get(self.options.local_host, self.options.http_port, "/v2")
+        if answer is None:
+            raise ServerError(f"tritonserver at {self.http} does not answer /v2")
+        return str(json.loads(answer)["version"])
+
+    def start(self) -> None:
+        """Start the server and wait until it and its models are ready.
+
+        Raises:
+            ServerError: it ended while it started, or was not ready in time; with the log's end.
+        """
+        self._directory = ServerDirectory.make()
+        try:
+            assemble_backends(self._installation, self._directory.backends)
+            self._process = self._spawn()
+            if self._stopping:
+                self._process.terminate()  # the interrupt came before there was a process
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs, whether or not it answers."""
+        return self._process is not None and self._process.poll() is None
+
+    def interrupt(self) -> None:
+        """Ask the server to end; the second time, make it. Safe in a signal handler."""
+        asked, self._stopping = self._stopping, True
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Wait for the server to end by itself; return its exit code, 128 + n for signal n."""
+        code = self._running().wait()
+        return 128 - code if code < 0 else code
+
+    def stop(self) -> None:
+        """End the server, gently at first, and remove what it leaves; again does nothing."""
+        if self._directory is None:
+            return
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(self.options.exit_timeout_s + GRACE_S)
+            self._process.kill()
+            self._process.wait()
+            _see_off(self._directory.run)
+        self._directory.remove()
+        self._directory = None
+
+    def log_tail(self, lines: int = TAIL_LINES) -> str:
+        """Return the last lines of the log file; "" where there is none."""
+        path = self.options.log_file
+        if path is None or not path.is_file():
+            return ""
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServerError("the server is not running; start it first")
+        return self._process
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        log_file = self.options.log_file
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(log_file.open("ab")) if log_file is not None else None
+            return subprocess.Popen(
+                self._command(),
+                cwd=self.directory.cwd,
+                env=self._environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[self.directory.lock],
+                start_new_session=True,
+            )
+
+    def _command(self) -> list[str]:
+        caches = self._installation.caches
+        return [
+            *(sys.executable, "-I", "-S", str(Path(leash.__file__).resolve()), str(os.getpid())),
+            str(self._installation.binary),
+            f"--backend-directory={self.directory.backends}",
+            f"--backend-config=python,shm-region-prefix-name={self.directory.shm_prefix}",
+            *([f"--cache-directory={caches}"] if caches is not None else []),
+            *self.options.flags(),
+        ]
+
+    def _environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the server's environment, which stubs and executors get from it.
+
+        A stub becomes the interpreter that `python3` means on PATH; it must be this one.
+        """
+        environment = {**inherited, **self.options.environment}
+        libraries = environment.get("LD_LIBRARY_PATH", "")
+        environment.setdefault("GE_LIBRARY_PATH", libraries)
+        environment.setdefault("GE_PYTHON", sys.executable)
+        environment["GE_RUNTIME_DIR"] = str(self.directory.run)
+        private = [str(path) for path in self._installation.libraries]
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join([*private, libraries]).rstrip(os.pathsep)
+        binaries = [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(binaries)
+        if not site.ENABLE_USER_SITE:
+            environment["PYTHONNOUSERSITE"] = "1"
+        return environment
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + self.options.start_timeout_s
+        while not self._is_ready():
+            if self._stopping:
+                return
+            code = self._running().poll()
+            if code is not None:
+                raise ServerError(self._told(f"tritonserver ended with code {code} as it started"))
+            if time.monotonic() > deadline:
+                limit = self.options.start_timeout_s
+                raise ServerError(self._told(f"tritonserver was not ready after {limit:g} s"))
+            time.sleep(POLL_S)
+
+    def _told(self, message: str) -> str:
+        """Return the message with the reasons that the log gives, else with its last lines."""
+        log = self.options.log_file
+        text = log.read_text(errors="replace") if log is not None and log.is_file() else ""
+        reasons = [_reason(line) for line in text.splitlines() if '"failed to load' in line]
+        told = [reason for reason in reasons if " version " in reason]
+        if told:
+            return "\n  ".join([f"{message}:", *told])
+        tail = self.log_tail()
+        return f"{message}; its log ends:\n{tail}" if tail else f"{message}; see its output above"
+
+    def _is_ready(self) -> bool:
+        options = self.options
+        ready = _get(options.local_host, options.http_port, "/v2/health/ready") is not None
+        if not options.has_metrics:
+            return ready
+        # The metrics port opens last, some 40 ms after HTTP says ready.
+        return ready and _get(options.local_host, options.metrics_port, "/metrics") is not None
+
+
+def _reason(line: str) -> str:
+    """Return what a "failed to load" line says, without its time stamp and traceback."""
+    return line.partition('"')[2].rstrip('"').partition("\\n\\nAt:")[0]
+
+
+def _get(host: str, port: int, path: str) -> bytes | None:
+    """Return the body of a 200 answer; None for any other, or none at all."""
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
+    with contextlib.closing(connection):
+        try:
+            # Without "close" the connection would hold up the server's end.
+            connection.request("GET", path, headers={"Connection": "close"})
+            response = connection.getresponse()
+            return response.read() if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException):
+            return None
+
+
+def _see_off(run: Path) -> None:
+    """Wait for a dead server's stubs and executors to follow it, and kill those that do not."""
+    _wait_until(lambda: not processes_of(run), FAMILY_GRACE_S)
+    for pid in processes_of(run):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _wait_until(lambda: not processes_of(run), FAMILY_GRACE_S)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
