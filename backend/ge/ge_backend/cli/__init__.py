@@ -1,0 +1,1 @@
+"""The command line: `ge-backend …`, one file per command."""

@@ -1,0 +1,90 @@
+"""`ge-backend install DIR`: put the backend into a Triton installation, or take it out again."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from ge_backend.errors import ConfigError
+from ge_backend.tritonserver import BACKEND, backend_files
+
+__all__ = ["register"]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "install",
+        help="copy or link the backend into a Triton installation",
+        description="Puts the backend into DIR/backends/ge, in place of an older copy of it.",
+    )
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="a Triton installation, or its backends folder"
+    )
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--link", action="store_true", help="link to these files, do not copy")
+    action.add_argument("--uninstall", action="store_true", help="take the backend out")
+    parser.set_defaults(func=install)
+
+
+def install(arguments: argparse.Namespace) -> int:
+    """Install or remove the backend and say so; return 0.
+
+    Raises:
+        ConfigError: the folder is no Triton installation, or its `ge` is not this backend.
+    """
+    target = _backends_folder(arguments.directory) / BACKEND
+    if target.is_symlink() or (target.exists() and not _is_ours(target)):
+        raise ConfigError(f"{target} is there and is not this backend; move it away first")
+    if arguments.uninstall:
+        print(f"removed {target}" if target.exists() else f"{target} is not there")
+        _remove(target)
+        return 0
+    try:
+        _put(target, link=arguments.link)
+    except OSError as error:
+        raise ConfigError(f"cannot write {target}: {error.strerror}") from error
+    print(f"{'linked' if arguments.link else 'copied'} the backend to {target}")
+    return 0
+
+
+def _backends_folder(directory: Path) -> Path:
+    """Return the folder of backends: the one that has the Python backend, which runs ours."""
+    for folder in (directory / "backends", directory):
+        if (folder / "python" / "libtriton_python.so").is_file():
+            return folder.resolve()
+    raise ConfigError(
+        f"{directory} is not a Triton installation: expected backends/python/libtriton_python.so "
+        "in it, or python/libtriton_python.so if it is the backends folder"
+    )
+
+
+def _is_ours(target: Path) -> bool:
+    return (target / "model.py").is_file() and (target / "ge_backend" / "__init__.py").is_file()
+
+
+def _put(target: Path, *, link: bool) -> None:
+    """Fill a new folder beside the target and swap it in: no server sees half a backend."""
+    with tempfile.TemporaryDirectory(prefix=".ge-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / BACKEND
+        fresh.mkdir(mode=0o755)
+        for name, source in backend_files().items():
+            _place(source, fresh / name, link=link)
+        _remove(target)
+        fresh.rename(target)
+
+
+def _place(source: Path, target: Path, *, link: bool) -> None:
+    if link:
+        target.symlink_to(source)
+    elif source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copyfile(source, target)
+
+
+def _remove(target: Path) -> None:
+    if target.exists():
+        shutil.rmtree(target)

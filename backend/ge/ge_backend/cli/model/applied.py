@@ -1,0 +1,66 @@
+"""Writing parameters into a model's config.pbtxt."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ge_backend.cli.model.folder import parse_config
+from ge_backend.cli.model.parameter import set_parameter
+from ge_backend.errors import ConfigError
+
+__all__ = ["apply_parameters"]
+
+
+def apply_parameters(file: Path, parameters: Mapping[str, str]) -> str:
+    """Set parameters in a config.pbtxt, and return the difference as a unified diff.
+
+    Comments, order and layout stay; the file is replaced whole, so no server reads half of it.
+
+    Raises:
+        ConfigError: the file cannot be read, edited or written; it is as it was then.
+    """
+    try:
+        before = file.read_text(encoding="utf-8")
+        after = _edited(before, parameters, file)
+        if after != before:
+            with _replacing(file.resolve()) as draft:
+                draft.write_text(after, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be changed: {error}") from error
+    old, new = before.splitlines(), after.splitlines()
+    name = str(file)
+    return "\n".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, lineterm=""))
+
+
+def _edited(before: str, parameters: Mapping[str, str], file: Path) -> str:
+    """Return the text with the parameters set, once it is sure that nothing else has changed."""
+    expected = parse_config(before, str(file))
+    after = before
+    for key, value in parameters.items():
+        after = set_parameter(after, key, value)
+        expected.parameters[key].string_value = value
+    if parse_config(after, str(file)) != expected:
+        raise ConfigError(
+            f"{file} is written in a way that this command cannot edit; set the parameters by hand"
+        )
+    return after
+
+
+@contextlib.contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """Give a draft beside a file, with its permissions, that takes its place at the end."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(descriptor)
+    draft = Path(name)
+    try:
+        shutil.copymode(file, draft)
+        yield draft
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What commands print: tables, figures for machines, and plots."""

@@ -1,0 +1,108 @@
+"""The grid of a model: each bucket with its cost and the memory that its tensors take."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ge_backend.cli.report.table import table
+from ge_backend.flow.buckets import Bucket, BucketGrid
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+
+__all__ = ["BucketLine", "bucket_lines", "grid_json", "grid_text", "tensor_bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketLine:
+    """One bucket.
+
+    Attributes:
+        cost_ns: of one run; None where it was not measured.
+        nbytes: of its inputs and outputs; None where the graph alone, or the request, knows.
+    """
+
+    bucket: Bucket
+    elements: int
+    cost_ns: float | None
+    nbytes: int | None
+
+
+def bucket_lines(
+    grid: BucketGrid, layout: Layout, costs: Mapping[Bucket, float]
+) -> list[BucketLine]:
+    """Return a line per bucket, ascending."""
+    return [
+        BucketLine(
+            bucket=bucket,
+            elements=math.prod(bucket),
+            cost_ns=costs.get(bucket),
+            nbytes=tensor_bytes(layout, bucket),
+        )
+        for bucket in grid.entries
+    ]
+
+
+def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
+    """Return the bytes of a bucket's inputs and outputs.
+
+    None if some dimension is not padded, so that it differs between runs, or for BYTES tensors.
+    """
+    sizes = bucket[1:] + (-1,) * len(layout.matched)
+    batch = bucket[:1] if layout.batched else ()
+    total = 0
+    items: tuple[InputLayout | OutputLayout, ...] = (*layout.inputs, *layout.outputs)
+    for item in items:
+        shape = batch + item.row_shape(sizes)
+        if -1 in shape or item.source or item.dtype.itemsize == 0:
+            return None
+        total += math.prod(shape) * item.dtype.itemsize
+    return total
+
+
+def grid_text(grid: BucketGrid, lines: list[BucketLine]) -> list[str]:
+    """Return the grid for a person: how it came about, its buckets, and what they sum up to."""
+    rows = [
+        (*map(str, line.bucket), str(line.elements), _ms(line.cost_ns), _mib(line.nbytes))
+        for line in lines
+    ]
+    header = (*grid.names, "elements", "cost ms", "tensors MiB")
+    return [*grid.describe(), *table(header, rows), _total(lines)]
+
+
+def _total(lines: list[BucketLine]) -> str:
+    costs = [line.cost_ns for line in lines if line.cost_ns is not None]
+    known = [line.nbytes for line in lines if line.nbytes is not None]
+    parts = [f"total: {len(lines)} buckets, {len(costs)} measured"]
+    if costs:
+        parts.append(f"{_ms(sum(costs))} ms for one run of each of those")
+    if known:
+        parts.append(f"tensors {_mib(sum(known))} MiB, of the largest {_mib(max(known))} MiB")
+    return ", ".join(parts)
+
+
+def grid_json(grid: BucketGrid, lines: list[BucketLine]) -> str:
+    """Return the same as one JSON object."""
+    return json.dumps(
+        {
+            "axes": {axis.name: axis.values for axis in grid.axes},
+            "buckets": [
+                {
+                    "bucket": line.bucket,
+                    "elements": line.elements,
+                    "cost_ns": line.cost_ns,
+                    "tensor_bytes": line.nbytes,
+                }
+                for line in lines
+            ],
+        }
+    )
+
+
+def _ms(cost_ns: float | None) -> str:
+    return "-" if cost_ns is None else f"{cost_ns / 1e6:.3f}"
+
+
+def _mib(nbytes: int | None) -> str:
+    return "-" if nbytes is None else f"{nbytes / 2**20:.3f}"

@@ -1,0 +1,133 @@
+"""`ge-backend serve`: a real tritonserver with our backend, from start to a clean end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_backend.tritonserver.leash import die_with_parent
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Starts tritonserver with this backend, says when it is ready, and passes SIGTERM, SIGINT and SIGHUP
+on to it; a second one ends it at once. It ends when the process that started it ends. The exit code
+is the server's.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="start tritonserver with this backend",
+        description=DESCRIPTION,
+        epilog="Arguments after -- go to tritonserver as they are.",
+    )
+    _add_server_options(parser)
+    parser.add_argument("--device", help="device of models that name none: cpu, … (GE_DEVICE)")
+    parser.add_argument("--log-verbose", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument("--log-file", type=Path, help="default: this terminal")
+    parser.add_argument(
+        "--outlive-parent", action="store_true", help="go on when the starting process ends"
+    )
+    parser.add_argument("server_arguments", nargs="*", metavar="-- …", help="for tritonserver")
+    parser.set_defaults(func=serve)
+
+
+def _add_server_options(parser: argparse.ArgumentParser) -> None:
+    default = ServerOptions(repositories=())
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="DIR",
+        help="folder of models; may be repeated",
+    )
+    parser.add_argument(
+        "--host", default=default.host, help="0.0.0.0 for all interfaces; default: %(default)s"
+    )
+    for name, port in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
+        parser.add_argument(
+            f"--{name}-port",
+            type=int,
+            default=port,
+            metavar="PORT",
+            help="0 takes a free one; default: %(default)s",
+        )
+    parser.add_argument(
+        "--tritonserver",
+        type=Path,
+        metavar="PATH",
+        help="its binary or folder; default: GE_TRITONSERVER, /opt/tritonserver, the wheel",
+    )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        default=default.start_timeout_s,
+        metavar="SECONDS",
+        help="for loading and warm-up; default: %(default)g",
+    )
+    parser.add_argument(
+        "--exit-timeout",
+        type=int,
+        default=default.exit_timeout_s,
+        metavar="SECONDS",
+        help="for requests in flight at the end; default: %(default)s",
+    )
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Run the server until it ends; return its exit code."""
+    if not arguments.outlive_parent:
+        die_with_parent()
+    server = TritonServer(find_server(arguments.tritonserver), _options(arguments))
+    _pass_signals_on(server)
+    begin = time.monotonic()
+    with server:
+        if not server.stopping:
+            _announce(server, time.monotonic() - begin)
+        return server.wait()
+
+
+def _options(arguments: argparse.Namespace) -> ServerOptions:
+    environment = {"GE_DEVICE": arguments.device} if arguments.device else {}
+    verbose = [f"--log-verbose={arguments.log_verbose}"] if arguments.log_verbose else []
+    return ServerOptions(
+        repositories=tuple(arguments.model_repository),
+        host=arguments.host,
+        http_port=arguments.http_port,
+        grpc_port=arguments.grpc_port,
+        metrics_port=arguments.metrics_port,
+        log_file=arguments.log_file,
+        environment=environment,
+        arguments=(*verbose, *arguments.server_arguments),
+        start_timeout_s=arguments.start_timeout,
+        exit_timeout_s=arguments.exit_timeout,
+    )
+
+
+def _pass_signals_on(server: TritonServer) -> None:
+    """Have the signals that end us end the server; tritonserver would die of SIGHUP uncleanly."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        server.interrupt()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+def _announce(server: TritonServer, seconds: float) -> None:
+    lines = [
+        f"ge-backend: ready after {seconds:.1f} s",
+        f"  http     http://{server.http}",
+        f"  grpc     {server.grpc}",
+    ]
+    if server.options.has_metrics:
+        lines.append(f"  metrics  {server.metrics}")
+    print("\n".join(lines), flush=True)

@@ -1,0 +1,149 @@
+"""`ge-backend tune`: bucket sizes from the traffic that a model has really had."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from ge_backend.cli.model.applied import apply_parameters
+from ge_backend.cli.model.opened import OpenModel, open_model
+from ge_backend.cli.report.plot import write_plot
+from ge_backend.cli.report.tuning import Tuning, tuning_json, tuning_text
+from ge_backend.errors import ConfigError
+from ge_backend.flow.axis import ROWS
+from ge_backend.flow.histogram import Histogram
+from ge_backend.flow.learn import SizeCost
+from ge_backend.flow.trace_file import read_trace
+from ge_backend.flow.tuning import Proposal, mean_of, propose, size_cost, up_to
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Finds the sizes of each ragged axis that cost the recorded traffic least, for so many graphs. Costs
+are those that warm-up measured on this machine, else elements. Nothing is changed without --apply.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "tune", help="find better bucket sizes from recorded traffic", description=DESCRIPTION
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="the folder of a model")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="sizes from a file instead: a size a line, or JSON lines such as "
+        '{"rows": 1, "sizes": {"sequence": 17}}',
+    )
+    parser.add_argument(
+        "--graphs", type=int, metavar="K", help="sizes per axis; default: as many as now"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a PNG of it")
+    parser.add_argument(
+        "--apply", action="store_true", help="write the sizes into the model's config.pbtxt"
+    )
+    parser.add_argument("--device", help="default: the model's own, else GE_DEVICE, else cpu")
+    parser.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="where traffic is kept; default: GE_CACHE_DIR"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=tune)
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Print what other sizes would save, and apply them if asked to; return 0.
+
+    Raises:
+        GeError: the model cannot be read, there is no traffic, or the sizes cannot be applied.
+    """
+    path, device = arguments.model, arguments.device
+    with open_model(path, device=device, cache_dir=arguments.cache_dir) as model:
+        tuning = work_out(model, arguments.trace, arguments.graphs)
+        config_file = model.folder.config_file
+        from_file = model.config.bucket_file
+    if arguments.plot is not None:
+        write_plot(arguments.plot, tuning)
+    if arguments.apply and from_file is not None:
+        raise ConfigError(
+            f"model {tuning.model!r}: its buckets come from {from_file}; remove the parameter "
+            "'buckets' from config.pbtxt, then apply"
+        )
+    diff = apply_parameters(config_file, tuning.parameters()) if arguments.apply else None
+    if arguments.json:
+        print(tuning_json(tuning, diff))
+    else:
+        print("\n".join(tuning_text(tuning, diff)))
+    return 0
+
+
+def work_out(model: OpenModel, trace: Path | None, graphs: int | None) -> Tuning:
+    """Return the best sizes of each ragged axis.
+
+    Raises:
+        ConfigError: the model has no ragged axis, or no traffic.
+    """
+    axes = model.layout.axes
+    name = model.config.name
+    if not axes or model.layout.concatenated:
+        raise ConfigError(
+            f"model {name!r} pads no axis, so it has no sizes to tune; mark an input "
+            "allow_ragged_batch in config.pbtxt if its requests may differ in length"
+        )
+    traffic = _recorded(model) if trace is None else read_trace(trace, axes)
+    kept = {axis: up_to(traffic[axis], model.layout.limits.get(axis)) for axis in axes}
+    empty = [axis for axis in axes if not kept[axis].total]
+    if empty:
+        raise ConfigError(
+            f"model {name!r}: no size of axis {empty[0]!r} is within the graph's limit of "
+            f"{model.layout.limits[empty[0]]}"
+        )
+    costs = _costs_by_axis(model, {**traffic, **kept})
+    return Tuning(
+        model=name,
+        source=str(trace or model.store.traffic_path(name)),
+        measured=costs is not None,
+        static_shapes=model.session.static_shapes,
+        left_out=sum(traffic[axis].total - kept[axis].total for axis in axes),
+        proposals=tuple(
+            _proposal(model, axis, kept[axis], graphs, None if costs is None else costs[axis])
+            for axis in axes
+        ),
+    )
+
+
+def _recorded(model: OpenModel) -> dict[str, Histogram]:
+    traffic = model.store.traffic(model.config.name)
+    if all(axis in traffic and traffic[axis].total for axis in model.layout.axes):
+        return traffic
+    where = model.store.traffic_path(model.config.name)
+    raise ConfigError(
+        f"no traffic of model {model.config.name!r} is recorded "
+        + ("(GE_CACHE_DIR is off)" if where is None else f"in {where}")
+        + "; serve it with the parameter learn=record (the default) and the same GE_CACHE_DIR, and "
+        "send requests; or give sizes with --trace FILE"
+    )
+
+
+def _proposal(
+    model: OpenModel, axis: str, traffic: Histogram, graphs: int | None, cost: SizeCost | None
+) -> Proposal:
+    place = 1 + model.layout.axes.index(axis)
+    now = sorted({bucket[place] for bucket in model.grid.entries})
+    return propose(axis, traffic, now, graphs, float if cost is None else cost)
+
+
+def _costs_by_axis(
+    model: OpenModel, traffic: Mapping[str, Histogram]
+) -> dict[str, SizeCost] | None:
+    """Return what a row costs by its size on each axis; None where nothing was measured."""
+    costs = model.kept_costs()
+    if not costs:
+        return None
+    most = max(model.config.max_batch_size, 1)
+    rows = min(mean_of(traffic[ROWS]), most) if ROWS in traffic else most
+    axes = model.layout.axes
+    sizes = [mean_of(traffic[axis]) for axis in axes]
+    return {axis: size_cost(costs, place, rows, sizes) for place, axis in enumerate(axes)}
