@@ -1,0 +1,95 @@
+"""Small ONNX graphs and model folders for tests, made by code."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+VOCABULARY, WIDTH = 100, 4
+TABLE = np.random.default_rng(7).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
+RAGGED = "dims: [ -1 ] allow_ragged_batch: true"
+
+
+def graph(nodes, inputs, outputs, constants=()):
+    """Return a serialised model; inputs and outputs are (name, type, dims with names)."""
+    built = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*tensor) for tensor in inputs],
+        [helper.make_tensor_value_info(*tensor) for tensor in outputs],
+        [numpy_helper.from_array(value, name) for name, value in constants],
+    )
+    model = helper.make_model(built, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def masked_mean():
+    """Take ids, attention_mask [batch, sequence] -> y [batch, WIDTH]: mean of the table's real rows."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["mask3"]),
+        helper.make_node("Mul", ["rows", "mask3"], ["real"]),
+        helper.make_node("ReduceSum", ["real", "one"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["mask", "one"], ["count"], keepdims=1),
+        helper.make_node("Div", ["sum", "count"], ["y"]),
+    ]
+    return graph(
+        nodes,
+        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("ids", "attention_mask")],
+        [("y", TensorProto.FLOAT, ["batch", WIDTH])],
+        [("table", TABLE), ("last", np.array([-1])), ("one", np.array([1]))],
+    )
+
+
+def mean_of(ids):
+    """What `masked_mean` answers for ids [rows, length] without padding."""
+    return TABLE[ids].mean(axis=1)
+
+
+def token_rows():
+    """Take ids [batch, sequence] -> y [batch, sequence, WIDTH]: the table's rows."""
+    return graph(
+        [helper.make_node("Gather", ["table", "ids"], ["y"])],
+        [("ids", TensorProto.INT64, ["batch", "sequence"])],
+        [("y", TensorProto.FLOAT, ["batch", "sequence", WIDTH])],
+        [("table", TABLE)],
+    )
+
+
+def plus_one(kind, dims=("batch", "length")):
+    """Take x -> y = x for one element type."""
+    return graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [("x", kind, list(dims))],
+        [("y", kind, list(dims))],
+    )
+
+
+def non_zero():
+    """Take x [length] -> y [1, found]: positions of what is not zero; only the run tells how many."""
+    return graph(
+        [helper.make_node("NonZero", ["x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["length"])],
+        [("y", TensorProto.INT64, [1, "found"])],
+    )
+
+
+def write_model(repository, name, config="", model=None, filename="model.onnx"):
+    """Write a model folder; the configuration begins with the backend."""
+    folder = Path(repository) / name / "1"
+    folder.mkdir(parents=True)
+    if model is not None:
+        (folder / filename).write_bytes(model)
+    (folder.parent / "config.pbtxt").write_text(f'backend: "ge"\n{config}')
+
+
+def parameters(**values):
+    """Return `parameters` blocks; `__` in a key stands for a dot."""
+    return "".join(
+        f'parameters {{ key: "{key.replace("__", ".")}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in values.items()
+    )

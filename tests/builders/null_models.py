@@ -1,0 +1,94 @@
+"""Model files for the null device, and executors to run them in, made by code."""
+
+import gc
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.null import NullDevice
+from ge_backend.executor.launch import ExecutorAddress
+from ge_backend.executor.link import Link
+from ge_backend.executor.service import Executor
+from ge_backend.executor.session import RunOrder
+
+DEADLY = 666.0  # an input with this value ends the process, if the model says so
+
+
+def write_null(path, **changes):
+    """Write x [batch, length] -> y [batch], the sums of the rows; return its source."""
+    model = {
+        "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+        "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
+        **changes,
+    }
+    path.write_text(json.dumps(model))
+    return GraphSource.of(path)
+
+
+def deadly():
+    """Return the fault of a model that some inputs kill."""
+    return {"on": "run", "do": "die", "value": DEADLY}
+
+
+def num_descriptors():
+    """Return how many descriptors this process has open, those in garbage not among them."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def comes_true(condition, seconds=5.0):
+    """Return whether the condition holds within that time; the last word is the condition's."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def address_in(folder, *, linger_s=0.2, owner_pid=0, python=sys.executable):
+    """Return the address of a null executor that ends with this process."""
+    return ExecutorAddress(
+        device="null",
+        directory=folder,
+        owner_pid=owner_pid or os.getpid(),
+        python=python,
+        library_path="",
+        linger_s=linger_s,
+    )
+
+
+def link_to(device=None, *, linger_s=0.0):
+    """Return a fresh executor inside this process, and a link to it."""
+    executor = Executor(device or NullDevice(), linger_s=linger_s)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    executor.accept(theirs)
+    return executor, Link(ours)
+
+
+def order(session, value, *, rows=2, length=3, deadline_ns=0, predict=True):
+    """Stage a run whose input is `value` throughout; each row's sum is `length` times that."""
+    ref = session.arena.place("x", "FP32", (rows, length), rows * length * 4)
+    session.arena.view(ref)[...] = value
+    places = (session.arena.place("y", "FP32", (rows,), rows * 4),) if predict else ()
+    return RunOrder(inputs=(ref,), outputs=places, deadline_ns=deadline_ns)
+
+
+def run_values(session, *values):
+    """Run one order per value; return the outcomes in the order of the values."""
+    session.reserve(128 * len(values))
+    orders = [order(session, value) for value in values]
+    outcomes = dict(session.run(orders))
+    return [outcomes[index] for index in range(len(values))]
+
+
+def sums(outcomes):
+    """Return each outcome's first sum, or the name of its error."""
+    return [
+        float(np.asarray(o.outputs["y"])[0]) if o.error is None else type(o.error).__name__
+        for o in outcomes
+    ]

@@ -1,0 +1,76 @@
+"""Marks by folder, and `GE_REQUIRE`, which keeps skips from hiding.
+
+`GE_REQUIRE=server,npu` fails every test that is marked so and skipped: where a machine is meant to
+have something, its absence is a failure.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+# A folder of this name marks what is in it.
+FOLDERS = ("server", "process", "contract")
+LOGS = pytest.StashKey[dict[str, Path]]()
+TAIL_LINES = 80
+
+
+def pytest_configure(config):
+    config.stash[LOGS] = {}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        folder = folder_of(item.path)
+        if folder in FOLDERS:
+            item.add_marker(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    marks = {mark.name for mark in item.iter_markers()}
+    if report.failed and "server" in marks:
+        for name, log in item.config.stash[LOGS].items():
+            report.sections.append((f"end of the log of {name}", tail(log)))
+    return refuse_skip(report, marks)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    return refuse_skip(report, {folder_of(collector.path)})
+
+
+def refuse_skip(report, marks):
+    """Return the report, failed if it is a skip of what `GE_REQUIRE` names."""
+    required = set(os.environ.get("GE_REQUIRE", "").split(",")) & marks
+    if report.skipped and required and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"GE_REQUIRE={','.join(required)} forbids this skip: {report.longrepr}"
+    return report
+
+
+def folder_of(path: Path) -> str:
+    """Return the first folder of a path below tests/, "" if there is none."""
+    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
+    return parts[0] if parts else ""
+
+
+def tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory):
+    """No test reads or writes the user's own cache; servers hand this one on to their stubs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def server_logs(pytestconfig) -> dict[str, Path]:
+    """Logs by name; the end of each is attached to failures while it is in here."""
+    return pytestconfig.stash[LOGS]

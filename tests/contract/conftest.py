@@ -1,0 +1,134 @@
+"""The engines that the contract is checked on, and the same small graphs for each of them.
+
+A new device joins by one more class with `open` and `write`, and one more entry in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ge_backend.device.base import Device, Graph, GraphSource, open_device
+
+ECHO = "echo"  # y = x, both [batch, length]
+SCALAR = "scalar"  # y = x, both []
+SUMS = "sums"  # y [batch] = sum of x [batch, length]
+KEPT = "kept"  # y [?] = those elements of x [length] that are not zero
+
+
+class NullEngine:
+    suffix = ".null"
+
+    def write(self, path: Path, kind: str, dtype: str) -> None:
+        dims = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
+        out = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch"], KEPT: [-1]}
+        compute = "sum" if kind == SUMS else "echo"
+        x = {"name": "x", "dtype": dtype, "dims": dims[kind]}
+        y = {"name": "y", "dtype": dtype, "dims": out[kind], "compute": compute, "of": "x"}
+        path.write_text(json.dumps({"inputs": [x], "outputs": [y]}))
+
+
+class OnnxEngine:
+    suffix = ".onnx"
+
+    def write(self, path: Path, kind: str, dtype: str) -> None:
+        from onnx import TensorProto, helper
+
+        names = {"BYTES": "STRING", "FP16": "FLOAT16", "FP32": "FLOAT", "FP64": "DOUBLE"}
+        element = TensorProto.DataType.Value(names.get(dtype, dtype.replace("BF16", "BFLOAT16")))
+        axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+        zero = helper.make_tensor("zero", element, [], [0]) if kind == KEPT else None
+        nodes = {
+            ECHO: [helper.make_node("Identity", ["x"], ["y"])],
+            SCALAR: [helper.make_node("Identity", ["x"], ["y"])],
+            SUMS: [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+            KEPT: [
+                helper.make_node("Equal", ["x", "zero"], ["dropped"]),
+                helper.make_node("Not", ["dropped"], ["kept"]),
+                helper.make_node("Compress", ["x", "kept"], ["y"], axis=0),
+            ],
+        }[kind]
+        dims = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
+        out = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch"], KEPT: [None]}
+        graph = helper.make_graph(
+            nodes,
+            kind,
+            [helper.make_tensor_value_info("x", element, dims[kind])],
+            [helper.make_tensor_value_info("y", element, out[kind])],
+            {SUMS: [axes], KEPT: [zero]}.get(kind, []),
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 8
+        path.write_bytes(model.SerializeToString())
+
+
+class TorchEngine:
+    suffix = ".pt2"
+
+    def write(self, path: Path, kind: str, dtype: str) -> None:
+        import torch
+
+        from ge_backend.tensors import DATA_TYPES
+
+        element = getattr(torch, DATA_TYPES[dtype].torch)
+        auto = torch.export.Dim.DYNAMIC
+        computes = {
+            ECHO: lambda x: x,
+            SCALAR: lambda x: x,
+            SUMS: lambda x: x.sum(1),
+            KEPT: lambda x: x[x != 0],
+        }
+
+        class Module(torch.nn.Module):
+            def forward(self, x):
+                return computes[kind](x)
+
+        shape = {ECHO: (2, 3), SCALAR: (), SUMS: (2, 3), KEPT: (3,)}[kind]
+        program = torch.export.export(
+            Module(),
+            (torch.zeros(shape, dtype=element),),
+            dynamic_shapes=(dict.fromkeys(range(len(shape)), auto),),
+        )
+        symbols = map(str, next(n for n in program.graph.nodes if n.name == "x").meta["val"].shape)
+        axes = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
+        names = {"outputs": ["y"], "axes": dict(zip(symbols, axes[kind], strict=True))}
+        torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(names)})
+
+
+# id -> (device, engine, the library it needs)
+ENGINES = {
+    "null": ("null", NullEngine(), None),
+    "cpu-onnx": ("cpu", OnnxEngine(), "onnxruntime"),
+    "cpu-torch": ("cpu", TorchEngine(), "torch"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One device with graphs to load on it."""
+
+    id: str
+    device: Device
+    engine: NullEngine | OnnxEngine | TorchEngine
+    folder: Path
+
+    def write(self, kind: str, dtype: str = "FP32") -> Path:
+        path = self.folder / f"{kind}-{dtype}{self.engine.suffix}"
+        self.engine.write(path, kind, dtype)
+        return path
+
+    def load(self, kind: str, dtype: str = "FP32", threads: int = 0) -> Graph:
+        return self.device.load(GraphSource.of(self.write(kind, dtype), threads=threads))
+
+
+@pytest.fixture(params=ENGINES)
+def bench(request, tmp_path):
+    name, engine, library = ENGINES[request.param]
+    if library:
+        pytest.importorskip(library)
+    device = open_device(name)
+    yield Bench(id=request.param, device=device, engine=engine, folder=tmp_path)
+    device.close()

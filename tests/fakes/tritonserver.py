@@ -1,0 +1,52 @@
+"""A stand-in for tritonserver that starts at once: it takes its flags and answers its health URL.
+
+What it does wrong is told by FAKE in its environment: `dies` as it starts, `never ready`, `deaf` to
+SIGTERM, or leaves a `straggler`: a process in a session of its own that outlives it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+FAULT = os.environ.get("FAKE", "")
+PAGES = {"/v2/health/ready": b"", "/v2": b'{"version": "0.0.0"}', "/metrics": b""}
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = None if FAULT == "never ready" else PAGES.get(self.path)
+        self.send_response(503 if body is None else 200)
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_):
+        pass
+
+
+def main():
+    flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
+    print("fake server", " ".join(sys.argv[1:]), flush=True)
+    print("cwd", Path.cwd(), list(Path.cwd().iterdir()), flush=True)
+    for name in ("GE_PYTHON", "GE_LIBRARY_PATH", "LD_LIBRARY_PATH", "PATH", "GE_DEVICE"):
+        print(name, os.environ.get(name), flush=True)
+    if FAULT == "dies":
+        print("error: no such luck", flush=True)
+        sys.exit(3)
+    if FAULT == "straggler":
+        subprocess.Popen(["/bin/sleep", "100"], start_new_session=True)
+    if FAULT == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for name in ("metrics", "http"):
+        server = HTTPServer((flags[f"{name}-address"], int(flags[f"{name}-port"])), Answer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    while True:
+        signal.pause()
+
+
+main()

@@ -1,0 +1,277 @@
+"""Buckets on the real server: declared, read from a file, kept, extended and learned."""
+
+import json
+import queue
+import re
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from builders.graphs import RAGGED, WIDTH, masked_mean, mean_of, parameters, write_model
+from ge_backend.cli.main import main
+from ge_backend.flow.store import Store
+from ge_backend.tritonserver import ServerOptions, TritonServer
+
+MEAN = f"""
+max_batch_size: 8
+input [ {{ name: "ids" data_type: TYPE_INT64 {RAGGED} }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ {WIDTH} ] }} ]
+dynamic_batching {{ max_queue_delay_microseconds: 2000 }}
+"""
+SUM = f"""
+max_batch_size: 8
+input [ {{ name: "x" data_type: TYPE_FP32 {RAGGED} }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] reshape {{ shape: [ ] }} }} ]
+dynamic_batching {{ max_queue_delay_microseconds: 2000 }}
+"""
+SMALL = {"buckets__rows": "1,4,8", "buckets__sequence": "8,32"}
+STATIC = {"device": "null", "buckets__rows": "1,4,8", "buckets__length": "8,32"}
+GOOD_FILE = "# rows, length\n([1, 4], [8, 32])\n(8, range(8, 24, 8))\n"
+TROUBLES = {
+    "bad_place": (GOOD_FILE + "(1, x)\n", "buckets.txt, line 4"),
+    "bad_size": ("(1, 0)\n", "buckets.txt, line 1"),
+    "bad_places": ("\n\n(1, 8, 8)\n", "buckets.txt, line 3"),
+    "bad_empty": ("# nothing\n", "buckets.txt"),
+    "bad_missing": (None, "buckets.txt"),
+}
+# The runs of a model that takes its time over each bucket, so that warm-up is what counts.
+SLOW = {"*": 60.0}
+LEARN_S = 20
+
+
+def null_model(**changes):
+    """Return a model for the null device: the sums of rows, with costs that grow with length."""
+    costs = {f"{rows}x{length}": 0.02 * length for rows in (1, 4, 8) for length in range(65)}
+    model = {
+        "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+        "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
+        "axis_limits": {"length": 64},
+        "static_shapes": True,
+        "cost_ms": costs,
+    }
+    return json.dumps({**model, **changes}).encode()
+
+
+def write_null(models, name, config="", **changes):
+    write_model(models, name, SUM + config, null_model(**changes), "model.null")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A repository with a model for each ability."""
+    models = tmp_path_factory.mktemp("models")
+    declared = {"buckets__rows": "linear(1,4,8)", "buckets__sequence": "exponential(8,8,64,4)"}
+    declared["threads"] = "1"  # else costs that the models below have kept may count for it
+    write_model(models, "declared", MEAN + parameters(**declared), masked_mean())
+    write_model(models, "extended", MEAN + parameters(overflow="extend", **SMALL), masked_mean())
+    write_model(models, "unpadded", MEAN + parameters(**SMALL), masked_mean())
+    write_null(models, "static", parameters(overflow="extend", **STATIC))
+    write_null(models, "learning", parameters(learn="serve", learn_every_s=1, **STATIC))
+    write_null(models, "slow", parameters(**STATIC), static_shapes=False, cost_ms=SLOW)
+    from_file = parameters(device="null", buckets="file:buckets.txt")
+    write_null(models, "from_file", from_file)
+    (models / "from_file" / "buckets.txt").write_text(GOOD_FILE)
+    for name, (text, _) in TROUBLES.items():
+        write_null(models, name, from_file)
+        if text is not None:
+            (models / name / "buckets.txt").write_text(text)
+    return models
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """The folder that both servers keep costs and traffic in."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def begin(installation, models, cache, tmp_path_factory, server_logs):
+    """A function that returns a server on the repository, not started yet."""
+
+    def prepare(name):
+        log = tmp_path_factory.mktemp("log") / "server.log"
+        server_logs[f"the {name} server"] = log
+        options = ServerOptions(
+            repositories=(models,),
+            log_file=log,
+            environment={"GE_CACHE_DIR": str(cache)},
+            arguments=("--exit-on-error=false", "--strict-readiness=false"),
+        )
+        return TritonServer(installation, options)
+
+    yield prepare
+    server_logs.clear()
+
+
+@pytest.fixture(scope="module")
+def server(begin):
+    """The first server, with nothing kept."""
+    with begin("first") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """A gRPC client of the first server."""
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        yield connected
+
+
+def log_of(server, model):
+    """Return what the model's backend logged."""
+    lines = server.options.log_file.read_text(errors="replace").splitlines()
+    told = [line.split(f'"ge {model}: ', 1)[1] for line in lines if f'"ge {model}: ' in line]
+    return [line.removesuffix('"') for line in told]
+
+
+def metric(server, name, model):
+    """Return the sum of a metric's series of a model."""
+    text = urllib.request.urlopen(server.metrics).read().decode()
+    lines = [line for line in text.splitlines() if line.startswith(name + "{")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'model="{model}"' in line)
+
+
+def becomes(server, name, model, value, seconds=10.0):
+    """Return whether a metric reaches a value within that time."""
+    end = time.monotonic() + seconds
+    while metric(server, name, model) < value and time.monotonic() < end:
+        time.sleep(0.1)
+    return metric(server, name, model) == value
+
+
+def floats(length, value=1.0, rows=1):
+    item = grpcclient.InferInput("x", [rows, length], "FP32")
+    item.set_data_from_numpy(np.full((rows, length), value, np.float32))
+    return [item]
+
+
+def ids_of(length, rows=1):
+    ids = np.arange(rows * length).reshape(rows, length) % 50
+    item = grpcclient.InferInput("ids", [rows, length], "INT64")
+    item.set_data_from_numpy(ids)
+    return ids, [item]
+
+
+def assert_mean(client, model, length):
+    ids, inputs = ids_of(length)
+    np.testing.assert_allclose(client.infer(model, inputs).as_numpy("y"), mean_of(ids), rtol=1e-5)
+
+
+def test_each_axis_has_a_line_in_the_log(server):
+    """The rule with its numbers, and what it made; then the whole grid."""
+    logged = log_of(server, "declared")
+    assert "buckets rows: linear(min=1, step=4, max=8) -> 1, 2, 4, 8" in logged
+    assert (
+        "buckets sequence: exponential(min=8, step=8, max=64, limit=4) -> 8, 16, 32, 64" in logged
+    )
+    assert "buckets 16 buckets (rows x sequence), the largest 8x64" in logged
+    progress = [line for line in logged if re.match(r"warm-up \d+/16 rows=", line)]
+    assert len(progress) == 16
+    assert all(re.search(r" [\d.]+ ms.*, [\d.]+ GiB free$", line) for line in progress)
+    assert progress[0].startswith("warm-up 1/16 rows=8 sequence=64 ")
+
+
+def test_buckets_come_from_a_file(server, client):
+    """Exactly those that it lists are prepared."""
+    logged = "\n".join(log_of(server, "from_file"))
+    shapes = re.findall(r"warm-up \d/\d rows=(\d) length=(\d+)", logged)
+    assert sorted((int(r), int(n)) for r, n in shapes) == [
+        (1, 8), (1, 32), (4, 8), (4, 32), (8, 8), (8, 16)
+    ]  # fmt: skip
+    assert client.infer("from_file", floats(20)).as_numpy("y").tolist() == [[20.0]]
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_bucket_file_with_an_error_refuses_the_load(client, name):
+    """The reason names the file and the line; the other models serve."""
+    assert not client.is_model_ready(name)
+    index = client.get_model_repository_index(as_json=True)["models"]
+    reason = next(item["reason"] for item in index if item["name"] == name)
+    assert f"{name}/{TROUBLES[name][1]}" in reason
+
+
+def test_unplanned_shapes_are_logged_once_and_counted(server, client):
+    """Each shape once in the log; each run in the counter."""
+    for length in (40, 50, 40, 40, 7):
+        assert_mean(client, "unpadded", length)
+    assert becomes(server, "ge_unplanned_shapes_total", "unpadded", 4)
+    told = [line for line in log_of(server, "unpadded") if "no bucket covers" in line]
+    assert told == [f"no bucket covers sequence={n}: it runs at its own shape" for n in (40, 50)]
+
+
+def test_an_oversized_request_gets_a_bucket_for_the_next_one(server, client):
+    """It runs at its own shape itself; after the extension nothing is unplanned any more."""
+    before = metric(server, "ge_buckets", "extended")
+    assert_mean(client, "extended", 50)
+    assert becomes(server, "ge_grid_swaps_total", "extended", 1)
+    assert metric(server, "ge_buckets", "extended") > before
+    assert metric(server, "ge_unplanned_shapes_total", "extended") == 1
+    for length in (50, 64, 8):
+        assert_mean(client, "extended", length)
+    time.sleep(0.5)
+    assert metric(server, "ge_unplanned_shapes_total", "extended") == 1
+    assert "buckets are now sequence: list -> 8, 32, 64" in log_of(server, "extended")
+
+
+def test_a_static_engine_refuses_it_until_it_has_a_bucket(server, client):
+    """INVALID_ARGUMENT at first, then an answer."""
+    with pytest.raises(InferenceServerException, match="'length' is 50, the largest bucket is 32"):
+        client.infer("static", floats(50))
+    assert becomes(server, "ge_grid_swaps_total", "static", 1)
+    assert metric(server, "ge_buckets", "static") == 9
+    for length in (50, 64, 8):
+        assert client.infer("static", floats(length)).as_numpy("y").tolist() == [[float(length)]]
+
+
+def test_grids_are_learned_under_load(server, client):
+    """No request fails or is mixed up while the buckets change under it."""
+    generator = np.random.default_rng(5)
+    answers, sent = queue.Queue(), {}
+    end = time.monotonic() + LEARN_S
+    swapped_at = 0
+    while time.monotonic() < end and (not swapped_at or len(sent) < swapped_at + 200):
+        for _ in range(40):
+            number, length = (
+                len(sent),
+                int(generator.choice([3, 10, 12, 32], p=[0.2, 0.4, 0.3, 0.1])),
+            )
+            sent[number] = length * (number % 7)
+            client.async_infer(
+                "learning",
+                floats(length, number % 7),
+                lambda result, error, number=number: answers.put((number, result, error)),
+            )
+        time.sleep(0.05)
+        if not swapped_at and metric(server, "ge_grid_swaps_total", "learning"):
+            swapped_at = len(sent)
+    for _ in range(len(sent)):
+        number, result, error = answers.get(timeout=30)
+        assert error is None, error
+        assert result.as_numpy("y").tolist() == [[float(sent[number])]]
+    assert swapped_at, "no swap under load"
+    assert any("length: list -> 12, 32" in line for line in log_of(server, "learning"))
+
+
+def test_a_second_start_is_faster_and_traffic_outlives_the_first(
+    begin, server, client, cache, capsys, models
+):
+    """Costs are kept, so little is run again; what was sent is there for `ge-backend tune`."""
+    first = metric(server, "ge_warmup_seconds", "slow")
+    client.close()
+    server.stop()
+    recorded = Store(cache).traffic("learning")
+    assert recorded["length"].total >= 200
+    assert main(["tune", str(models / "learning"), "--cache-dir", str(cache), "--json"]) == 0
+    tuned = json.loads(capsys.readouterr().out)
+    assert tuned["axes"]["length"]["rows"] == recorded["length"].total
+
+    with begin("second") as second:
+        assert metric(second, "ge_warmup_seconds", "slow") < first / 2
+        assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "slow")
+        assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "static")
+        with grpcclient.InferenceServerClient(second.grpc) as again:
+            assert again.infer("static", floats(20)).as_numpy("y").tolist() == [[20.0]]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+
+from ge_backend.tritonserver import TritonServer
+
+ROOT = Path(__file__).resolve().parents[2]
+# What model_repository/make.py draws its tables from.
+SEED, VOCABULARY = 20_240_601, 1_000
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, tmp_path_factory) -> TritonServer:
+    """A real server with every model of model_repository/."""
+    models = tmp_path_factory.mktemp("models")
+    script = ROOT / "model_repository" / "make.py"
+    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
+    return triton_server(models)
+
+
+@pytest.fixture(params=["grpc", "http"])
+def connection(request, server) -> list[str]:
+    """The arguments that every example takes."""
+    url = {"grpc": server.grpc, "http": server.http}[request.param]
+    return ["--protocol", request.param, "--url", url]
+
+
+def run(name: str, *arguments: str) -> str:
+    """Return what an example prints; its warnings and errors fail the test."""
+    command = [sys.executable, str(ROOT / "client_examples" / name), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def table(columns: int) -> np.ndarray:
+    return np.random.default_rng(SEED).standard_normal((VOCABULARY, columns)).astype(np.float32)
+
+
+def ask(server: TritonServer, model: str, output: str, **tensors: np.ndarray) -> np.ndarray:
+    """Return one output for numpy inputs; their names and types are the model's."""
+    types = {"float32": "FP32", "int32": "INT32", "int64": "INT64", "object": "BYTES"}
+    inputs = []
+    for name, array in tensors.items():
+        inputs.append(grpcclient.InferInput(name, array.shape, types[str(array.dtype)]))
+        inputs[-1].set_data_from_numpy(array)
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        return client.infer(model, inputs).as_numpy(output)
+
+
+def test_simple_infer_prints_sum_and_difference(connection):
+    """0..15 plus and minus one."""
+    lines = run("simple_infer.py", *connection).replace("\n  ", " ").splitlines()
+    found = {line.split()[0]: [float(x) for x in re.findall(r"-?\d+\.", line)] for line in lines}
+
+    assert found["sum"] == [float(number + 1) for number in range(16)]
+    assert found["difference"] == [float(number - 1) for number in range(16)]
+
+
+def test_async_many_gets_an_answer_for_each_of_many_in_flight(connection):
+    """The first answers are the means that numpy computes from the same table."""
+    printed = run("async_many.py", *connection, "--requests", "60", "--in-flight", "16")
+
+    random = np.random.default_rng(7)
+    texts = [random.integers(0, 1000, random.integers(1, 100)) for _ in range(60)]
+    norms = [np.linalg.norm(table(16)[ids].mean(axis=0)) for ids in texts[:5]]
+    assert printed.startswith("60 answers")
+    assert re.findall(r"\d\.\d{4}", printed) == [f"{norm:.4f}" for norm in norms]
+
+
+def test_ragged_batch_answers_every_shape_as_if_it_were_alone(connection):
+    """Each output is as long as its input, and equal to what the request gets by itself."""
+    lines = run("ragged_batch.py", *connection).splitlines()
+
+    assert [line.rsplit(",", 1)[0] for line in lines] == [
+        "sent [2, 3], got [2, 3, 4]",
+        "sent [1, 17], got [1, 17, 4]",
+        "sent [3, 1], got [3, 1, 4]",
+        "sent [1, 60], got [1, 60, 4]",
+        "sent [4, 9], got [4, 9, 4]",
+    ]
+    assert [line.split()[-1] for line in lines] == ["0.0e+00"] * 5
+
+
+def test_health_and_metadata_shows_what_the_model_takes(connection):
+    """The mask is the backend's business, so a client does not see it."""
+    printed = run("health_and_metadata.py", *connection)
+
+    assert re.findall(r"(?:live|ready) +(\w+)", printed) == ["True"] * 3
+    assert "input  input_ids: INT64 [-1, -1]" in printed
+    assert "output mean: FP32 [-1, 16]" in printed
+    assert "buckets.rows = 1,4,16" in printed
+    assert "attention_mask" not in printed
+
+
+def test_metrics_shows_what_one_request_changed(server, connection):
+    """One request of eleven tokens is one batch and one sub-batch."""
+    printed = run("metrics.py", *connection, "--metrics-url", server.metrics).splitlines()
+
+    assert "ge_requests_total: +1" in printed
+    assert "ge_batches_total: +1" in printed
+    assert "ge_elements_real_total: +11" in printed
+    assert sum(line.startswith("ge_sub_batches_total ") for line in printed) == 1
+
+
+@pytest.mark.parametrize(("model", "dtype"), [("add_sub", np.float32), ("add_sub_int32", np.int32)])
+def test_the_add_sub_models_differ_in_type_alone(server, model, dtype):
+    """A client batch of three comes back as three rows of the input's type."""
+    left = np.arange(48, dtype=dtype).reshape(3, 16)
+    right = np.full((3, 16), 5, dtype)
+
+    found = ask(server, model, "OUTPUT1", INPUT0=left, INPUT1=right)
+
+    assert found.dtype == dtype
+    assert np.array_equal(found, left - right)
+
+
+def test_the_echo_model_is_completed_from_its_file_and_keeps_bytes(server):
+    """Its configuration names the backend only; strings come back whole, empty ones too."""
+    text = np.array([["", "é", "a" * 1000], ["b", "c\0d", "e"]], dtype=object)
+
+    found = ask(server, "echo_bytes", "echo", text=text)
+
+    assert [[word.decode() for word in row] for row in found] == text.tolist()
+
+
+def test_the_torch_model_sums_real_values_only(server):
+    """Padding is a million per element, so one padded element in the sum would show."""
+    random = np.random.default_rng(1)
+    for rows, length in ((1, 1), (2, 7), (3, 100), (1, 300)):
+        values = random.standard_normal((rows, length)).astype(np.float32)
+        found = ask(server, "lengths_sum", "total", values=values)
+
+        assert np.allclose(found[:, 0], values.sum(axis=1), atol=1e-3)

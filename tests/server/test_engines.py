@@ -1,0 +1,117 @@
+"""The same small model through each engine, on the real server."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+
+from builders.graphs import TABLE, VOCABULARY, WIDTH, masked_mean, parameters, write_model
+from ge_backend.tritonserver.installation import find_server
+from ge_backend.tritonserver.options import ServerOptions
+from ge_backend.tritonserver.server import TritonServer
+
+torch = pytest.importorskip("torch")
+
+RAGGED_IO = f"""
+max_batch_size: 16
+input [ {{ name: "ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ {WIDTH} ] }} ]
+dynamic_batching {{ max_queue_delay_microseconds: 20000 }}
+"""
+SCRIPT_IO = f"""
+max_batch_size: 16
+input [ {{ name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }},
+        {{ name: "attention_mask" data_type: TYPE_INT64 dims: [ -1 ] }} ]
+output [ {{ name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ {WIDTH} ] }} ]
+dynamic_batching {{}}
+"""
+
+
+class MaskedMean(torch.nn.Module):
+    """Mean of the table's rows where the mask is 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.from_numpy(TABLE.copy()))
+
+    def forward(self, ids, attention_mask):
+        mask = attention_mask.unsqueeze(-1).to(self.table.dtype)
+        return (self.table[ids] * mask).sum(1) / mask.sum(1)
+
+
+def exported():
+    """Return the bytes of a .pt2 whose names and axes are told."""
+    batch, sequence = torch.export.Dim("batch", max=64), torch.export.Dim("sequence", max=128)
+    ids, mask = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
+    program = torch.export.export(
+        MaskedMean(), (ids, mask), dynamic_shapes=({0: batch, 1: sequence},) * 2
+    )
+    names = {"inputs": ["ids", "attention_mask"], "outputs": ["y"]}
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={"ge_names.json": json.dumps(names)})
+    return buffer.getvalue()
+
+
+def scripted():
+    """Return the bytes of a TorchScript file."""
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(MaskedMean()), buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """A client of a server with one model per engine."""
+    models = tmp_path_factory.mktemp("models")
+    write_model(models, "onnx", RAGGED_IO, masked_mean())
+    write_model(models, "pt2", RAGGED_IO, exported(), "model.pt2")
+    write_model(models, "pt2_empty", "", exported(), "model.pt2")
+    write_model(
+        models, "pt2_bf16", RAGGED_IO + parameters(precision="bf16"), exported(), "model.pt2"
+    )
+    write_model(models, "pt", SCRIPT_IO, scripted(), "model.pt")
+    options = ServerOptions(
+        repositories=(models,), log_file=tmp_path_factory.mktemp("log") / "server.log"
+    )
+    with (
+        TritonServer(find_server(), options) as server,
+        grpcclient.InferenceServerClient(server.grpc) as connected,
+    ):
+        yield connected
+
+
+def infer(client, model, output="y", **arrays):
+    """Return one output of one request."""
+    inputs = []
+    for name, array in arrays.items():
+        item = grpcclient.InferInput(name, list(array.shape), "INT64")
+        item.set_data_from_numpy(array)
+        inputs.append(item)
+    return client.infer(model, inputs).as_numpy(output)
+
+
+@pytest.mark.parametrize(
+    ("model", "tolerance"), [("onnx", 1e-6), ("pt2", 1e-6), ("pt2_empty", 1e-6), ("pt2_bf16", 3e-2)]
+)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (3, 30)])
+def test_every_engine_gives_the_same(client, model, tolerance, shape):
+    """ONNX Runtime and torch agree, bf16 within its precision; masks are made for both."""
+    ids = np.random.default_rng(4).integers(0, VOCABULARY, shape)
+    np.testing.assert_allclose(infer(client, model, ids=ids), TABLE[ids].mean(1), atol=tolerance)
+
+
+def test_torchscript_is_served_as_declared(client):
+    """A .pt has no signature: config.pbtxt declares it, and clients send all of it."""
+    ids = np.array([[3, 4, 5]])
+    mask = np.array([[1, 1, 0]])
+    answer = infer(client, "pt", "OUTPUT__0", ids=ids, attention_mask=mask)
+    np.testing.assert_allclose(answer, TABLE[ids[:, :2]].mean(1), atol=1e-6)
+
+
+def test_an_empty_configuration_takes_limits_from_the_program(client):
+    """The batch size and the largest bucket are what torch.export says."""
+    config = client.get_model_config("pt2_empty", as_json=True)["config"]
+    assert config["max_batch_size"] == 32
+    assert [item["name"] for item in config["input"]] == ["ids", "attention_mask"]

@@ -1,0 +1,306 @@
+"""`ge-backend serve` and `TritonServer` with the real server and a plain Python model.
+
+However it ends, nothing may be left: no process, no folder with sockets, no shared memory.
+"""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+
+from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
+
+CONFIG = """
+backend: "python"
+input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+MODEL = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        time.sleep({load_s})
+
+    def execute(self, requests):
+        arrays = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", 2 * a)]) for a in arrays]
+"""
+SERVE = [sys.executable, "-m", "ge_backend.cli.main", "serve"]
+PORTS = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--exit-timeout=3"]
+LIMIT_S = 60.0
+
+
+def write_model(repository: Path, *, load_s: float = 0, code: str = MODEL) -> Path:
+    """Write the model `double`, which takes `load_s` to load."""
+    version = repository / "double" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text(CONFIG)
+    (version / "model.py").write_text(code.replace("{load_s}", str(load_s)))
+    return repository
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory) -> Path:
+    """A repository with one model that doubles its input."""
+    return write_model(tmp_path_factory.mktemp("models"))
+
+
+class Served:
+    """A `ge-backend serve` process, and what its server has on this machine."""
+
+    def __init__(self, *arguments: str, **how: object) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            **how,
+        )
+        self.printed = ""
+        self.run = Path()
+
+    def ready(self) -> dict[str, str]:
+        """Wait until it announces its endpoints and return them by name."""
+        self._read_until("  metrics ")
+        self.locate()
+        found = re.findall(r"^  (http|grpc|metrics) +(\S+)$", self.printed, re.MULTILINE)
+        return dict(found)
+
+    def loading(self) -> None:
+        """Wait until a stub has been started, so that the model is being loaded."""
+        wait_until(lambda: self._server() is not None)
+        self.locate()
+        wait_until(lambda: len(processes_of(self.run)) > 1)
+
+    def locate(self) -> None:
+        """Find out which private folder the server has."""
+        self.run = Path(self._server().environ()["GE_RUNTIME_DIR"])
+
+    def server_pid(self) -> int:
+        return self._server().pid
+
+    def end(self) -> int:
+        """Wait for it to end and return its exit code."""
+        output, _ = self.process.communicate(timeout=LIMIT_S)
+        self.printed += output
+        return self.process.returncode
+
+    def assert_no_process_and_no_memory_is_left(self) -> None:
+        wait_until(lambda: not processes_of(self.run))
+        wait_until(lambda: not shared_memory_of(self.run.parent.name))
+
+    def assert_nothing_left(self) -> None:
+        assert self.run != Path()
+        assert processes_of(self.run) == []
+        assert shared_memory_of(self.run.parent.name) == []
+        assert not self.run.parent.exists()
+
+    def _server(self) -> psutil.Process | None:
+        children = psutil.Process(self.process.pid).children()
+        return next((child for child in children if "tritonserver" in child.name()), None)
+
+    def _read_until(self, text: str) -> None:
+        for line in self.process.stdout:
+            self.printed += line
+            if line.startswith(text):
+                return
+        pytest.fail(f"it ended before it said {text!r}:\n{self.printed}")
+
+
+@pytest.fixture
+def served(installation):
+    """A function that starts `ge-backend serve`; whatever a failed test leaves is ended."""
+    started: list[Served] = []
+
+    def start(*arguments: object, **how: object) -> Served:
+        started.append(Served(*map(str, arguments), **how))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.terminate()
+        try:
+            one.process.communicate(timeout=LIMIT_S)
+        finally:
+            one.process.kill()
+
+
+def wait_until(condition, timeout_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def doubled(url: str) -> list[float]:
+    """Return what the model at this gRPC address makes of 1, 2, 3."""
+    x = np.array([1, 2, 3], np.float32)
+    tensor = grpcclient.InferInput("x", x.shape, "FP32")
+    tensor.set_data_from_numpy(x)
+    with grpcclient.InferenceServerClient(url) as client:
+        return client.infer("double", [tensor]).as_numpy("y").tolist()
+
+
+def test_the_fixture_serves_a_repository_once(triton_server, repository):
+    """Asked again it returns the same server; asked otherwise, another."""
+    server = triton_server(repository)
+
+    assert doubled(server.grpc) == [2, 4, 6]
+    assert triton_server(repository) is server
+    assert re.fullmatch(r"\d+\.\d+\.\d+", server.version())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_server_in_order(served, repository, number):
+    """It served till then; the code is the server's 0, and nothing is left."""
+    serve = served("--model-repository", repository, *PORTS)
+    endpoints = serve.ready()
+    assert doubled(endpoints["grpc"]) == [2, 4, 6]
+    with closing(http.client.HTTPConnection(endpoints["http"].removeprefix("http://"))) as client:
+        client.request("GET", "/v2", headers={"Connection": "close"})
+        assert client.getresponse().status == 200
+
+    serve.process.send_signal(number)
+    assert serve.end() == 0
+    assert "Waiting for in-flight requests" in serve.printed
+    serve.assert_nothing_left()
+
+
+def test_a_second_signal_ends_it_at_once(served, repository):
+    """An open HTTP connection would hold it for the whole exit timeout."""
+    serve = served("--model-repository", repository, *PORTS[:3], "--exit-timeout=50")
+    url = serve.ready()["http"].removeprefix("http://")
+    with closing(http.client.HTTPConnection(url)) as client:
+        client.request("GET", "/v2")
+        client.getresponse().read()
+        serve.process.send_signal(signal.SIGINT)
+        serve._read_until("Signal (")
+        serve.process.send_signal(signal.SIGINT)
+        assert serve.end() == 128 + signal.SIGKILL
+
+    serve.assert_nothing_left()
+
+
+def test_an_open_http_connection_holds_it_no_longer_than_the_exit_timeout(served, repository):
+    """The server then ends without finalising, with code 1; nothing is left all the same."""
+    serve = served("--model-repository", repository, *PORTS)
+    url = serve.ready()["http"].removeprefix("http://")
+    begin = time.monotonic()
+    with closing(http.client.HTTPConnection(url)) as client:
+        client.request("GET", "/v2")
+        client.getresponse().read()
+        serve.process.terminate()
+        assert serve.end() == 1
+
+    assert time.monotonic() - begin < 3 + 10
+    serve.assert_nothing_left()
+
+
+def test_a_signal_while_models_load_ends_it(served, tmp_path):
+    """The server has no handler yet and dies at once; its stubs and their memory go too."""
+    models = write_model(tmp_path / "models", load_s=30)
+    serve = served("--model-repository", models, *PORTS)
+    serve.loading()
+
+    serve.process.terminate()
+    assert serve.end() == 128 + signal.SIGTERM
+    serve.assert_nothing_left()
+
+
+def test_a_killed_server_is_reported_and_cleaned_up_after(served, repository):
+    """As by the kernel when memory runs out: the code is 137."""
+    serve = served("--model-repository", repository, *PORTS)
+    serve.ready()
+
+    os.kill(serve.server_pid(), signal.SIGKILL)
+    assert serve.end() == 128 + signal.SIGKILL
+    serve.assert_nothing_left()
+
+
+def test_when_serve_is_killed_the_server_ends(served, repository):
+    """Its folder, which nobody could remove, goes when the next server starts."""
+    serve = served("--model-repository", repository, *PORTS)
+    serve.ready()
+
+    serve.process.kill()
+    serve.end()
+    serve.assert_no_process_and_no_memory_is_left()
+    ServerDirectory.make().remove()
+    serve.assert_nothing_left()
+
+
+def test_when_its_parent_is_killed_it_ends_in_order(repository, tmp_path):
+    """A test run or a notebook that crashes leaves no server behind."""
+    command = [*SERVE, "--model-repository", str(repository), *PORTS]
+    parent = f"import subprocess\nsubprocess.run({command!r})"
+    with (tmp_path / "output").open("w+") as output:
+        process = subprocess.Popen([sys.executable, "-c", parent], stdout=output, stderr=output)
+        wait_until(lambda: "metrics" in Path(output.name).read_text())
+        serve = psutil.Process(process.pid).children()[0]
+        run = Path(serve.children()[0].environ()["GE_RUNTIME_DIR"])
+
+        process.kill()
+        process.wait()
+        serve.wait(LIMIT_S)
+        assert processes_of(run) == []
+        assert not run.parent.exists()
+
+
+def test_a_port_in_use_is_told_before_anything_starts(served, repository):
+    """One line that names the port, and exit code 2."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        serve = served("--model-repository", repository, f"--http-port={port}")
+
+        assert serve.end() == 2
+    assert serve.printed == f"ge-backend: port {port} of 127.0.0.1 is in use; choose another\n"
+
+
+def test_a_model_that_does_not_load_is_told_at_once(served, tmp_path):
+    """With the server's own reason in the log's end, which the error shows."""
+    models = write_model(tmp_path / "models", code="raise RuntimeError('no weights here')")
+    log = tmp_path / "server.log"
+    serve = served("--model-repository", models, *PORTS, "--log-file", log)
+
+    assert serve.end() == 2
+    assert serve.printed.startswith("ge-backend: tritonserver ended with code 1 as it started")
+    assert "no weights here" in serve.printed
+
+
+def test_further_arguments_reach_tritonserver(served, repository):
+    """Here: which models to load, and none was named."""
+    further = ["--", "--model-control-mode=explicit"]
+    serve = served("--model-repository", repository, *PORTS, *further)
+    url = serve.ready()["grpc"]
+
+    with grpcclient.InferenceServerClient(url) as client:
+        assert not client.is_model_ready("double")
+        client.load_model("double")
+        assert client.is_model_ready("double")
+    assert doubled(url) == [2, 4, 6]
+
+
+def test_a_model_py_where_serve_is_called_does_no_harm(served, repository, tmp_path):
+    """The server's working directory is an empty one: its stubs import from there first."""
+    (tmp_path / "model.py").write_text("raise RuntimeError('hijacked')")
+    path = Path(sys.modules["ge_backend"].__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    serve = served("--model-repository", repository, *PORTS, cwd=tmp_path, env=environment)
+
+    assert doubled(serve.ready()["grpc"]) == [2, 4, 6]

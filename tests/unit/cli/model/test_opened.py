@@ -1,0 +1,63 @@
+import threading
+
+import pytest
+
+from ge_backend.cli.model.opened import open_model
+from ge_backend.errors import ConfigError, ModelError
+from ge_backend.flow.histogram import Histogram
+from ge_backend.flow.store import Store
+
+
+def test_a_model_is_as_an_instance_would_see_it(model, cache):
+    """Its settings, its layout, its grid, and the cache that the environment names."""
+    with open_model(model()) as opened:
+        assert opened.config.name == "tiny"
+        assert opened.layout.axes == ("length",)
+        assert opened.grid.entries == ((1, 16), (1, 64), (8, 16), (8, 64))
+        assert opened.store == Store(cache)
+        assert opened.kept_costs() == {}
+        assert opened.measure().keys() == set(opened.grid.entries)
+        assert opened.kept_costs().keys() == set(opened.grid.entries)
+
+
+def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
+    """As at load, so that the command shows the grid that is served."""
+    limit = 'parameters { key: "max_graphs" value { string_value: "2" } }\n'
+    folder = model()
+    (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + limit)
+    grids = []
+    for size in (5, 60):
+        traffic = {"rows": Histogram(), "length": Histogram()}
+        traffic["rows"].add(8 if size == 5 else 1, 10_000 * size)
+        traffic["length"].add(size, 10_000 * size)
+        Store(cache).add_traffic("tiny", traffic)
+        with open_model(folder) as opened:
+            grids.append(opened.grid.entries)
+    assert grids == [((8, 16), (8, 64)), ((1, 64), (8, 64))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_graph_is_freed_at_the_end(model, fails):
+    """Also where the configuration turns out to be wrong: no thread of it is left."""
+    folder = model()
+    if fails:
+        text = (folder / "config.pbtxt").read_text()
+        (folder / "config.pbtxt").write_text(text.replace("buckets.length", "buckets.width"))
+    before = threading.active_count()
+    try:
+        with open_model(folder):
+            assert threading.active_count() > before
+    except ConfigError:
+        assert fails
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(timeout=5)
+    assert threading.active_count() <= before
+
+
+def test_a_version_without_a_model_file(model):
+    """The error says what was looked for."""
+    folder = model()
+    (folder / "1" / "model.null").unlink()
+    with pytest.raises(ModelError, match=r"looked for model\.onnx"), open_model(folder):
+        pass

@@ -1,0 +1,85 @@
+import pytest
+
+from ge_backend.cli.main import main
+from ge_backend.tritonserver.assemble import backend_files
+
+
+@pytest.fixture
+def triton(tmp_path):
+    """What looks like a Triton installation."""
+    library = tmp_path / "triton" / "backends" / "python" / "libtriton_python.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    return tmp_path / "triton"
+
+
+@pytest.mark.parametrize("below", ["", "backends"])
+def test_the_installation_and_its_backends_folder_are_both_understood(triton, below, capsys):
+    """The backend is copied to backends/ge either way, and is whole."""
+    assert main(["install", str(triton / below)]) == 0
+
+    target = triton / "backends" / "ge"
+    package = backend_files()["ge_backend"]
+    copied = {
+        path.relative_to(target / "ge_backend")
+        for path in target.rglob("*.py")
+        if path.is_relative_to(target / "ge_backend")
+    }
+    assert copied == {path.relative_to(package) for path in package.rglob("*.py")}
+    assert "class TritonPythonModel" in (target / "model.py").read_text()
+    assert not list(target.rglob("__pycache__"))
+    assert not (target / "model.py").is_symlink()
+    assert capsys.readouterr().out == f"copied the backend to {target}\n"
+
+
+def test_installing_again_replaces_what_was_there(triton):
+    """Files of an older version do not stay."""
+    main(["install", str(triton)])
+    stale = triton / "backends" / "ge" / "ge_backend" / "stale.py"
+    stale.touch()
+
+    assert main(["install", str(triton)]) == 0
+    assert not stale.exists()
+    assert {path.name for path in (triton / "backends").iterdir()} == {"python", "ge"}
+
+
+def test_linked_files_are_these_files(triton, capsys):
+    """So that a checkout is served as it is edited."""
+    assert main(["install", str(triton), "--link"]) == 0
+
+    target = triton / "backends" / "ge"
+    assert (target / "model.py").resolve() == backend_files()["model.py"]
+    assert (target / "ge_backend").resolve() == backend_files()["ge_backend"]
+    assert "linked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", [[], ["--link"]])
+def test_uninstall_takes_it_out_and_nothing_else(triton, how):
+    """The files that links led to stay; a second time finds nothing and is no error."""
+    main(["install", str(triton), *how])
+
+    assert main(["install", str(triton), "--uninstall"]) == 0
+    assert not (triton / "backends" / "ge").exists()
+    assert (triton / "backends" / "python").is_dir()
+    assert backend_files()["ge_backend"].is_dir()
+    assert main(["install", str(triton), "--uninstall"]) == 0
+
+
+def test_a_folder_that_is_no_installation_is_refused(tmp_path, capsys):
+    """And nothing is written."""
+    assert main(["install", str(tmp_path)]) == 2
+
+    assert "is not a Triton installation" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("action", [[], ["--uninstall"]])
+def test_a_folder_named_ge_that_is_not_ours_is_left_alone(triton, action, capsys):
+    """It may be somebody's C++ backend of that name."""
+    other = triton / "backends" / "ge" / "libtriton_ge.so"
+    other.parent.mkdir()
+    other.touch()
+
+    assert main(["install", str(triton), *action]) == 2
+    assert other.exists()
+    assert "is not this backend" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ge_backend.cli.main import COMMANDS, build_parser, main
+
+
+def test_every_command_is_listed_in_the_help(capsys):
+    """A command is a module of the package that registers itself, and none is forgotten."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+
+    assert ended.value.code == 0
+    names = {Path(command.__file__).stem for command in COMMANDS}
+    printed = capsys.readouterr().out
+    assert all(f"    {name}" in printed for name in names)
+    folder = Path(COMMANDS[0].__file__).parent
+    assert names == {path.stem for path in folder.glob("*.py")} - {"__init__", "main"}
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys, tmp_path):
+    """No traceback: the message says what to change."""
+    code = main(["serve", "--outlive-parent", f"--model-repository={tmp_path / 'nowhere'}"])
+
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.out == ""
+    assert printed.err == f"ge-backend: model repository {tmp_path / 'nowhere'} is not a folder\n"
+
+
+def test_no_command_is_a_usage_error(capsys):
+    """Argparse's own code for it is 2 as well."""
+    with pytest.raises(SystemExit) as ended:
+        main([])
+
+    assert ended.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_the_module_runs_as_a_program():
+    """A copied folder has no script on PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ge_backend.cli.main", "--version"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("ge-backend ")
+
+
+def test_serve_takes_its_options_and_leaves_the_rest_to_tritonserver():
+    """What follows -- is not looked at, even where it looks like an option of ours."""
+    arguments = ["serve", "--model-repository", "a", "--model-repository", "b", "--http-port", "0"]
+    parsed = build_parser().parse_args([*arguments, "--", "--log-info=false", "--log-verbose=3"])
+
+    assert parsed.model_repository == [Path("a"), Path("b")]
+    assert (parsed.http_port, parsed.grpc_port, parsed.metrics_port) == (0, 8001, 8002)
+    assert parsed.server_arguments == ["--log-info=false", "--log-verbose=3"]

@@ -1,0 +1,136 @@
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from ge_backend.cli import serve
+from ge_backend.cli.main import build_parser, main
+from ge_backend.tritonserver import ServerOptions
+
+
+class RecordedServer:
+    """Stands for `TritonServer`: remembers what it was made with, ends when interrupted."""
+
+    def __init__(self, installation, options):
+        self.installation, self.options = installation, options
+        self.http, self.grpc, self.metrics = "h:1", "h:2", "http://h:3/metrics"
+        self.interrupts, self.entered, self.left = 0, False, False
+        self.ended = threading.Event()
+
+    def __enter__(self):
+        self.entered = True
+        return self
+
+    def __exit__(self, *_):
+        self.left = True
+
+    @property
+    def stopping(self):
+        return self.interrupts > 0
+
+    def interrupt(self):
+        self.interrupts += 1
+        self.ended.set()
+
+    def wait(self):
+        signal.raise_signal(self.signal)
+        self.ended.wait(5)
+        return 7
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    """Servers are recorded, signals' handlers are restored, and nothing is tied to its parent."""
+    made = []
+
+    def make(installation, options):
+        made.append(RecordedServer(installation, options))
+        made[-1].signal = signal.SIGTERM
+        return made[-1]
+
+    monkeypatch.setattr(serve, "TritonServer", make)
+    monkeypatch.setattr(serve, "find_server", lambda path: path)
+    monkeypatch.setattr(serve, "die_with_parent", lambda: made.append("tied"))
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield made
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_it_announces_the_endpoints_and_returns_the_servers_code(servers, capsys, tmp_path):
+    """A signal that arrives meanwhile goes to the server, which is left in order."""
+    code = main(["serve", "--model-repository", str(tmp_path), "--tritonserver", "/here"])
+
+    tied, server = servers
+    assert code == 7
+    assert tied == "tied"
+    assert server.installation == Path("/here")
+    assert (server.entered, server.left, server.interrupts) == (True, True, 1)
+    printed = capsys.readouterr().out
+    assert printed.startswith("ge-backend: ready after 0.0 s\n")
+    assert printed.split()[5:] == [
+        "http",
+        "http://h:1",
+        "grpc",
+        "h:2",
+        "metrics",
+        "http://h:3/metrics",
+    ]
+
+
+def test_it_may_outlive_its_parent(servers, tmp_path):
+    """Only when asked to."""
+    main(["serve", "--outlive-parent", "--model-repository", str(tmp_path)])
+
+    assert "tied" not in servers
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_interrupt_the_server(servers, number):
+    """Each of the three, each time it arrives."""
+    server = RecordedServer(None, None)
+    serve._pass_signals_on(server)
+
+    signal.raise_signal(number)
+    signal.raise_signal(number)
+    assert server.interrupts == 2
+
+
+def test_options_become_those_of_the_server(tmp_path):
+    """The device is machine-wide, so it goes by the environment; verbosity is the server's own."""
+    arguments = [
+        "serve", "--model-repository", str(tmp_path), "--host", "0.0.0.0", "--http-port", "1",
+        "--grpc-port", "2", "--metrics-port", "3", "--device", "null", "--log-verbose", "2",
+        "--log-file", "x.log", "--start-timeout", "5", "--exit-timeout", "6", "--", "--id=me",
+    ]  # fmt: skip
+
+    assert serve._options(build_parser().parse_args(arguments)) == ServerOptions(
+        repositories=(tmp_path,),
+        host="0.0.0.0",
+        http_port=1,
+        grpc_port=2,
+        metrics_port=3,
+        log_file=Path("x.log"),
+        environment={"GE_DEVICE": "null"},
+        arguments=("--log-verbose=2", "--id=me"),
+        start_timeout_s=5,
+        exit_timeout_s=6,
+    )
+
+
+def test_without_options_the_server_has_its_usual_ports_and_no_setting(tmp_path):
+    """8000, 8001 and 8002, on this machine only."""
+    parsed = build_parser().parse_args(["serve", "--model-repository", str(tmp_path)])
+
+    options = serve._options(parsed)
+    assert (options.http_port, options.grpc_port, options.metrics_port) == (8000, 8001, 8002)
+    assert (options.host, options.environment, options.arguments) == ("127.0.0.1", {}, ())
+
+
+def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):
+    """Nobody listens there."""
+    main(["serve", "--model-repository", str(tmp_path), "--", "--allow-metrics=false"])
+
+    assert "metrics" not in capsys.readouterr().out

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from demo.progress import step
+from rich.console import Console
+
+
+def test_a_step_leaves_a_line_with_its_time():
+    """What took long is on record after the spinner is gone."""
+    console = Console(file=io.StringIO())
+    with step(console, "counting sheep"):
+        pass
+
+    assert console.file.getvalue() == "  counting sheep: 0.0 s\n"
+
+
+def test_a_step_that_fails_does_not_look_done():
+    """An error passes through and no line is left."""
+    console = Console(file=io.StringIO())
+    with pytest.raises(ValueError, match="wolf"), step(console, "counting sheep"):
+        raise ValueError("wolf")
+
+    assert console.file.getvalue() == ""

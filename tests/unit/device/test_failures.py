@@ -1,0 +1,46 @@
+"""Turning engines' exceptions into ours."""
+
+import pytest
+
+from ge_backend.device.failures import failure, reason
+from ge_backend.errors import GraphFailed, OutOfMemory
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one line", "one line"),
+        ("\n\n  first \nstack\nstack", "first"),
+        (
+            "The following operation failed in the TorchScript interpreter.\nRuntimeError: sizes differ\n",
+            "RuntimeError: sizes differ",
+        ),
+        ("", "RuntimeError"),
+        ("x" * 5000, "x" * 600 + " ..."),
+    ],
+)
+def test_the_reason_is_the_line_that_tells_it(text, line):
+    """A reason is one line, whichever end of the engine's text it stands at."""
+    assert reason(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("Failed to allocate memory for requested buffer of size 70368744177664"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    ],
+)
+def test_lack_of_memory_is_recognised(error):
+    """What engines say when memory is used up becomes OutOfMemory."""
+    assert isinstance(failure(error, "m.onnx"), OutOfMemory)
+
+
+def test_all_else_is_a_failed_graph():
+    """Other errors are GraphFailed and name the model."""
+    error = failure(RuntimeError("shapes differ"), "m.onnx")
+    assert isinstance(error, GraphFailed)
+    assert str(error) == "m.onnx failed to run: shapes differ"

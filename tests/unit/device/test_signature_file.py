@@ -1,0 +1,37 @@
+"""Signatures written as JSON."""
+
+import pytest
+
+from ge_backend.device.signature_file import read_signature
+from ge_backend.errors import ModelError
+
+X = {"name": "x", "dtype": "TYPE_BF16", "dims": ["batch", 4, -1]}
+
+
+def test_reads_names_types_and_dimensions():
+    """A string is a named free axis, -1 a free one without a name."""
+    given = {"inputs": [X], "outputs": [], "axis_limits": {"batch": 8}, "more": "is ignored"}
+    signature = read_signature(given, "file")
+    spec = signature.input("x")
+    assert (spec.dtype.name, spec.dims, spec.axes) == ("BF16", (-1, 4, -1), ("batch", "", ""))
+    assert signature.axis_limits == {"batch": 8}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"inputs": [X]},
+        {"inputs": [{"name": "x", "dtype": "FP32"}], "outputs": []},
+        {"inputs": [{**X, "dtype": "FP8"}], "outputs": []},
+        {"inputs": [{**X, "dims": 4}], "outputs": []},
+        {"inputs": [{**X, "dims": [None]}], "outputs": []},
+        {"inputs": ["x"], "outputs": []},
+        {"inputs": [], "outputs": [], "axis_limits": [1]},
+        [],
+    ],
+)
+def test_what_is_no_signature_is_refused(given):
+    """Anything malformed is a ModelError that names the file and the expected form."""
+    with pytest.raises(ModelError, match=r"model\.null: not a signature .*expected"):
+        read_signature(given, "model.null")

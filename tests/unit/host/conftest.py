@@ -1,0 +1,21 @@
+"""The fake host module, under the name that the real one has in a stub."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+FAKE = Path(__file__).resolve().parents[2] / "fakes" / "triton_python_backend_utils.py"
+
+
+@pytest.fixture(autouse=True)
+def pb_utils(monkeypatch):
+    """A fresh fake; `ge_backend.host` is imported anew against it."""
+    spec = importlib.util.spec_from_file_location("triton_python_backend_utils", FAKE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", module)
+    for name in [name for name in sys.modules if name.startswith("ge_backend.host")]:
+        monkeypatch.delitem(sys.modules, name)
+    return module

@@ -1,0 +1,119 @@
+"""A batch's replies reach their own requests, early or together, and errors stay where they belong."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+
+TENSOR = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
+LAYOUT = Layout(
+    batched=True,
+    axes=("length",),
+    limits={},
+    inputs=(InputLayout(name="x", fill=0.0, made="", **TENSOR),),
+    outputs=(OutputLayout(name="y", **TENSOR),),
+)
+
+
+@dataclass
+class FakePipeline:
+    """Answers with the given function over the requests."""
+
+    answer: object
+    layout: Layout = LAYOUT
+    recorder: Recorder = field(default_factory=Recorder)
+
+    def run(self, requests):
+        return self.answer(requests)
+
+
+@pytest.fixture
+def execute(pb_utils):
+    """Runs a batch of arrays through a backend; returns (responses, requests, recorder)."""
+    from ge_backend.host.backend import Backend
+    from ge_backend.host.codec import read_request  # noqa: F401 - imported against the fake
+
+    def run(answer, arrays, *, early_reply=True):
+        pipeline = FakePipeline(answer)
+        config = SimpleNamespace(early_reply=early_reply)
+        closing = SimpleNamespace(close=lambda: None)
+        backend = Backend(config, pipeline, [closing])
+        requests = [
+            pb_utils.InferenceRequest([pb_utils.Tensor("x", array)], ["y"]) for array in arrays
+        ]
+        return backend.execute(requests), requests, pipeline.recorder.drain()
+
+    return run
+
+
+def echo(remaining_ns=0.0, failing=()):
+    from ge_backend.flow.pipeline import Reply
+
+    def answer(requests):
+        for position, request in reversed(list(enumerate(requests))):
+            error = InvalidRequest("bad") if request.index in failing else None
+            outputs = {} if error else {"y": request.tensors["x"]}
+            yield Reply(request=position, outputs=outputs, error=error, remaining_ns=remaining_ns)
+
+    return answer
+
+
+def ints(*rows):
+    return [np.array([row]) for row in rows]
+
+
+def test_replies_go_to_their_requests(execute):
+    """Whatever the order of completion, each request gets its own outputs."""
+    responses, _, _ = execute(echo(), ints([1], [2, 3], [4]))
+    got = [response.output_tensors()[0].as_numpy().tolist() for response in responses]
+    assert got == [[[1]], [[2, 3]], [[4]]]
+
+
+def test_a_malformed_request_fails_alone(execute):
+    """A request that does not fit is answered with its error and never reaches the pipeline."""
+    arrays = [np.array([[1]]), np.array([[1.5]]), np.array([[2]])]
+    responses, _, recorded = execute(echo(), arrays)
+    assert [response.has_error() for response in responses] == [False, True, False]
+    assert "expected INT64" in responses[1].error().message()
+    assert recorded["ge_request_failures_total", (("status", "INVALID_ARG"),)] == 1
+
+
+def test_a_failed_run_fails_its_request(execute):
+    """An error in a reply becomes that request's status."""
+    responses, _, _ = execute(echo(failing={1}), ints([1], [2]))
+    assert [response.has_error() for response in responses] == [False, True]
+
+
+def test_early_replies_are_sent_and_the_last_is_returned(execute, pb_utils):
+    """With much of the batch left, a reply goes through its sender and its place stays empty."""
+    responses, requests, recorded = execute(echo(remaining_ns=1e9), ints([1], [2], [3]))
+    assert responses[1:] == [None, None]
+    assert responses[0] is not None
+    assert [len(request.sender.sent) for request in requests] == [0, 1, 1]
+    assert requests[2].sender.sent[0][1] == pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    assert recorded["ge_early_replies_total", ()] == 2
+
+
+def test_early_replies_can_be_switched_off(execute):
+    """`early_reply: never` returns everything together."""
+    responses, _, _ = execute(echo(remaining_ns=1e9), ints([1], [2]), early_reply=False)
+    assert None not in responses
+
+
+def test_a_defect_answers_everything_that_is_open(execute):
+    """An unforeseen exception becomes an INTERNAL error of the unanswered requests only."""
+
+    def broken(requests):
+        yield next(echo()(requests))
+        raise ZeroDivisionError("oops")
+
+    responses, _, _ = execute(broken, ints([1], [2]))
+    assert [response.has_error() for response in responses] == [True, False]
+    assert responses[0].error().code() == "INTERNAL"
+    assert "ZeroDivisionError: oops" in responses[0].error().message()

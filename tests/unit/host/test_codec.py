@@ -1,0 +1,77 @@
+"""Tensors and errors cross between the host's objects and ours unchanged."""
+
+import numpy as np
+import pytest
+
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.tensors import DATA_TYPES
+
+
+def layout(dtype="INT64"):
+    item = {"dtype": DATA_TYPES[dtype], "dims": (-1,), "axes": (0,), "names": ("length",)}
+    return Layout(
+        batched=True,
+        axes=("length",),
+        limits={},
+        inputs=(InputLayout(name="x", fill=0.0, made="", **item),),
+        outputs=(OutputLayout(name="y", **item),),
+    )
+
+
+def test_request_carries_tensors_rows_and_sizes(pb_utils):
+    """A host request becomes a request with its own rows and its real length."""
+    from ge_backend.host.codec import read_request
+
+    array = np.arange(6).reshape(2, 3)
+    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", array)])
+    request = read_request(4, given, layout())
+    assert (request.index, request.rows, request.sizes, request.deadline_ns) == (4, 2, (3,), 0)
+    assert request.tensors["x"] is array
+
+
+def test_timeout_becomes_a_deadline(pb_utils):
+    """The client's timeout, in microseconds, ends that much later on the monotonic clock."""
+    import time
+
+    from ge_backend.host.codec import read_request
+
+    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", np.zeros((1, 3), int))], timeout=5000)
+    before = time.monotonic_ns()
+    request = read_request(0, given, layout())
+    assert 5_000_000 <= request.deadline_ns - before < 1_000_000_000
+
+
+def test_wrong_dtype_is_an_invalid_request(pb_utils):
+    """A tensor of another type is refused with both types named."""
+    from ge_backend.host.codec import read_request
+
+    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", np.zeros((1, 3), np.float32))])
+    with pytest.raises(InvalidRequest, match=r"'x' is float32; expected INT64"):
+        read_request(0, given, layout())
+
+
+def test_response_has_the_outputs_that_were_asked_for(pb_utils):
+    """Outputs the client did not request are not sent."""
+    from ge_backend.host.codec import write_response
+
+    given = pb_utils.InferenceRequest(requested_output_names=["y"])
+    arrays = {"y": np.arange(4).reshape(2, 2)[:, :1], "z": np.zeros(1)}
+    (tensor,) = write_response(given, arrays, layout()).output_tensors()
+    assert tensor.name() == "y"
+    assert tensor.as_numpy().flags.c_contiguous
+    assert np.array_equal(tensor.as_numpy(), arrays["y"])
+
+
+@pytest.mark.parametrize("error", [*GeError.__subclasses__(), GeError])
+def test_each_error_has_its_status(pb_utils, error):
+    """Every error of the package becomes its own Triton status, text kept."""
+    from ge_backend.host.codec import error_response
+
+    answer = error_response(error("what happened")).error()
+    assert (answer.code(), answer.message()) == (error.status.value, "what happened")
+
+
+def test_lost_executor_is_unavailable():
+    """A dead executor is something a client may retry."""
+    assert ExecutorLost.status.value == "UNAVAILABLE"

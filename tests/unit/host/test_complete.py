@@ -1,0 +1,117 @@
+"""What config.pbtxt leaves out is filled in from the graph, and nothing else is touched."""
+
+import json
+
+import pytest
+
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+def spec(name, dtype, dims, axes):
+    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes)
+
+
+IDS = spec("input_ids", "INT64", (-1, -1), ("batch", "sequence"))
+MASK = spec("attention_mask", "INT64", (-1, -1), ("batch", "sequence"))
+OUT = spec("y", "FP32", (-1, 384), ("batch", ""))
+
+
+def signature(inputs, outputs, **limits):
+    return Signature(inputs=tuple(inputs), outputs=tuple(outputs), axis_limits=limits)
+
+
+@pytest.fixture
+def complete(pb_utils, monkeypatch, tmp_path):
+    """Completes a configuration as if the graph had a signature; returns the dictionary."""
+    from ge_backend.host import complete as module
+
+    pb_utils.MODEL_DIR = str(tmp_path)
+
+    def run(graph, **given):
+        class Session:
+            signature = graph
+            closed = False
+
+            def close(self):
+                Session.closed = True
+
+        monkeypatch.setattr(module, "open_session", lambda *_, **__: Session())
+        config = {"name": "m", "max_batch_size": 0, "input": [], "output": [], **given}
+        completed = module.complete_config(pb_utils.ModelConfig(json.dumps(config)))
+        assert Session.closed or given.get("input")
+        return completed.as_dict()
+
+    return run
+
+
+def test_empty_configuration_of_an_encoder(complete):
+    """A graph with a mask becomes a ragged, dynamically batched model whose mask is optional."""
+    config = complete(signature([IDS, MASK], [OUT]))
+    assert config["max_batch_size"] == 32
+    assert config["dynamic_batching"] == {}
+    ids, mask = config["input"]
+    assert ids == {
+        "name": "input_ids",
+        "data_type": "TYPE_INT64",
+        "dims": [-1],
+        "optional": False,
+        "allow_ragged_batch": True,
+    }
+    assert (mask["optional"], mask["allow_ragged_batch"]) == (True, True)
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_FP32", "dims": [384]}]
+
+
+def test_without_a_mask_nothing_is_padded(complete):
+    """Padding could change the result of an unknown graph, so its inputs are not made ragged."""
+    config = complete(signature([IDS], [OUT]))
+    assert config["max_batch_size"] == 32
+    assert "allow_ragged_batch" not in config["input"][0]
+
+
+def test_graph_limit_bounds_the_batch(complete):
+    """The batch size is never more than the graph says it takes."""
+    assert complete(signature([IDS], [OUT], batch=8))["max_batch_size"] == 8
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        signature([spec("x", "FP32", (2, 3), ("", ""))], [OUT]),
+        signature([IDS], [spec("y", "FP32", (-1, 2), ("other", ""))]),
+        signature([IDS], [spec("y", "FP32", (), ())]),
+    ],
+    ids=["fixed", "another name", "scalar"],
+)
+def test_without_one_common_free_axis_there_is_no_batch(complete, graph):
+    """Only a first axis that all tensors share can be the batch."""
+    config = complete(graph)
+    assert config["max_batch_size"] == 0
+    assert "dynamic_batching" not in config
+    assert config["input"][0]["dims"] == list(graph.inputs[0].dims)
+
+
+def test_given_batch_size_is_kept(complete):
+    """A configured max_batch_size decides that there is a batch dimension, and stays."""
+    config = complete(signature([IDS], [OUT]), max_batch_size=4)
+    assert config["max_batch_size"] == 4
+    assert config["input"][0]["dims"] == [-1]
+
+
+def test_complete_configuration_is_left_alone(complete):
+    """With inputs and outputs named, the executor is not even asked."""
+    given = {
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1]}],
+    }
+    config = complete(None, **given)
+    assert (config["input"], config["output"], config["max_batch_size"]) == (
+        given["input"],
+        given["output"],
+        0,
+    )
+
+
+def test_a_scheduler_is_not_replaced(complete):
+    """Sequence batching, once chosen, stays the scheduler."""
+    config = complete(signature([IDS], [OUT]), sequence_batching={})
+    assert "dynamic_batching" not in config

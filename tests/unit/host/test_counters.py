@@ -1,0 +1,41 @@
+"""What is recorded appears in the host's metrics, once, with the model's labels."""
+
+from ge_backend.metrics import Recorder
+
+LABELS = {"model": "m", "version": "1", "device": "cpu"}
+
+
+def test_counters_add_up_and_gauges_are_set(pb_utils):
+    """Increments of several flushes sum; the last value of a gauge stands."""
+    from ge_backend.host.counters import Counters
+
+    recorder = Recorder()
+    recorder.add("ge_requests_total", 3)
+    counters = Counters(recorder, LABELS)
+    recorder.add("ge_requests_total", 4)
+    recorder.add("ge_sub_batches_total", bucket="8x64")
+    recorder.set("ge_warmup_seconds", 2.0)
+    recorder.set("ge_warmup_seconds", 1.5)
+    counters.close()
+    families = pb_utils.MetricFamily.families
+    assert [m.value for m in families["ge_requests_total"].series] == [7]
+    assert families["ge_requests_total"].series[0].labels == LABELS
+    assert families["ge_requests_total"].kind == "counter"
+    assert families["ge_sub_batches_total"].series[0].labels == LABELS | {"bucket": "8x64"}
+    assert [m.value for m in families["ge_warmup_seconds"].series] == [1.5]
+    assert families["ge_warmup_seconds"].kind == "gauge"
+
+
+def test_a_host_without_metrics_costs_one_line(pb_utils, monkeypatch, caplog):
+    """With metrics off the constructor raises; serving goes on."""
+    from ge_backend.host.counters import Counters
+
+    def refuse(**_):
+        raise pb_utils.TritonModelException("metrics not supported")
+
+    monkeypatch.setattr(pb_utils, "MetricFamily", refuse)
+    refuse.COUNTER = refuse.GAUGE = None
+    recorder = Recorder()
+    recorder.add("ge_requests_total")
+    Counters(recorder, LABELS).close()
+    assert "metrics are off: metrics not supported" in caplog.text

@@ -1,0 +1,72 @@
+"""The metrics table and the recorder."""
+
+import re
+import threading
+
+import pytest
+
+from ge_backend.metrics import METRICS, Kind, Recorder
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.name)
+def test_names_follow_the_conventions(metric):
+    """Names begin with `ge_`; counters end with `_total`; a help text is a sentence."""
+    assert re.fullmatch(r"ge_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.help[0].isupper()
+    assert metric.help.endswith(".")
+
+
+def test_additions_sum_up():
+    """A counter's drained value is the sum of what was added since the last drain."""
+    recorder = Recorder()
+    recorder.add("ge_rows_total")
+    recorder.add("ge_rows_total", 2.5)
+    assert recorder.drain() == {("ge_rows_total", ()): 3.5}
+    assert recorder.drain() == {}
+    recorder.add("ge_rows_total", 4)
+    assert recorder.drain() == {("ge_rows_total", ()): 4}
+
+
+def test_the_last_setting_of_a_gauge_counts():
+    """A gauge is what it was set to last."""
+    recorder = Recorder()
+    recorder.set("ge_buckets", 3)
+    recorder.set("ge_buckets", 2)
+    assert recorder.drain() == {("ge_buckets", ()): 2}
+
+
+def test_labels_keep_values_apart_whatever_their_order():
+    """The same labels in another order are the same series, other values another one."""
+    recorder = Recorder()
+    recorder.add("ge_sub_batches_total", 1, bucket="8x64", b="1")
+    recorder.add("ge_sub_batches_total", 1, b="1", bucket="8x64")
+    recorder.add("ge_sub_batches_total", 1, bucket="8x32", b="1")
+    assert recorder.drain() == {
+        ("ge_sub_batches_total", (("b", "1"), ("bucket", "8x64"))): 2,
+        ("ge_sub_batches_total", (("b", "1"), ("bucket", "8x32"))): 1,
+    }
+
+
+@pytest.mark.parametrize("record", [Recorder.add, Recorder.set])
+def test_a_metric_outside_the_table_is_refused(record):
+    """A name that is not in the table is a KeyError, so that no metric goes undocumented."""
+    with pytest.raises(KeyError, match="ge_nothing"):
+        record(Recorder(), "ge_nothing", 1)
+
+
+def test_nothing_is_lost_between_threads():
+    """Additions from many threads, drained meanwhile, sum up to all of them."""
+    recorder, drained = Recorder(), []
+
+    def work():
+        for _ in range(2000):
+            recorder.add("ge_rows_total")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        drained.append(recorder.drain())
+    drained.append(recorder.drain())
+    assert sum(values.get(("ge_rows_total", ()), 0) for values in drained) == 8000

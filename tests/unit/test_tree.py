@@ -1,0 +1,67 @@
+"""What holds for every file of the package."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py")
+IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
+# Tested by what they are for, not by a file of their own.
+ELSEWHERE = {
+    "cli/report/grid.py": "tests/unit/cli/test_buckets.py",
+    "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
+    "executor/main.py": "tests/process",
+    "host/connect.py": "tests/server/test_serving.py",
+    "settings.py": "tests/unit/test_config.py",
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_files_stay_small(path):
+    """No file of the package has more than 400 lines."""
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_nothing_is_asserted_away(path):
+    """The package raises named errors; `assert` is for tests."""
+    tree = ast.parse(path.read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_public_names_are_listed_in_order(path):
+    """`__all__` is there, sorted as ruff sorts it, and every name in it exists."""
+    tree = ast.parse(path.read_text())
+    names = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    defined = {
+        name
+        for node in tree.body
+        for name in (
+            [getattr(node, "name", "")]
+            + [
+                getattr(t, "id", "")
+                for t in getattr(node, "targets", [getattr(node, "target", None)])
+            ]
+            + [alias.asname or alias.name for alias in getattr(node, "names", [])]
+        )
+    }
+    assert set(names) <= defined
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_every_module_has_its_tests(path):
+    """tests/unit mirrors the package; what is tested elsewhere says where."""
+    relative = path.relative_to(PACKAGE)
+    mirror = ROOT / "tests" / "unit" / relative.parent / f"test_{relative.name}"
+    elsewhere = ELSEWHERE.get(str(relative))
+    assert mirror.is_file() or (elsewhere and (ROOT / elsewhere).exists())
+    assert not (mirror.is_file() and elsewhere)

@@ -1,0 +1,88 @@
+import socket
+from contextlib import closing
+
+import pytest
+
+from ge_backend.errors import ConfigError, ServerError
+from ge_backend.tritonserver.options import PORTS, ServerOptions, free_ports
+
+
+@pytest.fixture
+def taken_port():
+    """A port that somebody listens on."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_ports_that_are_not_given_are_chosen_and_different(tmp_path):
+    """Given ones stay, and are not given out again."""
+    given = free_ports(1)[0]
+    options = ServerOptions(repositories=(tmp_path,), grpc_port=given).checked()
+
+    ports = {options.http_port, options.grpc_port, options.metrics_port}
+    assert len(ports) == 3
+    assert options.grpc_port == given
+
+
+def test_free_ports_are_below_those_of_outgoing_connections():
+    """Else a connection could take the port while models load; Linux gives them from 32768 up."""
+    assert PORTS.stop <= 32_768
+    assert all(port in PORTS for port in free_ports(5))
+
+
+def test_free_ports_skips_those_it_is_told_to_skip_and_says_when_none_are_left():
+    """With all but two excluded, two are found, and three are not."""
+    last = PORTS[-40:]
+    others = [port for port in PORTS if port not in last]
+    found = free_ports(2, but=others)
+    assert set(found) <= set(last)
+
+    with pytest.raises(ServerError, match="free ports"):
+        free_ports(41, but=others)
+
+
+def test_a_port_in_use_is_named(tmp_path, taken_port):
+    """Before a server is started, as it would find out only after loading its models."""
+    with pytest.raises(ServerError, match=f"port {taken_port} of 127.0.0.1 is in use"):
+        ServerOptions(repositories=(tmp_path,), http_port=taken_port).checked()
+
+
+def test_a_repository_must_be_a_folder(tmp_path):
+    """The message names it."""
+    with pytest.raises(ConfigError, match="nowhere is not a folder"):
+        ServerOptions(repositories=(tmp_path / "nowhere",)).checked()
+
+
+@pytest.mark.parametrize("argument", ["--http-port=1", "--http-port", "--model-store=x"])
+def test_an_argument_that_has_an_option_is_refused(tmp_path, argument):
+    """Two values for one thing would leave us waiting at the wrong port."""
+    with pytest.raises(ConfigError, match=r"sets --.* itself"):
+        ServerOptions(repositories=(tmp_path,), arguments=(argument,)).checked()
+
+
+def test_flags_have_absolute_repositories_and_end_with_the_further_arguments(tmp_path, monkeypatch):
+    """The server's working directory is another than ours."""
+    monkeypatch.chdir(tmp_path)
+    here = ServerOptions(
+        repositories=(tmp_path / "a", tmp_path.relative_to(tmp_path) / "b"),
+        http_port=1,
+        grpc_port=2,
+        metrics_port=3,
+        arguments=("--log-info=false",),
+    )
+
+    flags = here.flags()
+    assert flags[0] == f"--model-repository={tmp_path}/a"
+    assert flags[1] == f"--model-repository={tmp_path}/b"
+    assert {"--http-port=1", "--grpc-port=2", "--metrics-port=3"} < set(flags)
+    assert flags[-1] == "--log-info=false"
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")]
+)
+def test_this_machine_reaches_a_server_on_all_interfaces_by_loopback(host, local):
+    """A server bound to one address is reached there."""
+    assert ServerOptions(repositories=(), host=host).local_host == local

@@ -1,0 +1,208 @@
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ge_backend.errors import ServerError
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, server
+from ge_backend.tritonserver.directory import processes_of, shared_memory_of
+from ge_backend.tritonserver.installation import running_python
+
+FAKE = Path(__file__).resolve().parents[2] / "fakes" / "tritonserver.py"
+
+
+@pytest.fixture
+def installation(tmp_path):
+    """An installation whose server is the fake, run by this interpreter."""
+    root = tmp_path / "installed"
+    stub = root / "python_backend_stubs" / running_python() / "triton_python_backend_stub"
+    library = root / "backends" / "python" / "libtriton_python.so"
+    functions = library.with_name("triton_python_backend_utils.py")
+    binary = root / "bin" / "tritonserver"
+    for path in (stub, library, functions, binary, root / "lib" / "a.so"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    binary.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+    binary.chmod(0o755)
+    return find_server(root)
+
+
+@pytest.fixture
+def build(installation, tmp_path):
+    """A function that builds a server with a fault, its log in a file."""
+
+    def build(fault: str = "", **fields) -> TritonServer:
+        environment = {"FAKE": fault, **fields.pop("environment", {})}
+        options = ServerOptions(
+            repositories=(tmp_path,),
+            log_file=tmp_path / "server.log",
+            environment=environment,
+            **fields,
+        )
+        return TritonServer(installation, options)
+
+    return build
+
+
+def assert_nothing_left(directory):
+    assert processes_of(directory.run) == []
+    assert shared_memory_of(directory.shm_prefix) == []
+    assert not directory.path.exists()
+
+
+def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
+    """Its addresses are those of this machine; its version is asked from it."""
+    with build() as running:
+        directory = running.directory
+        assert running.version() == "0.0.0"
+        assert running.http == f"127.0.0.1:{running.options.http_port}"
+        assert running.metrics.endswith(f":{running.options.metrics_port}/metrics")
+        assert processes_of(directory.run) == [running.pid]
+
+    assert_nothing_left(directory)
+
+
+def test_it_runs_in_an_empty_folder_with_this_interpreter_first(build, monkeypatch):
+    """The server's libraries are for it alone: executors get back what was there before."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    with build(environment={"GE_DEVICE": "null"}) as running:
+        log = running.log_tail()
+        directory = running.directory
+
+    assert f"cwd {directory.cwd} []" in log
+    assert f"--backend-directory={directory.backends}" in log
+    assert f"shm-region-prefix-name={directory.shm_prefix}" in log
+    assert f"GE_PYTHON {sys.executable}\n" in log
+    assert "GE_LIBRARY_PATH /mine\n" in log
+    assert "GE_DEVICE null" in log
+    assert f"PATH {Path(sys.executable).parent}:" in log
+    libraries = log.split("\nLD_LIBRARY_PATH ")[1].splitlines()[0].split(":")
+    assert libraries[0].endswith("/lib")
+    assert libraries[-1] == "/mine"
+
+
+def test_a_server_that_ends_as_it_starts_is_noticed_at_once(build):
+    """The message has its code and the end of its log, and nothing is left."""
+    begin = time.monotonic()
+    dying = build("dies")
+    with pytest.raises(ServerError, match=r"code 3 as it started; (.|\n)*no such luck"):
+        dying.start()
+
+    assert time.monotonic() - begin < 10
+    cwd = dying.log_tail().split("cwd ")[1].split()[0]
+    assert not Path(cwd).exists()
+
+
+def test_a_server_that_is_never_ready_is_given_up(build):
+    """After the time that it was given, and it is stopped."""
+    unready = build("never ready", start_timeout_s=0.5)
+    with pytest.raises(ServerError, match=r"not ready after 0.5 s"):
+        unready.start()
+    with pytest.raises(ServerError, match="not running"):
+        _ = unready.directory
+
+
+def test_a_server_deaf_to_sigterm_is_killed(build, monkeypatch):
+    """After its exit timeout and some grace."""
+    monkeypatch.setattr(server, "GRACE_S", 0.2)
+    running = build("deaf", exit_timeout_s=0)
+    running.start()
+    directory = running.directory
+
+    running.stop()
+    assert running.wait() == 128 + signal.SIGKILL
+    assert_nothing_left(directory)
+
+
+def test_what_outlives_the_server_is_killed(build, monkeypatch):
+    """Also in a session of its own, as executors are."""
+    monkeypatch.setattr(server, "FAMILY_GRACE_S", 0.3)
+    with build("straggler") as running:
+        directory = running.directory
+        assert len(processes_of(directory.run)) == 2
+
+    assert_nothing_left(directory)
+
+
+def test_interrupting_once_asks_and_twice_kills(build):
+    """The first is a SIGTERM, to which a deaf server does not listen."""
+    running = build("deaf", exit_timeout_s=0)
+    running.start()
+    try:
+        running.interrupt()
+        assert running.stopping
+        assert running.is_alive()
+        running.interrupt()
+        assert running.wait() == 128 + signal.SIGKILL
+    finally:
+        running.stop()
+
+
+def test_an_interrupt_while_it_starts_ends_the_waiting(build):
+    """Stopping is not a failure to start."""
+    unready = build("never ready")
+    threading.Timer(0.5, unready.interrupt).start()
+
+    unready.start()
+    assert unready.wait() == 0
+    unready.stop()
+
+
+def test_an_interrupt_before_it_starts_is_not_lost(build):
+    """The signal may arrive while the backends are being assembled."""
+    early = build("never ready")
+    early.interrupt()
+
+    early.start()
+    assert early.wait() in {0, 128 + signal.SIGTERM}
+    early.stop()
+
+
+def test_stopping_twice_is_stopping_once(build):
+    """As a `finally` after a context does."""
+    running = build()
+    running.start()
+    running.stop()
+    running.stop()
+
+    with pytest.raises(ServerError, match="not running"):
+        _ = running.directory
+
+
+def test_without_a_log_file_the_message_points_to_the_terminal(installation, tmp_path, capfd):
+    """The output went there already."""
+    options = ServerOptions(repositories=(tmp_path,), environment={"FAKE": "dies"})
+    with pytest.raises(ServerError, match="see its output above"):
+        TritonServer(installation, options).start()
+
+    assert "no such luck" in capfd.readouterr().out
+
+
+def test_the_users_own_settings_for_executors_stay(build):
+    """GE_PYTHON may name another interpreter, one that has the engines."""
+    with build(environment={"GE_PYTHON": "/other/python", "GE_LIBRARY_PATH": "/cann"}) as running:
+        log = running.log_tail()
+
+    assert "GE_PYTHON /other/python\n" in log
+    assert "GE_LIBRARY_PATH /cann\n" in log
+
+
+def test_a_killed_server_is_cleaned_up_after(build):
+    """Its code says so."""
+    with build() as running:
+        directory = running.directory
+        os.kill(running.pid, signal.SIGKILL)
+        assert running.wait() == 128 + signal.SIGKILL
+
+    assert_nothing_left(directory)
+
+
+def test_backends_may_be_gone_when_it_stops(build):
+    """Somebody who cleans /tmp does not break the stop."""
+    with build() as running:
+        shutil.rmtree(running.directory.path)
