@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks.bench_serving`, and what it is made of."""

@@ -1,0 +1,184 @@
+"""Our backend against two plain Python models and the in-process ceiling, on the real server.
+
+One server has all models loaded. The systems take turns in short windows, several rounds, so that
+whatever else this machine does hits all of them alike; ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ceiling import Ceiling
+from benchmarks.load import Report
+from benchmarks.mixes import MIXES
+from benchmarks.report import json_lines, machine, plot, table
+from benchmarks.results import CEILING, Result, Sample, results
+from benchmarks.rivals.forward import ENGINES
+from benchmarks.served import POOL_ROWS, Served, Traffic, Window, make_traffic, serve
+from benchmarks.systems import System, systems
+
+__all__ = ["Settings", "main"]
+
+CEILING_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is run; times in seconds."""
+
+    mixes: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+    rounds: int
+    settle_s: float
+    measure_s: float
+    instances: int
+    protocol: str
+    seed: int
+
+
+def main() -> None:
+    """Run the benchmark for each engine and write table, JSON lines and plot."""
+    options = _parse(sys.argv[1:])
+    settings = _settings(options)
+    options.output.mkdir(parents=True, exist_ok=True)
+    context = machine()
+    print(", ".join(f"{key} {value}" for key, value in context.items()))
+    for engine in options.engine:
+        found = results(run(engine, settings))
+        for mix in settings.mixes:
+            title = f"\n{engine}, {MIXES[mix].help}, over {settings.protocol}"
+            print(table(title, [result for result in found if result.mix == mix]), flush=True)
+        _write(found, engine, context, options.output)
+
+
+def run(engine: str, settings: Settings) -> list[Sample]:
+    """Return every window of one engine."""
+    served_systems = systems(settings.instances)
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        traffic = make_traffic(engine, settings.mixes, settings.seed, Path(temporary))
+        with (
+            closing(_ceiling(engine, traffic, settings)) as ceiling,
+            serve(served_systems, engine, traffic, settings.protocol) as served,
+        ):
+            samples: list[Sample] = []
+            for number in range(settings.rounds):
+                _say(f"{engine}: round {number + 1} of {settings.rounds}")
+                samples += _round(number, served, served_systems, settings)
+                for mix in settings.mixes:
+                    samples += _ceiling_samples(number, mix, ceiling)
+    return samples
+
+
+def _round(
+    number: int, served: Served, served_systems: tuple[System, ...], settings: Settings
+) -> Iterator[Sample]:
+    """Yield one window per cell and system; the order within a cell differs from round to round."""
+    order = random.Random(settings.seed + number)
+    offset = order.randrange(POOL_ROWS)
+    for mix in settings.mixes:
+        for concurrency in settings.concurrencies:
+            for system in order.sample(served_systems, len(served_systems)):
+                report = served.measure(
+                    Window(
+                        system=system,
+                        mix=mix,
+                        concurrency=concurrency,
+                        offset=offset,
+                        settle_s=settings.settle_s,
+                        measure_s=settings.measure_s,
+                    )
+                )
+                yield _sample(report, system, mix, concurrency, number)
+
+
+def _sample(report: Report, system: System, mix: str, concurrency: int, number: int) -> Sample:
+    return Sample(
+        system=system.name,
+        layout=f"{system.instances}x{system.threads}" if system.threads else "",
+        mix=mix,
+        concurrency=concurrency,
+        round_number=number,
+        throughput=report.throughput,
+        requests=report.requests,
+        wall_s=report.wall_s,
+        latencies_ms=report.latencies_ms,
+        cpu_s=report.cpu_s,
+    )
+
+
+def _ceiling(engine: str, traffic: Traffic, settings: Settings) -> Ceiling:
+    ceiling = Ceiling(engine, traffic.encoder[ENGINES[engine]], traffic.pools)
+    for mix in settings.mixes:
+        best = ceiling.search(mix)[0]
+        _say(f"{engine}: ceiling of {mix} near {best.throughput:.0f}/s, {best.layout} {best.cut}")
+    return ceiling
+
+
+def _ceiling_samples(number: int, mix: str, ceiling: Ceiling) -> Iterator[Sample]:
+    for done in ceiling.measure(mix, CEILING_ROWS):
+        yield Sample(
+            system=CEILING,
+            layout=f"{done.layout}, {done.cut}",
+            mix=mix,
+            concurrency=0,
+            round_number=number,
+            throughput=done.throughput,
+            requests=done.rows,
+            wall_s=done.wall_s,
+            latencies_ms=(),
+            cpu_s={"ceiling": done.cpu_s, "others": done.others_s},
+        )
+
+
+def _write(found: list[Result], engine: str, context: dict[str, object], output: Path) -> None:
+    path = output / f"serving-{engine}.jsonl"
+    path.write_text(json_lines(found, {**context, "engine": engine}))
+    _say(f"wrote {path}")
+    picture = path.with_suffix(".png")
+    if plot(f"{engine}, {context['cores']} cores", found, picture):
+        _say(f"wrote {picture}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_serving", description=__doc__)
+    add = parser.add_argument
+    add("--engine", nargs="+", choices=tuple(ENGINES), default=["onnx"])
+    add("--mix", nargs="+", choices=tuple(MIXES), default=list(MIXES))
+    add("--concurrency", nargs="+", type=int, default=[1, 8, 32, 64])
+    add("--rounds", type=int, default=3)
+    add("--window", type=float, default=2.0, help="seconds measured per system and round")
+    add("--instances", type=int, default=2, help="instances of our backend")
+    add("--protocol", choices=("http", "grpc"), default="http")
+    add("--seed", type=int, default=1)
+    add("--output", type=Path, default=Path(".cache/bench"))
+    add("--quick", action="store_true", help="one mix, two concurrencies, short windows")
+    return parser.parse_args(arguments)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    quick = options.quick
+    return Settings(
+        mixes=("lognormal",) if quick else tuple(options.mix),
+        concurrencies=(1, 32) if quick else tuple(options.concurrency),
+        rounds=2 if quick else options.rounds,
+        settle_s=0.4,
+        measure_s=1.0 if quick else options.window,
+        instances=options.instances,
+        protocol=options.protocol,
+        seed=options.seed,
+    )
+
+
+if __name__ == "__main__":
+    main()

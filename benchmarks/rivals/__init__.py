@@ -1,0 +1,1 @@
+"""What the backend is compared with: plain Python-backend models over the same engines."""

@@ -1,0 +1,73 @@
+"""One forward pass of the encoder: the same code for the rivals, the ceiling and the truth.
+
+Imports only the engine that it is asked for, and nothing of the backend, so that a copy of this
+file beside a `model.py` works in any Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ENGINES", "Forward", "Ids", "Rows", "load_forward", "pad"]
+
+Ids = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float32]
+# INT64 [rows, length] ids and mask -> FP32 [rows, 384].
+Forward = Callable[[Ids, Ids], Rows]
+
+# engine -> the file it runs
+ENGINES = {"onnx": "model.onnx", "torch": "model.pt2", "torch-bf16": "model.pt2"}
+
+
+def load_forward(engine: str, path: Path, threads: int) -> Forward:
+    """Return the forward pass of the encoder in `path`, with so many CPU threads per run."""
+    if engine == "onnx":
+        return _load_onnx(path, threads)
+    return _load_torch(path, threads, bf16=engine == "torch-bf16")
+
+
+def pad(rows: list[Ids]) -> tuple[Ids, Ids]:
+    """Return ids and mask, each [len(rows), longest], for rows of shape [length]."""
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask = np.zeros_like(ids)
+    for line, row in enumerate(rows):
+        ids[line, : len(row)] = row
+        mask[line, : len(row)] = 1
+    return ids, mask
+
+
+def _load_onnx(path: Path, threads: int) -> Forward:
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+
+    def forward(ids: Ids, mask: Ids) -> Rows:
+        rows: Rows = session.run(None, dict(zip(names, (ids, mask), strict=True)))[0]
+        return rows
+
+    return forward
+
+
+def _load_torch(path: Path, threads: int, *, bf16: bool) -> Forward:
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(threads)
+    module: Any = torch.export.load(str(path)).module()
+    if bf16:
+        module = module.to(torch.bfloat16)
+
+    def forward(ids: Ids, mask: Ids) -> Rows:
+        with torch.inference_mode():
+            rows: Rows = module(torch.from_numpy(ids), torch.from_numpy(mask)).float().numpy()
+        return rows
+
+    return forward

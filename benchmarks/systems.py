@@ -1,0 +1,96 @@
+"""The systems under test as one model repository: our backend and its rivals, on one engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rivals.forward import ENGINES
+
+__all__ = ["OURS", "RIVALS", "System", "systems", "write_repository"]
+
+OURS = "ge"
+RIVALS = ("one_forward", "pad_longest")
+SOURCES = Path(__file__).parent / "rivals"
+
+_CONFIG = """\
+backend: "{backend}"
+max_batch_size: 32
+input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
+output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] }} ]
+instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
+"""
+# Without a batcher every request is its own call, which is what one forward per request wants: in
+# a batch the first answers would wait for the last.
+_BATCHING = "dynamic_batching { }\n"
+_PARAMETER = 'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """One served model.
+
+    Attributes:
+        name: `ge`, `one_forward` or `pad_longest`.
+        instances: `instance_group` count.
+        threads: CPU threads of one forward pass; 0 leaves it to the system.
+    """
+
+    name: str
+    instances: int
+    threads: int = 0
+
+    @property
+    def model(self) -> str:
+        """The name under which it is served."""
+        return f"{self.name}_{self.instances}x{self.threads}" if self.threads else self.name
+
+
+def systems(instances: int, cores: int | None = None) -> tuple[System, ...]:
+    """Return our backend, and each rival in both layouts that make sense.
+
+    One instance whose forward pass uses every core is what the engines do unasked; one instance
+    per core with one thread each keeps all cores busy without synchronising them. Both are run, and
+    in every cell of the report a rival's better one counts.
+    """
+    cores = cores or os.cpu_count() or 1
+    layouts = dict.fromkeys(((1, cores), (cores, 1)))
+    return (
+        System(name=OURS, instances=instances),
+        *(System(name=r, instances=i, threads=t) for r in RIVALS for i, t in layouts),
+    )
+
+
+def write_repository(
+    root: Path, served: tuple[System, ...], engine: str, encoder: Mapping[str, Path]
+) -> None:
+    """Write one model per system; `encoder` holds the model files by name."""
+    file = ENGINES[engine]
+    for system in served:
+        version = root / system.model / "1"
+        version.mkdir(parents=True)
+        (version / file).symlink_to(encoder[file].resolve())
+        if system.name != OURS:
+            shutil.copy(SOURCES / f"{system.name}.py", version / "model.py")
+            shutil.copy(SOURCES / "forward.py", version)
+        (root / system.model / "config.pbtxt").write_text(_config(system, engine))
+
+
+def _config(system: System, engine: str) -> str:
+    ours = system.name == OURS
+    text = _CONFIG.format(backend="ge" if ours else "python", instances=system.instances)
+    if system.name != "one_forward":
+        text += _BATCHING
+    if ours:
+        parameters = {
+            "buckets.rows": "1,2,4,8,16",
+            "buckets.sequence": "16,32,64,128,256",
+            "precision": "bf16" if engine.endswith("bf16") else "origin",
+        }
+    else:
+        parameters = {"engine": engine, "threads": str(system.threads)}
+    lines = (_PARAMETER.format(key=key, value=value) for key, value in parameters.items())
+    return text + "".join(lines)
