@@ -1,0 +1,149 @@
+"""The demo: `python -m demo`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+import demo
+from demo.counters import wait_for
+from demo.encoder import load_tokenizer, prepare, tokenise
+from demo.progress import step
+from demo.repository import ServedModel, served_models, write_repository
+from demo.sentences import PAGE
+from demo.startup import shown_startup
+from demo.tables import Outcome, neighbours_table, traffic_table
+from demo.traffic import Load, send
+from demo.truth import largest_difference, nearest, unpadded
+from ge_backend.errors import GeError
+from ge_backend.tensors import Array
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "encoder"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the demo; return 0, 1 where a result is wrong or the server fails, 130 after ^C."""
+    options = _parse(arguments)
+    console = Console()
+    # Stopped from outside, it ends as after ^C: by leaving the blocks that own things.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        right = _run(options, console)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    except GeError as error:
+        console.print(Text(f"failed: {error}", style="red"), soft_wrap=True)
+        return 1
+    return 0 if right else 1
+
+
+def _run(options: argparse.Namespace, console: Console) -> bool:
+    """Return whether every embedding of every model was right."""
+    console.rule("all-MiniLM-L6-v2")
+    encoder = prepare(CACHE, console)
+    rows = tokenise([sentence.text for sentence in PAGE], load_tokenizer())
+    truth = unpadded(encoder.onnx, rows)
+    models = served_models(encoder)
+    load = Load(rounds=options.rounds, concurrency=options.concurrency)
+    with tempfile.TemporaryDirectory(prefix="ge-demo-") as folder:
+        root = Path(folder)
+        write_repository(root / "models", models)
+        console.rule("the real Triton server")
+        with _started(root, console) as server:
+            outcomes = [_measure(server, model, rows, truth, load, console) for model in models]
+            _show(outcomes, console)
+            if options.keep:
+                _wait(server, console)
+    return all(outcome.right for outcome in outcomes)
+
+
+@contextmanager
+def _started(root: Path, console: Console) -> Iterator[TritonServer]:
+    """Run a server on `root/models` while the block runs; its output goes to `root/server.log`."""
+    log = root / "server.log"
+    options = ServerOptions(repositories=(root / "models",), log_file=log)
+    server = TritonServer(find_server(), options)
+    try:
+        with shown_startup(log, console):
+            server.start()
+        yield server
+    finally:
+        with console.status("stopping the server …"):
+            server.stop()
+
+
+def _measure(
+    server: TritonServer,
+    model: ServedModel,
+    rows: Sequence[Array],
+    truth: Array,
+    load: Load,
+    console: Console,
+) -> Outcome:
+    """Send the page to one model and compare every reply with the truth."""
+    before = wait_for(server.metrics, model.name, requests=0)
+    requests = len(rows) * load.rounds
+    start = time.monotonic()
+    with step(console, f"{model.title}: {requests} requests, {load.concurrency} at a time"):
+        replies = send(server.grpc, model.name, rows, load)
+    wall_s = time.monotonic() - start
+    after = wait_for(server.metrics, model.name, requests=before.requests + requests)
+    return Outcome(
+        model=model,
+        replies=replies,
+        counters=after.since(before),
+        wall_s=wall_s,
+        difference=largest_difference(replies, truth),
+    )
+
+
+def _show(outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print the neighbours that the first model's answers give, and all models' figures."""
+    answers = {reply.index: reply.embedding for reply in outcomes[0].replies}
+    embeddings = np.stack([answers[row] for row in range(len(PAGE))])
+    best, similarity = nearest(embeddings)
+    console.print(neighbours_table(PAGE, best, similarity, width=console.width))
+    console.print(traffic_table(outcomes))
+    for outcome in outcomes:
+        if not outcome.right:
+            console.print(
+                f"[bold red]{outcome.model.name}: an embedding differs by {outcome.difference:.1e} "
+                f"from the unpadded truth; at most {outcome.model.tolerance:.0e} is allowed"
+            )
+
+
+def _wait(server: TritonServer, console: Console) -> None:
+    """Leave the server running until ^C."""
+    console.print(f"gRPC {server.grpc}  HTTP {server.http}  {server.metrics}")
+    console.print("the server runs until ^C")
+    signal.pause()
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=demo.__doc__)
+    parser.add_argument("--rounds", type=_positive, default=8, help="how often the page is sent")
+    parser.add_argument("--concurrency", type=_positive, default=32, help="requests in flight")
+    parser.add_argument("--keep", action="store_true", help="leave the server running until ^C")
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
