@@ -1,0 +1,98 @@
+"""Write docs/configuration.md and docs/metrics.md from the tables in the code.
+
+`python docs/generate.py` writes them; a test fails when they are out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ge_backend.metrics import METRICS
+from ge_backend.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
+
+DOCS = Path(__file__).resolve().parent
+
+CONFIGURATION_HEAD = """\
+# Configuration
+
+A model is configured in its `config.pbtxt`.
+Wherever Triton has a field of its own (`max_batch_size`, `dynamic_batching`, `instance_group`,
+`allow_ragged_batch`, `batch_input`, `reshape`, …) that field is used.
+The rest are `parameters`:
+
+    parameters { key: "buckets.sequence" value { string_value: "16,32,64,128,256" } }
+
+Precedence: `parameters`, then the environment variable, then the default.
+An unknown key stops the model from loading, with a list of the known ones.
+This page is generated from `backend/ge/ge_backend/settings.py`.
+"""
+
+METRICS_HEAD = """\
+# Metrics
+
+On the host's own endpoint (`http://…:8002/metrics` by default), four times a second.
+Every series has the labels `model`, `version` and `device`; further ones are listed.
+Instances of one model add into one series.
+This page is generated from `backend/ge/ge_backend/metrics.py`.
+"""
+
+
+def configuration() -> str:
+    """Return the text of docs/configuration.md."""
+    return "\n".join(
+        (
+            CONFIGURATION_HEAD,
+            "## Parameters of a model\n",
+            _table(("key", "default", "variable", "what it does"), map(_setting_row, SETTINGS)),
+            "## Parameters with a name in them\n",
+            _table(
+                ("key", "what it does"),
+                ((f"`{f.prefix}<{f.placeholder}>`", f.help) for f in FAMILIES),
+            ),
+            "## Environment variables for the whole machine\n",
+            _table(
+                ("variable", "default", "what it does"),
+                (
+                    (f"`{s.variable}`", f"`{s.default}`" if s.default else "", s.help)
+                    for s in MACHINE_SETTINGS
+                ),
+            ),
+        )
+    )
+
+
+def metrics() -> str:
+    """Return the text of docs/metrics.md."""
+    rows = (
+        (
+            f"`{metric.name}`",
+            metric.kind.value,
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.help,
+        )
+        for metric in METRICS.values()
+    )
+    return "\n".join(
+        (METRICS_HEAD, _table(("metric", "kind", "further labels", "what it is"), rows))
+    )
+
+
+def _setting_row(setting: Setting) -> tuple[str, ...]:
+    choices = f" One of {', '.join(f'`{c}`' for c in setting.choices)}." if setting.choices else ""
+    variable = f"`{setting.variable}`" if setting.variable else ""
+    return (f"`{setting.key}`", f"`{setting.default}`", variable, setting.help + choices)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_line(head), _line(["---"] * len(head)), *map(_line, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    (DOCS / "configuration.md").write_text(configuration())
+    (DOCS / "metrics.md").write_text(metrics())
