@@ -260,3 +260,11 @@ def test_two_graphs_live_side_by_side(bench):
     first, second = bench.load("sums"), bench.load("echo")
     first.close()
     assert same(second.run({"x": X}, {}, exclusive=False)["y"], X)
+
+
+def test_compiles_the_shapes_that_it_then_runs(bench):
+    """Whoever compiles is told all shapes first; whoever does not takes the call all the same."""
+    graph = bench.load("sums")
+    graph.compile([{"x": X.shape}])
+    graph.prepare({"x": X})
+    assert same(graph.run({"x": X}, {}, exclusive=False)["y"], X.sum(axis=1))

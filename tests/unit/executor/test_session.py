@@ -25,6 +25,13 @@ from ge_backend.errors import (
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.link import Link
 from ge_backend.executor.messages import PrepareInput
+from ge_backend.executor.session import Session
+
+
+def link_again(executor):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    executor.accept(theirs)
+    return Link(ours)
 
 
 def inputs_of(*shape):
@@ -180,3 +187,30 @@ def test_every_error_of_an_executor_is_one_of_ours(session, bench):
             session.prepare(inputs_of(1, 1), 1)
         bench.device.faults.clear()
     assert session.prepare(inputs_of(1, 1), 1).cached is False
+
+
+def test_shapes_are_compiled_once_for_all_sessions(bench):
+    """Two stubs of a model compile it once; a shape that is new compiles it again."""
+    executor, link = link_to(bench.device)
+    first, second = (
+        Session(connect, bench.source, arena_bytes=4096, on_restart=lambda: None)
+        for connect in (lambda: link, lambda: link_again(executor))
+    )
+    first.compile([{"x": (1, 8)}, {"x": (2, 8)}])
+    second.compile([{"x": (2, 8)}, {"x": (1, 8)}])
+    assert bench.device.counts.compiles == 1
+    second.compile([{"x": (4, 8)}])
+    assert bench.device.counts.compiles == 2
+    first.close()
+    second.close()
+    executor.join()
+    executor.close()
+
+
+def test_shapes_are_compiled_again_after_a_loss(bench):
+    """A new executor is told what the old one had compiled."""
+    session = bench.session()
+    session.compile([{"x": (1, 8)}])
+    bench.cut()
+    assert sums(run_values(session, 1)) == [3]
+    assert bench.device.counts.compiles == 2

@@ -51,6 +51,10 @@ class FakeSession:
     takes_s: float = 0.0
     prepared: list = field(default_factory=list)
     repeats: list = field(default_factory=list)
+    compiled: list = field(default_factory=list)
+
+    def compile(self, shapes):
+        self.compiled.append(shapes)
 
     def prepare(self, inputs, repeats):
         time.sleep(self.takes_s)
@@ -63,6 +67,15 @@ class FakeSession:
 
     def inspect(self):
         return SimpleNamespace(free_bytes=2**31)
+
+
+def test_all_shapes_are_compiled_together_where_they_are_static():
+    """An engine that compiles hears of every bucket before the first one is prepared."""
+    session = FakeSession(static_shapes=True)
+    warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE)
+    ((larger, smaller),) = session.compiled
+    assert {shape[0] for shape in larger.values()} == {4}
+    assert {shape[0] for shape in smaller.values()} == {1}
 
 
 def test_every_bucket_is_measured_largest_first():

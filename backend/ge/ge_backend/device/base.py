@@ -8,7 +8,7 @@ devices can do is a separate optional object, not a flag.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,18 @@ from typing import Protocol
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.tensors import Array, Shape, Signature
 
-__all__ = ["DEVICE_KINDS", "Device", "Graph", "GraphSource", "MemoryInfo", "open_device"]
+__all__ = [
+    "DEVICE_KINDS",
+    "UNPLANNED",
+    "Device",
+    "Graph",
+    "GraphSource",
+    "MemoryInfo",
+    "Range",
+    "Unplanned",
+    "Workspace",
+    "open_device",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +39,34 @@ class GraphSource:
         stamp: the file's modification time and size, so that a changed file is another source.
         precision: `origin`, `bf16` or `fp16`.
         threads: CPU threads for one run; 0 lets the device measure and decide.
+        options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.
     """
 
     path: str
     stamp: str
     precision: str = "origin"
     threads: int = 0
+    options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, path: Path, *, precision: str = "origin", threads: int = 0) -> GraphSource:
+    def of(
+        cls,
+        path: Path,
+        *,
+        precision: str = "origin",
+        threads: int = 0,
+        options: tuple[tuple[str, str], ...] = (),
+    ) -> GraphSource:
         """Return the source for a file as it is now."""
         state = path.stat()
         stamp = f"{state.st_mtime_ns}-{state.st_size}"
-        return cls(path=str(path.resolve()), stamp=stamp, precision=precision, threads=threads)
+        return cls(
+            path=str(path.resolve()),
+            stamp=stamp,
+            precision=precision,
+            threads=threads,
+            options=options,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +77,52 @@ class MemoryInfo:
     total_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Bytes `offset` to `end` of a device's workspace pool."""
+
+    offset: int
+    nbytes: int
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + self.nbytes
+
+    def overlaps(self, other: Range) -> bool:
+        """Whether the two have a byte in common."""
+        return self.offset < other.end and other.offset < self.end
+
+
+class Workspace(Protocol):
+    """One graph's place in its device's workspace pool.
+
+    A graph asks as soon as it knows its need: an offline model when it is loaded, a compiled one
+    after compiling. For engines that manage their own scratch the executor asks, with what it
+    measured.
+    """
+
+    def place(self, nbytes: int) -> Range:
+        """Return a range of at least `nbytes` for this graph, and give its former one back.
+
+        Runs that have begun keep the former range until they end.
+
+        Raises:
+            OutOfMemory: no such range can be had; says needed, available and who holds what.
+        """
+
+
+class Unplanned:
+    """The workspace where no pool was set aside: every graph has scratch of its own."""
+
+    def place(self, nbytes: int) -> Range:
+        """Return a range that begins at 0; nothing is shared."""
+        return Range(offset=0, nbytes=nbytes)
+
+
+UNPLANNED = Unplanned()
+
+
 class Graph(Protocol):
     """A loaded model. One graph may be run from several threads at once.
 
@@ -58,6 +130,8 @@ class Graph(Protocol):
         signature: inputs and outputs, batch dimension included.
         static_shapes: it runs only in prepared shapes, so rows must be padded to a bucket. Where
             it is False a run at the rows' own longest size costs less than one in a bucket.
+        fixed_shapes: the only sets of input shapes that the file can run, by input name; empty
+            where the file leaves them open. They are the model's buckets then.
     """
 
     @property
@@ -67,6 +141,21 @@ class Graph(Protocol):
     @property
     def static_shapes(self) -> bool:
         """Whether only prepared shapes run."""
+
+    @property
+    def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The only sets of input shapes that run; empty where the file leaves them open."""
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Make ready for these sets of input shapes, and no others, before each is prepared.
+
+        For engines that compile all shapes of a model at once; the others have nothing to do.
+        Called again with more of them when buckets are learned; runs may be in flight meanwhile.
+
+        Raises:
+            ModelError: the compiler refuses the model or a shape, in its own words.
+            OutOfMemory: the workspace pool has no room for it.
+        """
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile or capture for these inputs' shapes; the values are valid but arbitrary."""
@@ -112,11 +201,26 @@ class Device(Protocol):
     def lanes(self) -> int:
         """How many runs may be in flight at once."""
 
-    def load(self, source: GraphSource) -> Graph:
+    def reserve(self, nbytes: int) -> int:
+        """Set the memory of the workspace pool aside; once, before anything is loaded.
+
+        Returns:
+            The pool's size. 0: there is no pool, and the engines' scratch is not limited.
+
+        Raises:
+            OutOfMemory: the device has not that much left.
+        """
+
+    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
         """Load a model file; several may be loaded at once.
+
+        Args:
+            source: what to load.
+            workspace: the graph's place in the pool that `reserve` set aside.
 
         Raises:
             ModelError: the file is missing, corrupt, or of a kind this device does not run.
+            OutOfMemory: weights or workspace do not fit.
             DeviceUnavailable: the engine for this kind of file is not installed.
         """
 

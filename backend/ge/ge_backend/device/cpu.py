@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from ge_backend.device.base import Graph, GraphSource, MemoryInfo
+from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
 from ge_backend.errors import DeviceUnavailable, ModelError
 
@@ -58,8 +58,13 @@ class CpuDevice:
             raise DeviceUnavailable(f"device 'cpu:{index}': there is one cpu device; say 'cpu'")
         return cls()
 
-    def load(self, source: GraphSource) -> Graph:
+    def reserve(self, nbytes: int) -> int:
+        """Return `nbytes`: nothing is set aside, the engines' own scratch counts as the pool's."""
+        return nbytes
+
+    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
+        del workspace  # the engines' scratch is only known once it has been measured
         path = Path(source.path)
         if path.suffix not in ENGINES:
             raise ModelError(f"{path}: the cpu device runs {', '.join(ENGINES)} files")

@@ -5,6 +5,7 @@ Its model file, `model.null`, is a signature (`signature_file.py`) and how the g
     {"inputs":  [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
      "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
      "static_shapes": true,
+     "fixed_shapes": [{"x": [8, 64]}, {"x": [8, 128]}],
      "cost_ms": {"8x64": 3.0, "*": 0.5},
      "faults": [{"on": "run", "do": "die", "value": 666}]}
 
@@ -20,14 +21,14 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ge_backend.device.base import GraphSource, MemoryInfo
+from ge_backend.device.base import UNPLANNED, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.null_faults import Fault, Faults
 from ge_backend.device.signature_file import read_signature
 from ge_backend.errors import GraphFailed, ModelError
@@ -57,6 +58,7 @@ class Counts:
 
     loads: int = 0
     closes: int = 0
+    compiles: int = 0
     prepares: int = 0
     runs: int = 0
     exclusive_runs: int = 0
@@ -97,8 +99,13 @@ class NullDevice:
         """Let something go wrong from now on, in every graph of the device."""
         self.faults.add(fault)
 
-    def load(self, source: GraphSource) -> NullGraph:
+    def reserve(self, nbytes: int) -> int:
+        """Return `nbytes`; nothing is set aside."""
+        return nbytes
+
+    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> NullGraph:
         """Load a `.null` file; see `Device.load`."""
+        del workspace  # it has no scratch
         path = Path(source.path)
         if path.suffix != ".null":
             raise ModelError(f"{path}: the null device runs .null files")
@@ -125,6 +132,10 @@ class NullGraph:
     def __init__(self, given: Mapping[str, Any], device: NullDevice, path: str) -> None:
         self.signature = read_signature(given, path)
         self.static_shapes = bool(given.get("static_shapes", False))
+        self.fixed_shapes = tuple(
+            {name: tuple(shape) for name, shape in shapes.items()}
+            for shapes in given.get("fixed_shapes", ())
+        )
         self._path = path
         self._device = device
         self._prepared: set[Key] = set()
@@ -133,6 +144,11 @@ class NullGraph:
         self._faults = Faults()
         for fault in given.get("faults", ()):
             self._faults.add(Fault.read(fault, path))
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Count it."""
+        del shapes
+        self._device.counts.add(compiles=1)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Note these shapes, which `static_shapes` then allows; see `Graph.prepare`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class OnnxGraph:
     """
 
     static_shapes = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, *, cores: int) -> None:
         if source.precision != "origin":
@@ -65,6 +66,9 @@ class OnnxGraph:
         # Outputs whose shape the caller once predicted wrongly: bound no more, since a wrong
         # binding is only found at the end of a run, which then has to be repeated.
         self._unpredictable: frozenset[str] = frozenset()
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure whether this size gains from all cores; see `Graph.prepare`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ class TorchGraph:
     """
 
     static_shapes = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, *, cores: int) -> None:
         with contextlib.suppress(RuntimeError):  # set before, in this process
@@ -54,6 +55,9 @@ class TorchGraph:
         self._narrow_threads = source.threads or 1
         self._wide_threads = source.threads or cores
         self._choice = ThreadChoice()
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure whether this size gains from all cores; see `Graph.prepare`."""

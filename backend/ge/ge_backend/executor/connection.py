@@ -189,6 +189,8 @@ class Connection:
             return messages.Ok(id=message.id)
         if isinstance(message, messages.Load):
             return self._load(message)
+        if isinstance(message, messages.Compile):
+            return self._compile(message)
         if isinstance(message, messages.Inspect):
             return self._shared.report(message.id)
         raise ProtocolError(f"{type(message).__name__} is not a message for an executor")
@@ -218,7 +220,13 @@ class Connection:
             graph=entry.id,
             signature=messages.SignatureMessage.of(graph.signature),
             static_shapes=graph.static_shapes,
+            fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
+
+    def _compile(self, message: messages.Compile) -> messages.Message:
+        entry = _held(self._graphs.get(message.graph), message.graph)
+        self._shared.registry.compile(entry, message.shapes)
+        return messages.Ok(id=message.id)
 
 
 def _held(entry: Entry | None, graph: int) -> Entry:

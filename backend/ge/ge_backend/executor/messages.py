@@ -4,7 +4,8 @@
     Hello(version)                         Welcome(version, device, lanes)
     Attach(arena, nbytes) + 1 descriptor   Ok
     Detach(arena)                          Ok
-    Load(source)                           Loaded(graph, signature, static_shapes)
+    Load(source)                           Loaded(graph, signature, static_shapes, fixed_shapes)
+    Compile(graph, shapes)                 Ok
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Inspect                                Report(…)
@@ -25,6 +26,7 @@ from ge_backend.tensors import DATA_TYPES, Shape, Signature, TensorSpec
 __all__ = [
     "VERSION",
     "Attach",
+    "Compile",
     "Detach",
     "Done",
     "Failed",
@@ -171,6 +173,16 @@ class Loaded:
     graph: int
     signature: SignatureMessage
     static_shapes: bool
+    fixed_shapes: tuple[dict[str, Shape], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """Make ready for these sets of input shapes, all at once; each is prepared afterwards."""
+
+    id: int
+    graph: int
+    shapes: tuple[dict[str, Shape], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +311,7 @@ Message = (
     | Detach
     | Load
     | Loaded
+    | Compile
     | Prepare
     | Prepared
     | Run

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ge_backend.device.base import Device, Graph, GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.messages import PrepareInput
+from ge_backend.tensors import Shape
 
 __all__ = ["Cost", "Entry", "Registry"]
 
@@ -27,7 +29,8 @@ class Entry:
 
     Attributes:
         costs: prepared inputs -> what was found out about them.
-        lock: held while the graph is loaded or prepared, so that it happens once.
+        compiled: the sets of input shapes that the graph was last compiled for.
+        lock: held while the graph is loaded, compiled or prepared, so that it happens once.
     """
 
     id: int
@@ -37,6 +40,7 @@ class Entry:
     idle_since: float = 0.0
     runs: int = 0
     costs: dict[tuple[PrepareInput, ...], Cost] = field(default_factory=dict)
+    compiled: tuple[Mapping[str, Shape], ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -75,6 +79,18 @@ class Registry:
         except BaseException:
             self._give_up(entry)
             raise
+
+    def compile(self, entry: Entry, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Compile a loaded graph for these shapes and those of before, unless that was done.
+
+        Raises:
+            ModelError, OutOfMemory: as `Graph.compile`.
+        """
+        with entry.lock:
+            fresh = tuple(shape for shape in shapes if shape not in entry.compiled)
+            if fresh and entry.graph is not None:
+                entry.graph.compile(entry.compiled + fresh)
+                entry.compiled += fresh
 
     def hold(self, entry: Entry) -> None:
         """Keep an entry for one run, whatever becomes of its connection; pair with `release`."""

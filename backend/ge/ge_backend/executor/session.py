@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ge_backend.device.base import GraphSource
@@ -13,7 +13,7 @@ from ge_backend.executor import messages
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.flight import Flight, Outcome, RunOrder
 from ge_backend.executor.link import Link
-from ge_backend.tensors import Signature
+from ge_backend.tensors import Shape, Signature
 
 __all__ = ["Outcome", "RunOrder", "Session"]
 
@@ -59,6 +59,7 @@ class Session:
         self.arena = Arena(arena_bytes)
         self._connect = connect
         self._on_restart = on_restart
+        self._compiled: tuple[dict[str, Shape], ...] = ()
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
         self._loaded: messages.Loaded | None = None
@@ -77,6 +78,11 @@ class Session:
     def static_shapes(self) -> bool:
         """Whether the graph runs only in prepared shapes."""
         return self._graph().static_shapes
+
+    @property
+    def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The only sets of input shapes that run; empty where the file leaves them open."""
+        return self._graph().fixed_shapes
 
     @property
     def lanes(self) -> int:
@@ -102,6 +108,17 @@ class Session:
             except GeError:
                 self._drop()
                 raise
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Make ready for these sets of input shapes; the executor does it once for all stubs.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            ModelError, OutOfMemory: as `Graph.compile`.
+        """
+        compiled = tuple(map(dict, shapes))
+        self._retried("compiling", lambda: self._compile(self._live(), compiled))
+        self._compiled = compiled
 
     def prepare(self, inputs: tuple[messages.PrepareInput, ...], repeats: int) -> messages.Prepared:
         """Prepare and measure one set of input shapes; the executor does it once for all stubs.
@@ -220,6 +237,8 @@ class Session:
                 "it was loaded; have the server load the model again"
             )
         self._loaded = loaded
+        if self._compiled:
+            self._compile(link, self._compiled)
         for inputs in self._prepared:
             self._prepare(link, inputs, 0)
 
@@ -237,6 +256,10 @@ class Session:
             id=link.next_id(), graph=self._graph().graph, inputs=inputs, repeats=repeats
         )
         return link.ask(message, messages.Prepared)
+
+    def _compile(self, link: Link, shapes: tuple[dict[str, Shape], ...]) -> messages.Ok:
+        message = messages.Compile(id=link.next_id(), graph=self._graph().graph, shapes=shapes)
+        return link.ask(message, messages.Ok)
 
     def _inspect(self) -> messages.Report:
         link = self._live()

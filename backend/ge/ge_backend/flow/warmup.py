@@ -52,11 +52,14 @@ def warm_up(
 
     Raises:
         ModelError: an engine with static shapes failed on a bucket: it could never serve it.
+        OutOfMemory: the compiled model does not fit.
         ExecutorLost: the executor died over a bucket, twice.
     """
     costs: dict[Bucket, float] = {}
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
+    if session.static_shapes and ordered:
+        session.compile([_shapes(bucket, layout) for bucket in ordered])
     for number, bucket in enumerate(ordered, start=1):
         if stopped():
             break
@@ -118,6 +121,10 @@ def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
         )
         for item in layout.inputs
     )
+
+
+def _shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
+    return {item.name: _shape(item, bucket, layout) for item in layout.inputs}
 
 
 def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
