@@ -1,0 +1,1 @@
+"""Sequences: who lives in which slot, and what their steps carry."""

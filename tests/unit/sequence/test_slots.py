@@ -1,0 +1,135 @@
+"""Who lives in which slot, against a plain oracle."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ge_backend.errors import ExecutorLost, InvalidRequest
+from ge_backend.sequence.slots import SlotTable
+
+
+def table(capacity=2, idle_s=10.0):
+    return SlotTable(capacity, idle_s)
+
+
+def step(slots, sequence, *, start=False, end=False, now_s=0.0):
+    taken = slots.admit(sequence, start=start, end=end, now_s=now_s)
+    if taken.last:
+        slots.leave(taken)
+    return taken
+
+
+def test_a_sequence_keeps_its_slot_from_start_to_end():
+    """Every step finds the state where the one before left it."""
+    slots = table()
+    first = step(slots, 7, start=True)
+    other = step(slots, 8, start=True)
+    assert first.slot != other.slot
+    assert step(slots, 7).slot == step(slots, 7, end=True).slot == first.slot
+    assert (first.fresh, step(slots, 8).fresh) == (True, False)
+    assert slots.integrity() == []
+
+
+def test_a_slot_is_taken_again_after_the_end():
+    """END makes room."""
+    slots = table(capacity=1)
+    assert step(slots, 7, start=True, end=True).slot == step(slots, "eight", start=True).slot
+    assert slots.figures().live == 1
+
+
+def test_who_did_not_begin_is_told_so():
+    """A step without START, or after END, is the client's error, and says what to do."""
+    slots = table()
+    with pytest.raises(InvalidRequest, match=r"sequence 'a' is not known.*sequence_start"):
+        step(slots, "a")
+    step(slots, "a", start=True, end=True)
+    with pytest.raises(InvalidRequest, match="has ended"):
+        step(slots, "a", end=True)
+
+
+def test_start_in_the_middle_begins_anew():
+    """The state of before is dropped."""
+    slots = table(capacity=1)
+    step(slots, 7, start=True)
+    assert step(slots, 7, start=True).fresh
+    assert slots.figures().live == 1
+    assert slots.integrity() == []
+
+
+def test_an_idle_sequence_is_given_up():
+    """After the host's idle time its slot is free, and its next step is refused."""
+    slots = table(capacity=1, idle_s=5.0)
+    step(slots, 7, start=True, now_s=0.0)
+    step(slots, 7, now_s=5.0)
+    with pytest.raises(InvalidRequest, match="idle for more than 5 s"):
+        step(slots, 7, now_s=10.5)
+    assert slots.figures().expired == 1
+
+
+def test_a_new_sequence_displaces_the_one_idle_longest():
+    """The host never has more alive than fit, so whoever is idle longest is gone already."""
+    slots = table(capacity=2, idle_s=100.0)
+    step(slots, 1, start=True)
+    step(slots, 2, start=True)
+    step(slots, 1)
+    step(slots, 3, start=True)
+    assert slots.figures().displaced == 1
+    step(slots, 1)
+    with pytest.raises(InvalidRequest):
+        step(slots, 2)
+
+
+def test_lost_state_is_said_once_and_new_sequences_work():
+    """The error names the loss; afterwards the sequence is as unknown as any."""
+    slots = table()
+    step(slots, 7, start=True)
+    slots.lose_all()
+    with pytest.raises(ExecutorLost, match="state of sequence 7 was lost"):
+        step(slots, 7)
+    with pytest.raises(InvalidRequest):
+        step(slots, 7)
+    assert step(slots, 7, start=True).fresh
+    assert slots.figures().lost == 1
+    assert slots.integrity() == []
+
+
+def test_a_step_that_was_overtaken_frees_nothing():
+    """A late END of a sequence whose slot is another's leaves that one alone."""
+    slots = table(capacity=1)
+    late = slots.admit(1, start=True, end=True, now_s=0.0)
+    step(slots, 2, start=True)
+    slots.leave(late)
+    assert slots.figures().live == 1
+    assert slots.integrity() == []
+
+
+EVENTS = st.lists(
+    st.tuples(st.integers(1, 5), st.booleans(), st.booleans(), st.floats(0, 4)), max_size=60
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(events=EVENTS, capacity=st.integers(1, 3))
+def test_any_order_of_events_agrees_with_an_oracle(events, capacity):
+    """Live ids, freshness and the number of slots are those of a list kept by hand."""
+    slots, alive, now = SlotTable(capacity, 5.0), {}, 0.0
+    for sequence, start, end, pause in events:
+        now += pause
+        alive = {other: seen for other, seen in alive.items() if now - seen <= 5.0}
+        if start:
+            if sequence not in alive and len(alive) == capacity:
+                del alive[next(iter(alive))]
+            alive.pop(sequence, None)
+        if start or sequence in alive:
+            taken = step(slots, sequence, start=start, end=end, now_s=now)
+            assert taken.fresh == start
+            assert 0 <= taken.slot < capacity
+            alive.pop(sequence, None)
+            if not end:
+                alive[sequence] = now
+        else:
+            with pytest.raises(InvalidRequest):
+                step(slots, sequence, start=start, end=end, now_s=now)
+        slots.expire(now)
+        assert slots.figures().live == len(alive)
+        assert slots.integrity() == []
