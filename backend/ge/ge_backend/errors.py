@@ -9,6 +9,7 @@
       GraphFailed              INTERNAL        the engine refused or broke one run
       OutOfMemory              UNAVAILABLE     the device's memory is used up; retry later may help
       DeviceUnavailable        UNAVAILABLE     no such device here, or its library is missing
+      DeviceFault              UNAVAILABLE     the device itself broke or hangs; its process ends
       ExecutorLost             UNAVAILABLE     the executor died or was restarted meanwhile
       DeadlineExceeded         UNAVAILABLE     the request's own time limit passed before it ran
       Cancelled                CANCELLED       the client gave up
@@ -26,6 +27,7 @@ __all__ = [
     "Cancelled",
     "ConfigError",
     "DeadlineExceeded",
+    "DeviceFault",
     "DeviceUnavailable",
     "ExecutorLost",
     "GeError",
@@ -104,6 +106,12 @@ class OutOfMemory(GeError):
 
 class DeviceUnavailable(GeError):
     """No such device on this machine, or the library that drives it is missing."""
+
+    status = Status.UNAVAILABLE
+
+
+class DeviceFault(GeError):
+    """The device broke or hangs. Nothing that its process holds there can be relied upon."""
 
     status = Status.UNAVAILABLE
 
