@@ -1,0 +1,31 @@
+"""A strict stand-in for Huawei's module `acl` (pyACL), for tests on machines without an NPU.
+
+It answers as the documents and the open sources say the real one does, and it refuses, as a
+`Misuse`, what the real one answers with a crash or with silently wrong data. It has seen no
+hardware: what it shows is that the backend keeps the written rules.
+"""
+
+from acl_simulator.graphs import Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
+from acl_simulator.models import write_bundle, write_om
+from acl_simulator.refusals import Misuse
+from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static
+from acl_simulator.simulator import Simulator
+
+__all__ = [
+    "Affine",
+    "BatchGears",
+    "DimsGears",
+    "Echo",
+    "Encoder",
+    "ImageGears",
+    "Kept",
+    "MatMul",
+    "Misuse",
+    "Ranges",
+    "Simulator",
+    "Static",
+    "Sums",
+    "TokenRows",
+    "write_bundle",
+    "write_om",
+]

@@ -1,0 +1,49 @@
+"""`acl.mdl`: running a model, at once and on a stream."""
+
+import math
+
+from acl_simulator.calls.execution import Execution
+from acl_simulator.codes import Code
+from acl_simulator.machine.loader import Loader
+from acl_simulator.machine.machine import Machine
+from acl_simulator.refusals import Refusal
+
+__all__ = ["ExecuteCalls"]
+
+
+class ExecuteCalls:
+    """One machine's execute calls."""
+
+    def __init__(self, machine: Machine, loader: Loader) -> None:
+        self._machine = machine
+        self._loader = loader
+
+    def execute(self, number: int, inputs: int, outputs: int) -> None:
+        machine = self._machine
+        execution = self._execution(number, inputs, outputs, at_once=True)
+        work = execution.work()
+        machine.hazards.touch(work.name, *work.accesses)
+        work.begin()
+        if math.isinf(work.duration_ms):
+            machine.misuses.refuse(f"{work.name} hangs, and execute has no timeout")
+        work.finish()
+
+    def execute_async(self, number: int, inputs: int, outputs: int, stream: int) -> None:
+        queue = self._machine.stream(stream)
+        queue.submit(self._execution(number, inputs, outputs, at_once=False).work())
+
+    def execute_v2(self, number: int, inputs: int, outputs: int, stream: int, config: int) -> None:
+        """Do as `execute`: it is the synchronous one, with options."""
+        self._machine.stream(stream)
+        if config:
+            self._machine.handles.get("exec config", config)
+        self.execute(number, inputs, outputs)
+
+    def _execution(self, number: int, inputs: int, outputs: int, *, at_once: bool) -> Execution:
+        machine = self._machine
+        context = machine.context()
+        model = self._loader.find(number)
+        if model.context is not context:
+            raise Refusal(Code.RT_MODEL_CONTEXT, f"model {model} was loaded in another context")
+        datasets = [machine.handles.get("dataset", handle) for handle in (inputs, outputs)]
+        return Execution(machine, model, *datasets, at_once=at_once)

@@ -1,0 +1,79 @@
+"""`acl.*`: beginning, end and versions."""
+
+from acl_simulator.codes import DATA_TYPES, Code
+from acl_simulator.machine.machine import Machine
+from acl_simulator.refusals import Refusal
+
+__all__ = ["SystemCalls"]
+
+VERSION = 1, 14, 0
+
+
+class SystemCalls:
+    """One machine's system calls."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._references = 0
+        self._finalised = False
+
+    def init(self, path: str = "") -> None:
+        machine = self._machine
+        if machine.initialised:
+            raise Refusal(Code.REPEAT_INITIALISE, "acl.init was called before")
+        if self._finalised:
+            machine.misuses.refuse("acl.init after acl.finalize: it works once per process")
+        machine.initialised = True
+        self._references += 1
+
+    def finalize(self) -> None:
+        machine = self._machine
+        if self._finalised:
+            raise Refusal(Code.REPEAT_FINALISE, "acl.finalize was called before")
+        if machine.owned_elsewhere:
+            machine.misuses.refuse("finalize of an ACL that another library initialised and uses")
+        self._finalised, machine.initialised = True, False
+        machine.memory.host.check()
+        leaks = self._leaks()
+        if leaks:
+            machine.misuses.refuse("leaked at finalize: " + "; ".join(leaks))
+
+    def finalize_reference(self) -> int:
+        self.finalize()
+        return 0
+
+    def get_version(self) -> tuple[int, int, int]:
+        return VERSION
+
+    def get_soc_name(self) -> str | None:
+        return self._machine.soc
+
+    def get_recent_err_msg(self) -> str | None:
+        return self._machine.take_message()
+
+    def app_log(self, level: int, text: str) -> None:
+        """Write nothing: the test has its own log."""
+
+    def data_type_size(self, dtype: int) -> int:
+        return DATA_TYPES[dtype][1].itemsize if dtype in DATA_TYPES else 0
+
+    def _leaks(self) -> list[str]:
+        machine = self._machine
+        return [
+            *(
+                f"device {d.index} is set {d.references} times"
+                for d in machine.devices
+                if d.references
+            ),
+            *(f"model {model}" for model in machine.models.values()),
+            *(f"memory {block}" for block in machine.memory.live()),
+            *(f"{kind} {handle:#x}" for kind, handle in self._handles()),
+        ]
+
+    def _handles(self) -> list[tuple[str, int]]:
+        """Return the handles that the caller has to destroy."""
+        return [
+            (kind, handle)
+            for kind, handle, thing in self._machine.handles.live()
+            if not (kind == "context" and thing.implicit)
+        ]

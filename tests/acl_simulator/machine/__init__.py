@@ -1,0 +1,1 @@
+"""The simulated machine below the calls: memory, devices, streams, loaded models."""
