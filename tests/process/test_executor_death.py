@@ -99,6 +99,23 @@ def test_two_runs_that_always_kill_both_fail_and_nothing_else(machine, source):
     assert sums(outcomes) == ["ExecutorLost", 3, "ExecutorLost", 6]
 
 
+def test_a_broken_device_ends_its_executor(machine, tmp_path):
+    """It ends without answering; what was in flight is repeated, and what broke it found out."""
+    fault = {"on": "run", "do": "fault", "value": DEADLY}
+    session = machine.session(write_null(tmp_path / "model.null", faults=[fault]))
+    outcomes = run_values(session, 1, DEADLY, 3)
+    assert sums(outcomes) == [3, "ExecutorLost", 9]
+    assert machine.restarts == 2
+    assert sums(run_values(session, 4)) == [12]
+
+
+def test_a_device_that_breaks_on_load_ends_its_executor(machine, tmp_path):
+    """The session tries another executor, and then says that loading is what ends them."""
+    source = write_null(tmp_path / "model.null", faults=[{"on": "load", "do": "fault"}])
+    with pytest.raises(ExecutorLost, match=r"died 2 times over loading .*model\.null"):
+        machine.session(source)
+
+
 def test_a_killing_run_costs_a_neighbouring_session_nothing(machine, source):
     """While one session's runs kill executor after executor, another's runs all succeed."""
     victim, killer = machine.session(source), machine.session(source)

@@ -9,7 +9,7 @@ import pytest
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null import Fault, NullDevice
-from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
 
 ONE = {"x": np.ones(3, np.float32)}
 
@@ -74,6 +74,13 @@ def test_memory_can_run_out(tmp_path):
         graph.run(ONE, {}, exclusive=False)
 
 
+def test_the_device_can_break(tmp_path):
+    """`fault` is DeviceFault."""
+    graph = NullDevice().load(model(tmp_path, {"on": "run", "do": "fault"}))
+    with pytest.raises(DeviceFault, match="injected on run"):
+        graph.run(ONE, {}, exclusive=False)
+
+
 @pytest.mark.parametrize("event", ["load", "prepare"])
 def test_loading_and_preparing_can_fail(tmp_path, event):
     """Faults strike other events than runs, and are counted apart."""
@@ -120,5 +127,5 @@ def test_the_process_can_die(tmp_path):
 )
 def test_what_is_no_fault_is_refused(tmp_path, fault):
     """An unknown key or word is a ModelError that lists the known ones."""
-    with pytest.raises(ModelError, match="out_of_memory, sleep, die"):
+    with pytest.raises(ModelError, match="out_of_memory, fault, sleep, die"):
         NullDevice().load(model(tmp_path, fault))

@@ -13,6 +13,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.null import NullDevice
 from ge_backend.device.null_faults import Fault
 from ge_backend.errors import (
+    DeviceFault,
     ExecutorLost,
     GraphFailed,
     ModelError,
@@ -156,6 +157,18 @@ def test_a_failing_run_names_its_error(stub, device):
     stub.send(stub.run())
     answer = stub.receive()
     assert (answer.id, answer.error) == (10, OutOfMemory.__name__)
+
+
+def test_a_broken_device_is_reported_before_the_stub_is_told(stub, device, caplog):
+    """Who shares the executor's process is answered; an executor of its own ends instead."""
+    told = []
+    stub.executor.on_fault = lambda: told.append("fault")
+    device.inject(Fault(on="run", do="fault", nth=1))
+    stub.send(stub.run())
+    answer = stub.receive()
+    assert (answer.id, answer.error) == (10, DeviceFault.__name__)
+    assert told == ["fault"]
+    assert "the device failed" in caplog.text
 
 
 def test_an_unforeseen_failure_is_answered_and_logged(stub, monkeypatch, caplog):

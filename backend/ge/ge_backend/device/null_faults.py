@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
 from ge_backend.tensors import Array
 
 __all__ = ["Fault", "Faults"]
 
 EVENTS = ("load", "prepare", "run")
-DEEDS = ("fail", "out_of_memory", "sleep", "die")
+DEEDS = ("fail", "out_of_memory", "fault", "sleep", "die")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class Fault:
 
     Attributes:
         on: `load`, `prepare` or `run`.
-        do: `fail` (GraphFailed), `out_of_memory` (OutOfMemory), `sleep` (for `ms`), or `die`: the
-            process ends at once, as after `kill -9`.
+        do: `fail` (GraphFailed), `out_of_memory` (OutOfMemory), `fault` (DeviceFault), `sleep` (for
+            `ms`), or `die`: the process ends at once, as after `kill -9`.
         nth: only at the nth such event since the fault was added; 0 is every one.
         value: only where some input holds this value; None is any input.
         ms: how long `sleep` lasts.
@@ -78,6 +78,7 @@ class Faults:
         Raises:
             GraphFailed: a fault says `fail`.
             OutOfMemory: a fault says `out_of_memory`.
+            DeviceFault: a fault says `fault`.
         """
         for fault in self._due(event, inputs):
             if fault.do == "die":
@@ -86,6 +87,8 @@ class Faults:
                 time.sleep(fault.ms / 1e3)
             elif fault.do == "fail":
                 raise GraphFailed(f"{path}: a fault was injected on {event}")
+            elif fault.do == "fault":
+                raise DeviceFault(f"{path}: a fault of the device was injected on {event}")
             else:
                 raise OutOfMemory(f"{path}: a lack of memory was injected on {event}")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ge_backend.device.base import Device
-from ge_backend.errors import ExecutorLost, GeError, GraphFailed, ProtocolError
+from ge_backend.errors import DeviceFault, ExecutorLost, GeError, GraphFailed, ProtocolError
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.lanes import Lanes
@@ -42,6 +42,7 @@ class Shared(Protocol):
     registry: Registry
     lanes: Lanes
     measuring: threading.Lock
+    on_fault: Callable[[], None]
 
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
@@ -160,6 +161,10 @@ class Connection:
         try:
             answer, spill = action()
             self._send(answer, () if spill is None else (spill,))
+        except DeviceFault as error:
+            log.critical("the device failed: %s", error)
+            self._shared.on_fault()
+            self._send(_failed(request_id, error))
         except GeError as error:
             self._send(_failed(request_id, error))
         except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -38,7 +39,11 @@ def main() -> None:
     door = Door(Path(arguments.socket))
     threading.Thread(target=_end_with, args=(arguments.owner, door), daemon=True).start()
     try:
-        executor = Executor(open_device(arguments.device), linger_s=arguments.linger)
+        executor = Executor(
+            open_device(arguments.device),
+            linger_s=arguments.linger,
+            on_fault=functools.partial(_end_broken, door),
+        )
         door.open()
     except GeError as error:
         _report(arguments, {"error": type(error).__name__, "message": str(error)})
@@ -70,6 +75,12 @@ def _end_with(owner_pid: int, door: Door) -> None:
     """End when the owner does, whatever is running: nobody is left to answer."""
     wait_for_end(owner_pid)
     _leave(door)
+
+
+def _end_broken(door: Door) -> None:
+    """End because the device broke: nobody is answered, so that the stubs find out over what."""
+    door.abandon()
+    os._exit(1)
 
 
 def _leave(door: Door) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from ge_backend.device.base import Device
 from ge_backend.executor.connection import Connection
@@ -29,10 +30,16 @@ class Executor:
     Args:
         device: becomes the executor's; closed at the end.
         linger_s: how long to stay, and to keep graphs, after the last connection has left.
+        on_fault: called when the device broke or hangs, before anybody is told. In a process of
+            its own it ends that, and does not return: what was lost with the process, the stubs
+            repeat in the next one.
     """
 
-    def __init__(self, device: Device, *, linger_s: float) -> None:
+    def __init__(
+        self, device: Device, *, linger_s: float, on_fault: Callable[[], None] = lambda: None
+    ) -> None:
         self.device = device
+        self.on_fault = on_fault
         self.registry = Registry(device, linger_s)
         self.lanes = Lanes(device.lanes)
         self.measuring = threading.Lock()  # held by whoever measures costs
