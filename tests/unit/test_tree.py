@@ -14,6 +14,7 @@ ELSEWHERE = {
     "cli/report/grid.py": "tests/unit/cli/test_buckets.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
     "executor/main.py": "tests/process",
+    "executor/messages.py": "tests/unit/executor/test_wire.py",
     "host/connect.py": "tests/server/test_serving.py",
     "settings.py": "tests/unit/test_config.py",
 }

@@ -44,6 +44,10 @@ class Collector:
         return {"y": longer.sum(axis=1), "h_next": longer}
 
 
+def slots_of(graph, *states, count=1, batched=True, hidden=("h_next",)):
+    return HostSlots(graph, states, count, batched=batched, hidden=hidden)
+
+
 def run(slots, x, ids, fresh=(), rows=None):
     x = np.array(x, np.float32)
     return slots.run({"x": x}, {}, ids, fresh, rows=rows or len(x), exclusive=False)
@@ -51,7 +55,7 @@ def run(slots, x, ids, fresh=(), rows=None):
 
 def test_every_slot_goes_on_from_its_own_state():
     """Whoever shares the batch, in whatever order."""
-    slots = HostSlots(Accumulator(), [state()], 3, batched=True)
+    slots = slots_of(Accumulator(), state(), count=3)
     run(slots, [[1, 1], [10, 10]], [2, 0], fresh=[2, 0])
     results, shapes = run(slots, [[5, 5], [2, 2]], [0, 2])
     assert results["y"].tolist() == [[15, 15], [3, 3]]
@@ -62,7 +66,7 @@ def test_every_slot_goes_on_from_its_own_state():
 def test_a_fresh_slot_begins_with_the_initial_value(tmp_path):
     """From a file, raw and in C order, again at every START."""
     (tmp_path / "first").write_bytes(np.array([3, 4], np.float32).tobytes())
-    slots = HostSlots(Accumulator(), [state(file=str(tmp_path / "first"))], 1, batched=True)
+    slots = slots_of(Accumulator(), state(file=str(tmp_path / "first")))
     for _ in range(2):
         assert run(slots, [[1, 1]], [0], fresh=[0])[0]["y"].tolist() == [[4, 5]]
         assert run(slots, [[1, 1]], [0])[0]["y"].tolist() == [[5, 6]]
@@ -80,7 +84,7 @@ def test_padding_rows_touch_no_state():
 
 def test_a_failed_run_leaves_the_states_alone():
     """The step can be repeated."""
-    slots = HostSlots(Accumulator(), [state()], 1, batched=True)
+    slots = slots_of(Accumulator(), state())
     run(slots, [[1, 1]], [0], fresh=[0])
     with pytest.raises(GraphFailed):
         run(slots, [[666, 1]], [0])
@@ -89,15 +93,15 @@ def test_a_failed_run_leaves_the_states_alone():
 
 def test_without_a_batch_dimension_there_is_one_sequence_per_run():
     """State and inputs have the graph's own shapes."""
-    slots = HostSlots(Accumulator(batched=False), [state()], 2, batched=False)
+    slots = slots_of(Accumulator(batched=False), state(), count=2, batched=False)
     slots.run({"x": np.ones(2, np.float32)}, {}, [1], [1], rows=1, exclusive=False)
     results, _ = slots.run({"x": np.ones(2, np.float32)}, {}, [1], [], rows=1, exclusive=False)
     assert results["y"].tolist() == [2, 2]
 
 
-def test_a_state_that_the_client_asked_for_is_an_output_too():
-    """It has a place in `outputs` then."""
-    slots = HostSlots(Accumulator(), [state()], 1, batched=True)
+def test_a_state_that_is_declared_as_an_output_is_one_too():
+    """It is not hidden then."""
+    slots = slots_of(Accumulator(), state(), hidden=())
     place = {"h_next": np.empty((1, 2), np.float32)}
     results, _ = slots.run(
         {"x": np.ones((1, 2), np.float32)}, place, [0], [0], rows=1, exclusive=False
@@ -107,7 +111,7 @@ def test_a_state_that_the_client_asked_for_is_an_output_too():
 
 def test_growing_state_grows_for_each_sequence():
     """Sizes are each sequence's own; those of one run are equal."""
-    slots = HostSlots(Collector(), [state(dims=(-1,))], 2, batched=True)
+    slots = slots_of(Collector(), state(dims=(-1,)), count=2)
     run(slots, [[1], [2]], [0, 1], fresh=[0, 1])
     for step in range(2, 20):
         results, shapes = run(slots, [[1], [2]], [0, 1])
@@ -120,10 +124,10 @@ def test_growing_state_grows_for_each_sequence():
 
 def test_a_state_of_another_shape_or_type_is_refused():
     """What the graph gave and what was declared are named."""
-    wrong = HostSlots(Accumulator(), [state(dims=(3,), dtype="INT32")], 1, batched=True)
+    wrong = slots_of(Accumulator(), state(dims=(3,), dtype="INT32"))
     with pytest.raises(GraphFailed, match=r"float64 \[1, 3\].*INT32 \[3\]"):
         run(wrong, [[1, 1, 1]], [0], fresh=[0])
-    none = HostSlots(Nothing(), [state(dims=(3,))], 1, batched=True)
+    none = slots_of(Nothing(), state(dims=(3,)))
     with pytest.raises(GraphFailed, match="no output"):
         run(none, [[1, 1, 1]], [0], fresh=[0])
 

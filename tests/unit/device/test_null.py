@@ -114,7 +114,7 @@ def test_runs_take_as_long_as_the_table_says(tmp_path, monkeypatch):
 )
 def test_an_unknown_computation_is_refused(tmp_path, behaviour):
     """A computation of nothing, or none of ours, is a ModelError."""
-    with pytest.raises(ModelError, match="echo or sum of an input"):
+    with pytest.raises(ModelError, match="echo, sum or accumulate of an input"):
         load(tmp_path, NullDevice(), **output(["batch"], **behaviour))
 
 

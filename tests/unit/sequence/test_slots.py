@@ -61,7 +61,7 @@ def test_an_idle_sequence_is_given_up():
     slots = table(capacity=1, idle_s=5.0)
     step(slots, 7, start=True, now_s=0.0)
     step(slots, 7, now_s=5.0)
-    with pytest.raises(InvalidRequest, match="idle for more than 5 s"):
+    with pytest.raises(InvalidRequest, match="idle for over 5 s"):
         step(slots, 7, now_s=10.5)
     assert slots.figures().expired == 1
 

@@ -8,7 +8,7 @@ doubling, so that a sequence of n steps allocates log n times.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,15 +32,25 @@ class HostSlots:
         states: what a sequence carries from step to step.
         count: how many sequences live at most.
         batched: tensors begin with a batch dimension; else a run has one sequence.
+        hidden: outputs that nobody asked for but their states.
 
     Raises:
         ModelError: an initial value cannot be read or has another size.
     """
 
-    def __init__(self, graph: Graph, states: Sequence[State], count: int, *, batched: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        states: Sequence[State],
+        count: int,
+        *,
+        batched: bool,
+        hidden: Container[str] = (),
+    ) -> None:
         self._graph = graph
         self._states = states
         self._batched = batched
+        self._hidden = hidden
         self._kept: dict[str, _Kept] = {
             state.input: (_Growing if -1 in state.dims else _Fixed)(initial_value(state), count)
             for state in states
@@ -60,14 +70,14 @@ class HostSlots:
 
         Args:
             inputs: as in `Graph.run`.
-            outputs: as in `Graph.run`; a state that is named here is an output too.
+            outputs: as in `Graph.run`.
             slots: the slot of each real row.
             fresh: those of them that begin with the initial value.
             rows: rows of the batch, padding included.
             exclusive: as in `Graph.run`.
 
         Returns:
-            The outputs that are not states, and the shape of one row of each state as it is now.
+            The outputs that are not hidden, and the shape of one row of each state as it is now.
 
         Raises:
             GraphFailed, OutOfMemory: as `Graph.run`; the states are as before then.
@@ -80,9 +90,9 @@ class HostSlots:
         following = {state: self._next(state, results, slots) for state in self._states}
         for state, values in following.items():
             self._kept[state.input].scatter(slots, values)
-        kept = {state.output for state in self._states} - outputs.keys()
         shapes = {state.input: values.shape[1:] for state, values in following.items()}
-        return {name: value for name, value in results.items() if name not in kept}, shapes
+        shown = {name: value for name, value in results.items() if name not in self._hidden}
+        return shown, shapes
 
     def close(self) -> None:
         """Free the states."""

@@ -10,7 +10,7 @@ Its model file, `model.null`, is a signature (`signature_file.py`) and how the g
      "faults": [{"on": "run", "do": "die", "value": 666}]}
 
 compute     `zeros` (the default), `echo` (a copy of `of`), or `sum` (of `of`, over the axes that
-            the output has not)
+            the output has not), or `accumulate` (`sum`, added to the input `from`)
 cost_ms     how long a run sleeps, by the shape of the first input; `*` is any other shape
 faults      see `Fault`
 """
@@ -235,6 +235,8 @@ def _settle(result: Array, place: Array | None) -> Array:
     return place
 
 
+KINDS = ("zeros", "echo", "sum", "accumulate")
+
 Compute = Callable[[Mapping[str, Array]], Array]
 
 
@@ -243,17 +245,19 @@ def _computes(given: Mapping[str, Any], signature: Signature, path: str) -> dict
     for spec, entry in zip(signature.outputs, given["outputs"], strict=True):
         kind = entry.get("compute", "zeros")
         source = signature.input(entry.get("of", ""))
-        if kind not in {"zeros", "echo", "sum"} or (kind != "zeros" and source is None):
+        if kind not in KINDS or (kind != "zeros" and source is None):
             raise ModelError(
                 f"{path}: output {spec.name!r} computes {kind!r} of {entry.get('of')!r}; "
-                "expected zeros, or echo or sum of an input"
+                "expected zeros, or echo, sum or accumulate of an input"
             )
         if kind == "zeros" or source is None:
             computes[spec.name] = _zeros(spec, signature)
         elif kind == "echo":
             computes[spec.name] = _echo(source)
-        else:
+        elif kind == "sum":
             computes[spec.name] = _sum(source, spec)
+        else:
+            computes[spec.name] = _accumulate(source, spec, str(entry.get("from")))
     return computes
 
 
@@ -289,3 +293,8 @@ def _sum(source: TensorSpec, spec: TensorSpec) -> Compute:
         return total.astype(spec.dtype.numpy)
 
     return compute
+
+
+def _accumulate(source: TensorSpec, spec: TensorSpec, former: str) -> Compute:
+    total = _sum(source, spec)
+    return lambda inputs: inputs[former] + total(inputs)

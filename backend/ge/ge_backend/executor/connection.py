@@ -14,15 +14,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ge_backend.device.base import Device
+from ge_backend.device.host_slots import HostSlots
 from ge_backend.errors import DeviceFault, ExecutorLost, GeError, GraphFailed, ProtocolError
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.registry import Entry, Registry
-from ge_backend.executor.runs import measure, run
+from ge_backend.executor.runs import loaded_graph, measure, run
 
 __all__ = ["Connection", "Shared"]
 
@@ -56,6 +57,7 @@ class Connection:
         self._shared = shared
         self._graphs: dict[int, Entry] = {}
         self._arenas: dict[int, Segment] = {}
+        self._slots: dict[int, HostSlots] = {}  # by graph
         self._sending = threading.Lock()
         self._open = True
 
@@ -82,6 +84,7 @@ class Connection:
         with self._sending:
             self._open = False
             self._sock.close()
+        self._slots.clear()  # a run in a lane still has its own
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
 
@@ -96,6 +99,7 @@ class Connection:
 
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
+        slots = self._slots.get(message.graph)
         queued_ns = time.monotonic_ns()
 
         def action(*, alone: bool) -> Reply:
@@ -104,7 +108,7 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
-            reply = run(held, segment, message, queued_ns=queued_ns, exclusive=alone)
+            reply = run(held, segment, message, slots, queued_ns=queued_ns, exclusive=alone)
             self._shared.registry.count_run(held)
             return reply
 
@@ -182,23 +186,30 @@ class Connection:
                 wire.send(self._sock, message, descriptors)
 
     def _control(self, message: messages.Message, descriptors: tuple[int, ...]) -> messages.Message:
-        if isinstance(message, messages.Hello):
-            return self._welcome(message)
         if isinstance(message, messages.Attach):
-            if len(descriptors) != 1:
-                raise ProtocolError(f"Attach came with {len(descriptors)} descriptors, not 1")
-            self._arenas[message.arena] = Segment.map(descriptors[0], message.nbytes)
-            return messages.Ok(id=message.id)
-        if isinstance(message, messages.Detach):
-            self._arenas.pop(message.arena, None)
-            return messages.Ok(id=message.id)
-        if isinstance(message, messages.Load):
-            return self._load(message)
-        if isinstance(message, messages.Compile):
-            return self._compile(message)
-        if isinstance(message, messages.Inspect):
-            return self._shared.report(message.id)
-        raise ProtocolError(f"{type(message).__name__} is not a message for an executor")
+            return self._attach(message, descriptors)
+        answers: dict[type, Callable[[Any], messages.Message]] = {
+            messages.Hello: self._welcome,
+            messages.Detach: self._detach,
+            messages.Load: self._load,
+            messages.Compile: self._compile,
+            messages.KeepStates: self._keep_states,
+            messages.Inspect: lambda asked: self._shared.report(asked.id),
+        }
+        answer = answers.get(type(message))
+        if answer is None:
+            raise ProtocolError(f"{type(message).__name__} is not a message for an executor")
+        return answer(message)
+
+    def _attach(self, message: messages.Attach, descriptors: tuple[int, ...]) -> messages.Message:
+        if len(descriptors) != 1:
+            raise ProtocolError(f"Attach came with {len(descriptors)} descriptors, not 1")
+        self._arenas[message.arena] = Segment.map(descriptors[0], message.nbytes)
+        return messages.Ok(id=message.id)
+
+    def _detach(self, message: messages.Detach) -> messages.Message:
+        self._arenas.pop(message.arena, None)
+        return messages.Ok(id=message.id)
 
     def _welcome(self, message: messages.Hello) -> messages.Message:
         if message.version != messages.VERSION:
@@ -231,6 +242,17 @@ class Connection:
     def _compile(self, message: messages.Compile) -> messages.Message:
         entry = _held(self._graphs.get(message.graph), message.graph)
         self._shared.registry.compile(entry, message.shapes)
+        return messages.Ok(id=message.id)
+
+    def _keep_states(self, message: messages.KeepStates) -> messages.Message:
+        graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
+        self._slots[message.graph] = HostSlots(
+            graph,
+            [given.state() for given in message.states],
+            message.count,
+            batched=message.batched,
+            hidden=message.hidden,
+        )
         return messages.Ok(id=message.id)
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ge_backend.errors import GeError, ProtocolError, error_from_name
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Arena, Segment
 from ge_backend.executor.link import Link
-from ge_backend.tensors import Array
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["Flight", "Outcome", "RunOrder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrder:
-    """One run to make: tensors already staged in the session's arena."""
+    """One run to make: tensors already staged in the session's arena; see `messages.Run`."""
 
     inputs: tuple[messages.TensorRef, ...]
     outputs: tuple[messages.TensorRef, ...]
     deadline_ns: int = 0
+    slots: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Outcome:
     error: GeError | None
     queue_ns: int = 0
     run_ns: int = 0
+    states: Mapping[str, Shape] = field(default_factory=dict)
 
 
 class Flight:
@@ -64,6 +69,9 @@ class Flight:
             outputs=order.outputs,
             deadline_ns=order.deadline_ns,
             solo=solo,
+            slots=order.slots,
+            fresh=order.fresh,
+            rows=order.rows,
         )
         if not self._runs:
             wire.send(self._link.sock, message)
@@ -105,4 +113,10 @@ class Flight:
         for descriptor in descriptors:
             spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
             outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
-        return Outcome(outputs=outputs, error=None, queue_ns=answer.queue_ns, run_ns=answer.run_ns)
+        return Outcome(
+            outputs=outputs,
+            error=None,
+            queue_ns=answer.queue_ns,
+            run_ns=answer.run_ns,
+            states=answer.states,
+        )

@@ -6,6 +6,7 @@
     Detach(arena)                          Ok
     Load(source)                           Loaded(graph, signature, static_shapes, fixed_shapes)
     Compile(graph, shapes)                 Ok
+    KeepStates(graph, states, count, …)    Ok
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Inspect                                Report(…)
@@ -18,10 +19,11 @@ read. Replies to `Run` come in the order in which runs end. Tensors do not trave
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ge_backend.device.base import GraphSource
-from ge_backend.tensors import DATA_TYPES, Shape, Signature, TensorSpec
+from ge_backend.executor.descriptions import SignatureMessage, SpecMessage, StateMessage
+from ge_backend.tensors import Shape
 
 __all__ = [
     "VERSION",
@@ -33,6 +35,7 @@ __all__ = [
     "GraphReport",
     "Hello",
     "Inspect",
+    "KeepStates",
     "Load",
     "Loaded",
     "Message",
@@ -45,6 +48,7 @@ __all__ = [
     "SignatureMessage",
     "SpecMessage",
     "Started",
+    "StateMessage",
     "TensorRef",
     "Welcome",
 ]
@@ -62,63 +66,6 @@ class TensorRef:
     shape: Shape
     offset: int
     nbytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecMessage:
-    """A `TensorSpec` on the wire."""
-
-    name: str
-    dtype: str
-    dims: Shape
-    axes: tuple[str, ...]
-    optional: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignatureMessage:
-    """A `Signature` on the wire."""
-
-    inputs: tuple[SpecMessage, ...]
-    outputs: tuple[SpecMessage, ...]
-    axis_limits: dict[str, int]
-
-    @classmethod
-    def of(cls, signature: Signature) -> SignatureMessage:
-        """Return the message for a signature; `signature` is the inverse."""
-        return cls(
-            inputs=tuple(map(_spec_message, signature.inputs)),
-            outputs=tuple(map(_spec_message, signature.outputs)),
-            axis_limits=dict(signature.axis_limits),
-        )
-
-    def signature(self) -> Signature:
-        """Return the signature that was sent."""
-        return Signature(
-            inputs=tuple(map(_spec, self.inputs)),
-            outputs=tuple(map(_spec, self.outputs)),
-            axis_limits=self.axis_limits,
-        )
-
-
-def _spec_message(spec: TensorSpec) -> SpecMessage:
-    return SpecMessage(
-        name=spec.name,
-        dtype=spec.dtype.name,
-        dims=spec.dims,
-        axes=spec.axes,
-        optional=spec.optional,
-    )
-
-
-def _spec(message: SpecMessage) -> TensorSpec:
-    return TensorSpec(
-        name=message.name,
-        dtype=DATA_TYPES[message.dtype],
-        dims=message.dims,
-        axes=message.axes,
-        optional=message.optional,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +133,23 @@ class Compile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepStates:
+    """Keep the states of up to `count` sequences for this connection; they end with it.
+
+    Attributes:
+        batched: tensors begin with a batch dimension.
+        hidden: outputs that are only states and are not sent.
+    """
+
+    id: int
+    graph: int
+    states: tuple[StateMessage, ...]
+    count: int
+    batched: bool
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareInput:
     """A synthetic input: every element is `fill`."""
 
@@ -224,6 +188,9 @@ class Run:
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
         solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
             when an executor died is repeated so, and if this one dies too it is clear over what.
+        slots: where the state of each real row lies; empty for graphs without.
+        fresh: those of them whose state begins anew.
+        rows: rows of the batch, padding included; only read where there are slots.
     """
 
     id: int
@@ -233,6 +200,9 @@ class Run:
     outputs: tuple[TensorRef, ...]
     deadline_ns: int = 0
     solo: bool = False
+    slots: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +219,7 @@ class Done:
     Attributes:
         settled: names of those that lie where the run's message said.
         spilled: those whose shape was not known; they lie in the segment that comes along.
+        states: the shape of one row of each state as it is now, by the name of its input.
     """
 
     id: int
@@ -256,6 +227,7 @@ class Done:
     spilled: tuple[TensorRef, ...]
     queue_ns: int
     run_ns: int
+    states: dict[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +284,7 @@ Message = (
     | Load
     | Loaded
     | Compile
+    | KeepStates
     | Prepare
     | Prepared
     | Run

@@ -7,21 +7,28 @@ import time
 
 import numpy as np
 
-from ge_backend.device.base import Graph
+from ge_backend.device.base import ROW_ERRORS, Graph
+from ge_backend.device.host_slots import HostSlots
 from ge_backend.errors import DeadlineExceeded, GraphFailed, ProtocolError
 from ge_backend.executor.arena import Segment, aligned
 from ge_backend.executor.messages import Done, Prepare, Prepared, PrepareInput, Run, TensorRef
 from ge_backend.executor.registry import Cost, Entry
-from ge_backend.tensors import DATA_TYPES, Array, encode_bytes
+from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
-__all__ = ["measure", "run"]
+__all__ = ["loaded_graph", "measure", "run"]
 
 # A measurement is repeated only while it is short: one slow bucket must not slow the whole start.
 MEASURE_BUDGET_NS = 400_000_000
 
 
 def run(
-    entry: Entry, segment: Segment, message: Run, *, queued_ns: int, exclusive: bool
+    entry: Entry,
+    segment: Segment,
+    message: Run,
+    slots: HostSlots | None = None,
+    *,
+    queued_ns: int,
+    exclusive: bool,
 ) -> tuple[Done, int | None]:
     """Run a graph; return the reply and, if outputs were spilled, a descriptor to send and close.
 
@@ -36,11 +43,17 @@ def run(
             f"the request waited {(started_ns - queued_ns) / 1e6:.1f} ms for the device and was "
             f"{late_ms:.1f} ms too late to start; allow more time or send less at once"
         )
-    graph = _graph(entry)
+    graph = loaded_graph(entry)
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
     # BYTES has no size that could be predicted: it always comes in a segment of its own.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
-    results = graph.run(inputs, views, exclusive=exclusive)
+    states: dict[str, Shape] = {}
+    if slots is None:
+        results = graph.run(inputs, views, exclusive=exclusive)
+    else:
+        results, states = slots.run(
+            inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=exclusive
+        )
     ended_ns = time.monotonic_ns()
     strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
     spilled, descriptor = _spill(strays, graph)
@@ -50,6 +63,7 @@ def run(
         spilled=spilled,
         queue_ns=started_ns - queued_ns,
         run_ns=ended_ns - started_ns,
+        states=states,
     )
     return done, descriptor
 
@@ -59,7 +73,7 @@ def measure(entry: Entry, message: Prepare) -> Prepared:
 
     With no repeats it is only prepared, as after a restart, when costs are known already.
     """
-    graph = _graph(entry)
+    graph = loaded_graph(entry)
     with entry.lock:
         cost = entry.costs.get(message.inputs)
         cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
@@ -93,7 +107,8 @@ def _timed(graph: Graph, inputs: dict[str, Array]) -> int:
     return max(1, time.monotonic_ns() - started_ns)
 
 
-def _graph(entry: Entry) -> Graph:
+def loaded_graph(entry: Entry) -> Graph:
+    """Return an entry's graph, which whoever holds the entry has loaded."""
     if entry.graph is None:
         raise ProtocolError(f"graph {entry.source.path} is not loaded")
     return entry.graph
@@ -145,7 +160,7 @@ def _dtype_name(name: str, value: Array, graph: Graph) -> str:
 
     A file without a signature (TorchScript) states none: there the value's own type counts.
     """
-    if not graph.signature.outputs:
+    if name == ROW_ERRORS or not graph.signature.outputs:
         return next(t.name for t in DATA_TYPES.values() if t.numpy == value.dtype)
     spec = graph.signature.output(name)
     if spec is None or spec.dtype.numpy != value.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from ge_backend.device.base import GraphSource
@@ -13,6 +14,7 @@ from ge_backend.executor import messages
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.flight import Flight, Outcome, RunOrder
 from ge_backend.executor.link import Link
+from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape, Signature
 
 __all__ = ["Outcome", "RunOrder", "Session"]
@@ -59,6 +61,7 @@ class Session:
         self.arena = Arena(arena_bytes)
         self._connect = connect
         self._on_restart = on_restart
+        self._states: messages.KeepStates | None = None
         self._compiled: tuple[dict[str, Shape], ...] = ()
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
@@ -83,6 +86,27 @@ class Session:
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes
+
+    def keep_states(
+        self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
+    ) -> None:
+        """Have the executor keep the states of up to `count` sequences of this session.
+
+        They are lost with the executor; runs that need them fail with ExecutorLost then.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            ModelError: an initial value cannot be used.
+        """
+        self._states = messages.KeepStates(
+            id=0,
+            graph=0,
+            states=tuple(map(messages.StateMessage.of, states)),
+            count=count,
+            batched=batched,
+            hidden=tuple(hidden),
+        )
+        self._retried("keeping states", lambda: self._keep_states(self._live()))
 
     @property
     def lanes(self) -> int:
@@ -186,7 +210,7 @@ class Session:
 
     def _run_apart(self, waiting: dict[int, RunOrder]) -> Iterator[tuple[int, Outcome]]:
         for index, order in list(waiting.items()):
-            outcome = self._run_solo(order)
+            outcome = _state_lost() if order.slots else self._run_solo(order)
             del waiting[index]
             yield index, outcome
 
@@ -239,6 +263,7 @@ class Session:
         self._loaded = loaded
         if self._compiled:
             self._compile(link, self._compiled)
+        self._keep_states(link)
         for inputs in self._prepared:
             self._prepare(link, inputs, 0)
 
@@ -260,6 +285,11 @@ class Session:
     def _compile(self, link: Link, shapes: tuple[dict[str, Shape], ...]) -> messages.Ok:
         message = messages.Compile(id=link.next_id(), graph=self._graph().graph, shapes=shapes)
         return link.ask(message, messages.Ok)
+
+    def _keep_states(self, link: Link) -> None:
+        if self._states is not None:
+            message = replace(self._states, id=link.next_id(), graph=self._graph().graph)
+            link.ask(message, messages.Ok)
 
     def _inspect(self) -> messages.Report:
         link = self._live()
@@ -291,3 +321,11 @@ class Session:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+
+def _state_lost() -> Outcome:
+    text = (
+        "the executor died, and with it the state of this sequence; begin the sequence again with "
+        "a request that has sequence_start set. See the server's log for the reason"
+    )
+    return Outcome(outputs={}, error=ExecutorLost(text))

@@ -152,7 +152,7 @@ class SlotTable:
                 "sequence again with a request that has sequence_start set"
             )
         return InvalidRequest(
-            f"sequence {sequence!r} is not known here: it did not begin with sequence_start, has ended, "
-            f"or was idle for more than {self._idle_s:g} s (max_sequence_idle_microseconds); "
+            f"sequence {sequence!r} is not known here: it did not begin with sequence_start, "
+            f"has ended, or was idle for over {self._idle_s:g} s (max_sequence_idle_microseconds); "
             "begin it with a request that has sequence_start set"
         )

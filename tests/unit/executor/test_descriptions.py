@@ -1,9 +1,10 @@
-"""Signatures cross the process border as messages."""
+"""Signatures and states cross the process border as messages."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.executor.messages import SignatureMessage
+from ge_backend.executor.descriptions import SignatureMessage, StateMessage
+from ge_backend.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 SPECS = st.lists(st.tuples(st.integers(-1, 9), st.text(max_size=3)), max_size=4).flatmap(
@@ -28,3 +29,16 @@ SIGNATURES = st.builds(
 def test_a_signature_message_is_an_inverse(signature):
     """A signature made a message and back is equal to what it was."""
     assert SignatureMessage.of(signature).signature() == signature
+
+
+def test_a_state_message_is_an_inverse():
+    """A state made a message and back is equal to what it was."""
+    state = State(
+        input="h",
+        output="h_next",
+        dtype=DATA_TYPES["BF16"],
+        dims=(-1, 4),
+        initial_dims=(0, 4),
+        initial_file="/models/m/initial_state/h",
+    )
+    assert StateMessage.of(state).state() == state
