@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
-from ge_backend.errors import DeviceUnavailable, ModelError
+from ge_backend.device.engines import Engine, Engines
+from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["CpuDevice", "read_memory"]
 
-# suffix -> (module, class, the library it needs, the extra that installs it); imported at load,
-# so that a model of one engine never waits for the import of the other.
-ENGINES: Mapping[str, tuple[str, str, str, str]] = {
-    ".onnx": ("ge_backend.device.onnx_graph", "OnnxGraph", "onnxruntime", "onnx"),
-    ".pt2": ("ge_backend.device.torch_graph", "TorchGraph", "torch", "torch"),
-    ".pt": ("ge_backend.device.torch_graph", "TorchGraph", "torch", "torch"),
-}
-
-
-class _Engine(Protocol):
-    def __call__(self, source: GraphSource, *, cores: int) -> Graph: ...
+_ONNX = Engine(
+    module="ge_backend.device.onnx_graph",
+    attribute="OnnxGraph",
+    library="onnxruntime",
+    extra="onnx",
+)
+_TORCH = Engine(
+    module="ge_backend.device.torch_graph", attribute="TorchGraph", library="torch", extra="torch"
+)
 
 
 class CpuDevice:
@@ -43,8 +38,7 @@ class CpuDevice:
 
     def __init__(self, lanes: int | None = None) -> None:
         self._cores = usable_cores()
-        # One file at a time per library: torch.export.load keeps its state in a global.
-        self._loading = {library: threading.Lock() for _, _, library, _ in ENGINES.values()}
+        self._engines = Engines("cpu", {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
         self.lanes = self._cores if lanes is None else lanes
 
     @classmethod
@@ -65,24 +59,10 @@ class CpuDevice:
     def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
-        path = Path(source.path)
-        if path.suffix not in ENGINES:
-            raise ModelError(f"{path}: the cpu device runs {', '.join(ENGINES)} files")
-        if not path.is_file():
-            raise ModelError(f"{path}: there is no such file")
-        module, attribute, library, extra = ENGINES[path.suffix]
         # Read by libgomp when torch is first imported: threads that wait for each other sleep. By
         # default they spin, and beside other busy processes single runs took 1300 ms, not 90.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        try:
-            importlib.import_module(library)
-        except ImportError as error:
-            raise DeviceUnavailable(
-                f"{path.name} needs {library} ({error}); pip install 'triton-ge-backend[{extra}]'"
-            ) from error
-        engine: _Engine = getattr(importlib.import_module(module), attribute)
-        with self._loading[library]:
-            return engine(source, cores=self._cores)
+        return self._engines.load(source, cores=self._cores)
 
     def memory(self) -> MemoryInfo:
         """Return the machine's available and total memory."""
