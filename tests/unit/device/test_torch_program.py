@@ -147,3 +147,25 @@ def test_types_that_triton_lacks_are_refused(load):
 def test_in_place_operations_are_seen(load, function, writes):
     """A program with an in-place operation says so."""
     assert load(function)[0].writes_in_place is writes
+
+
+class Constants(torch.nn.Module):
+    """Makes tensors of its own, for which the exporter notes the device."""
+
+    def forward(self, x):
+        return x * torch.arange(4) + torch.zeros(4).to("cpu")
+
+
+@pytest.mark.parametrize("kind", [".pt2", ".pt"])
+def test_a_program_is_loaded_onto_a_device(tmp_path, kind):
+    """Weights and the tensors that the program makes itself are where it was loaded to."""
+    path = str(tmp_path / f"model{kind}")
+    if kind == ".pt2":
+        module = torch.nn.Sequential(torch.nn.Linear(4, 4), Constants())
+        torch.export.save(torch.export.export(module, (torch.ones(2, 4),)), path)
+    else:  # TorchScript keeps the device in its code
+        torch.jit.save(torch.jit.script(torch.nn.Linear(4, 4)), path)
+    program = load_program(path, "meta")
+    assert {weight.device.type for weight in program.module.parameters()} == {"meta"}
+    results = program.call({"input": torch.ones(2, 4, device="meta")})
+    assert {result.device.type for result in results.values()} == {"meta"}

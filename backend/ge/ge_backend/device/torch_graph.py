@@ -5,29 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.threads import ThreadChoice, num_elements
+from ge_backend.device.torch_codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.torch_program import load_program
-from ge_backend.errors import GraphFailed
-from ge_backend.tensors import DATA_TYPES, Array, DataType, Shape
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["TorchGraph"]
-
-PRECISIONS: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-ENGINE_ERRORS: tuple[type[Exception], ...] = (
-    RuntimeError,
-    AssertionError,  # a guard of torch.export: a size that the program was not exported for
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-)
 
 
 class TorchGraph:
@@ -49,9 +36,7 @@ class TorchGraph:
         self._path = source.path
         self._program = load_program(source.path)
         self.signature = self._program.signature
-        self._low = PRECISIONS.get(source.precision)
-        if self._low is not None:
-            self._program.lower(self._low)
+        self._codec = TorchCodec(self._program, source.path, source.precision)
         self._narrow_threads = source.threads or 1
         self._wide_threads = source.threads or cores
         self._choice = ThreadChoice()
@@ -87,68 +72,27 @@ class TorchGraph:
     def _run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], threads: int
     ) -> dict[str, Array]:
-        self._check_names(inputs)
+        codec = self._codec
         try:
+            codec.check(inputs)
             with torch.inference_mode(), self._autocast():
                 if torch.get_num_threads() != threads:
                     torch.set_num_threads(threads)  # of the calling thread
-                tensors = {name: self._tensor(name, array) for name, array in inputs.items()}
+                tensors = {
+                    name: codec.lowered(codec.tensor(name, array)) for name, array in inputs.items()
+                }
                 results = self._program.call(tensors)
                 return {
-                    name: self._array(name, result, outputs.get(name))
+                    name: codec.array(name, result, outputs.get(name))
                     for name, result in results.items()
                 }
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self._low is None:
+        if self._codec.low is None:
             return contextlib.nullcontext()
-        context: contextlib.AbstractContextManager[object] = torch.autocast("cpu", dtype=self._low)
+        context: contextlib.AbstractContextManager[object] = torch.autocast(
+            "cpu", dtype=self._codec.low
+        )
         return context
-
-    def _check_names(self, inputs: Mapping[str, Array]) -> None:
-        known = [spec.name for spec in self.signature.inputs]
-        if known and set(known) != set(inputs):
-            raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
-            )
-
-    def _tensor(self, name: str, array: Array) -> torch.Tensor:
-        """Return the array as a tensor on the same memory, unless the program might write to it."""
-        spec = self.signature.input(name)
-        if spec and (array.dtype, array.ndim) != (spec.dtype.numpy, len(spec.dims)):
-            raise GraphFailed(
-                f"input {name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
-            )
-        if self._program.writes_in_place or not array.flags.writeable:
-            array = array.copy()
-        tensor = torch.from_numpy(array)
-        if spec is not None and spec.dtype.name == "BF16":
-            tensor = tensor.view(torch.bfloat16)
-        if self._low is not None and tensor.is_floating_point():
-            tensor = tensor.to(self._low)
-        return tensor
-
-    def _array(self, name: str, result: torch.Tensor, place: Array | None) -> Array:
-        """Copy a result to its place, or to a new array: it may be an input or a weight itself."""
-        dtype = self._output_type(name, result)
-        shape = tuple(result.shape)
-        if place is None or place.shape != shape or place.dtype != dtype.numpy:
-            place = np.empty(shape, dtype=dtype.numpy)
-        target = torch.from_numpy(place)
-        if dtype.name == "BF16":
-            target = target.view(torch.bfloat16)
-        target.copy_(result)
-        return place
-
-    def _output_type(self, name: str, result: torch.Tensor) -> DataType:
-        """Return the declared type, or where nothing is declared the one that came."""
-        spec = self.signature.output(name)
-        if spec is not None:
-            return spec.dtype
-        kind = "float32" if result.dtype == self._low else str(result.dtype).removeprefix("torch.")
-        known = {dtype.torch: dtype for dtype in DATA_TYPES.values()}
-        if kind not in known:
-            raise GraphFailed(f"output {name!r} of {self._path} is {kind}, which Triton has not")
-        return known[kind]

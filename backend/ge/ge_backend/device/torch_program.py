@@ -88,23 +88,28 @@ class Program:
                 module.recompile()
 
 
-def load_program(path: str) -> Program:
-    """Return the program of a `.pt2` or `.pt` file.
+def load_program(path: str, device: str = "cpu") -> Program:
+    """Return the program of a `.pt2` or `.pt` file, its weights on a device as torch calls it.
 
     Raises:
         ModelError: the file is corrupt, or its signature is none that can be served.
     """
     read = _exported if Path(path).suffix == ".pt2" else _scripted
     try:
-        return read(path)
+        return read(path, device)
     except LOAD_ERRORS as error:
         raise ModelError(f"{path}: torch cannot load it: {reason(error)}") from error
 
 
-def _exported(path: str) -> Program:
+def _exported(path: str, device: str) -> Program:
     extra = {NAMES_FILE: ""}
     with Path(path).open("rb") as file:
         program = torch.export.load(file, extra_files=extra)
+    if device != "cpu":
+        from torch.export.passes import move_to_device_pass  # not in torch 2.4
+
+        # The exporter writes the device into every operator that makes a tensor (arange, zeros).
+        program = move_to_device_pass(program, device)
     names = json.loads(extra[NAMES_FILE] or "{}")
     module = program.module()
     signature, inputs, outputs = _Reader(program, names, path).read()
@@ -216,9 +221,9 @@ class _Reader:
         return limits
 
 
-def _scripted(path: str) -> Program:
+def _scripted(path: str, device: str) -> Program:
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    module = torch.jit.load(path, map_location="cpu", _extra_files=extra)
+    module = torch.jit.load(path, map_location=device, _extra_files=extra)
     module.eval()
     signature = Signature(inputs=(), outputs=(), axis_limits={})
     if extra[SIGNATURE_FILE]:
