@@ -1,0 +1,284 @@
+"""The command line of `atc`, Ascend's offline compiler, for one ONNX model and its buckets.
+
+Pure: a request goes in, arguments come out; no file is read and nothing is run. All buckets of a
+model become one `.om`, each a *gear* of it: a fixed shape when there is one bucket, batch sizes
+when only the batch differs, else lists of the dimensions that differ.
+Source of every rule here: CANN's ATC manual (hicann/ge docs/zh/user_guides/atc_tools/CLI_options)
+and its checks (compiler/api/aclgrph/option_utils.cc, error codes E10009 to E10046).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.errors import ConfigError, ModelError
+from ge_backend.tensors import Shape, TensorSpec
+
+__all__ = ["CompileRequest", "Gears", "arguments", "gears_of"]
+
+ONNX_FRAMEWORK = 5
+# `aclmdlBatch` and `aclmdlIODims` hold so many entries: the device could not list or set more.
+ACL_MAX_BATCHES, ACL_MAX_DIMS = 128, 128
+MAX_BATCH_GEAR = 2048
+# `precision` as on other engines: the type where it is safe, hence the mixed modes.
+PRECISION_MODES = {"origin": "origin", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+
+# Options of the C++ GE backend that change what is compiled, and the same of `atc`.
+# Source: hicann/ge api/atc/atc_option_map.cc with the keys of ge_common_api_types.h.
+GE_OPTIONS: Mapping[str, str] = {
+    "ge.aicoreNum": "aicore_num",
+    "ge.bufferOptimize": "buffer_optimize",
+    "ge.compressionOptimizeConf": "compression_optimize_conf",
+    "ge.customizeDtypes": "customize_dtypes",
+    "ge.debugDir": "debug_dir",
+    "ge.deterministic": "deterministic",
+    "ge.enableSingleStream": "enable_single_stream",
+    "ge.enableSmallChannel": "enable_small_channel",
+    "ge.exec.allow_hf32": "allow_hf32",
+    "ge.exec.atomicCleanPolicy": "atomic_clean_policy",
+    "ge.exec.disableReuseMemory": "disable_reuse_memory",
+    "ge.exec.modify_mixlist": "modify_mixlist",
+    "ge.exec.op_precision_mode": "op_precision_mode",
+    "ge.exec.precision_mode": "precision_mode",
+    "ge.exec.precision_mode_v2": "precision_mode_v2",
+    "ge.fusionSwitchFile": "fusion_switch_file",
+    "ge.insertOpFile": "insert_op_conf",
+    "ge.jit_compile": "jit_compile",
+    "ge.oo.level": "oo_level",
+    "ge.opDebugLevel": "op_debug_level",
+    "ge.opSelectImplmode": "op_select_implmode",
+    "ge.op_compiler_cache_dir": "op_compiler_cache_dir",
+    "ge.op_compiler_cache_mode": "op_compiler_cache_mode",
+    "ge.optimizationSwitch": "optimization_switch",
+    "ge.optypelistForImplmode": "optypelist_for_implmode",
+}
+GE_LEVELS = ("global.", "session.", "graph.")
+# What `atc` is given from elsewhere, or what would make it do something else than compile.
+TAKEN: Mapping[str, str] = {
+    "model": "it is the model's own file",
+    "framework": "only ONNX is compiled",
+    "weight": "only ONNX is compiled",
+    "output": "the cache decides it",
+    "soc_version": "it is the device's, or --soc-version",
+    "input_shape": "the model's buckets say it",
+    "input_shape_range": "the model's buckets say it",
+    "input_hint_shape": "the model's buckets say it",
+    "dynamic_batch_size": "the model's buckets say it",
+    "dynamic_image_size": "the model's buckets say it",
+    "dynamic_dims": "the model's buckets say it",
+    "external_weight": "the cache keeps one file per model",
+    "mode": "it would not compile",
+    "om": "it would not compile",
+    "json": "it would not compile",
+    "singleop": "it would not compile",
+    "help": "it would not compile",
+}
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CORES = re.compile(r"[1-9]\d*(\|([1-9]\d*)?)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """What to compile.
+
+    Attributes:
+        model: the ONNX file.
+        inputs: all inputs of its graph, in the graph's order; -1 is a free dimension.
+        shapes: the buckets, each with the full shape of every input, batch included.
+        soc: the chip, as `acl.get_soc_name()` gives it: `Ascend910B3`.
+        precision: `origin`, `fp16` or `bf16`.
+        options: further ones, as config.pbtxt has them: `atc.<option>` for `atc --<option>=…`, and
+            keys of the C++ GE backend: `ge.aicoreNum`, `session.ge.exec.precision_mode_v2`, …
+    """
+
+    model: Path
+    inputs: tuple[TensorSpec, ...]
+    shapes: tuple[Mapping[str, Shape], ...]
+    soc: str
+    precision: str = "origin"
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gears:
+    """The buckets of a model as `atc` takes them.
+
+    Attributes:
+        shapes: the dims of every input, in the graph's order; -1 where the gears differ.
+        kind: the option that lists them, `dynamic_batch_size` or `dynamic_dims`; "" for one bucket.
+        values: per gear, ascending, what fills each -1 in order; for `dynamic_batch_size` the one
+            batch size that fills them all.
+    """
+
+    shapes: tuple[tuple[str, Shape], ...]
+    kind: str
+    values: tuple[Shape, ...]
+
+
+def arguments(request: CompileRequest) -> tuple[str, ...]:
+    """Return the arguments of `atc`, all but `--model` and `--output`.
+
+    Equal requests get equal arguments, however their buckets and options are ordered.
+
+    Raises:
+        ConfigError: `atc` has no such gears, or an option collides with what is said elsewhere.
+        ModelError: the buckets do not fit the model's inputs.
+    """
+    gears = gears_of(request)
+    options = _options(request.options)
+    if gears.kind == "dynamic_dims" and options.get("input_format", "ND") != "ND":
+        raise ConfigError("option 'atc.input_format' must be ND where more than the batch varies")
+    if gears.kind == "dynamic_dims" and "insert_op_conf" in options:
+        raise ConfigError("atc takes no 'insert_op_conf' where more than the batch varies")
+    line = {
+        "framework": str(ONNX_FRAMEWORK),
+        "soc_version": request.soc,
+        "input_format": "ND",
+        "input_shape": ";".join(f"{name}:{_joined(dims)}" for name, dims in gears.shapes),
+    }
+    if gears.kind:
+        separator = ";" if gears.kind == "dynamic_dims" else ","
+        line[gears.kind] = separator.join(map(_joined, gears.values))
+    line |= _precision(request.precision, options)
+    line |= dict(sorted(options.items()))
+    return tuple(f"--{name}={value}" for name, value in line.items())
+
+
+def gears_of(request: CompileRequest) -> Gears:
+    """Return the gears of a request's buckets.
+
+    Raises:
+        ConfigError: there are more than `atc` can compile into one model.
+        ModelError: the buckets do not fit the model's inputs.
+    """
+    if not request.shapes:
+        raise ModelError(f"{request.model}: it has no bucket to compile for")
+    for spec in request.inputs:
+        if ";" in spec.name:
+            raise ModelError(f"{request.model}: atc takes no ';' in an input's name: {spec.name!r}")
+    buckets = {
+        tuple(_shape(spec, bucket, request.model) for spec in request.inputs)
+        for bucket in request.shapes
+    }
+    return _gears(request, sorted(buckets))
+
+
+def _shape(spec: TensorSpec, bucket: Mapping[str, Shape], model: Path) -> Shape:
+    """Return an input's shape in a bucket, once it is sure that the input can have it."""
+    shape = bucket.get(spec.name)
+    if (
+        shape is None
+        or len(shape) != len(spec.dims)
+        or any(
+            size < 1 or dim not in {-1, size} for dim, size in zip(spec.dims, shape, strict=True)
+        )
+    ):
+        raise ModelError(
+            f"{model}: input {spec.name!r} is {spec.describe()}; a bucket has {shape}, expected "
+            "a shape of that rank and of sizes from 1 up"
+        )
+    return tuple(shape)
+
+
+def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> Gears:
+    """Return the gears of distinct buckets; each is one shape per input, in their order."""
+    varying = [
+        (at, axis)
+        for at, spec in enumerate(request.inputs)
+        for axis in range(len(spec.dims))
+        if len({bucket[at][axis] for bucket in buckets}) > 1
+    ]
+    values = [tuple(bucket[at][axis] for at, axis in varying) for bucket in buckets]
+    kind = _kind(request, varying, values)
+    return Gears(
+        shapes=tuple(
+            (
+                spec.name,
+                tuple(-1 if (at, axis) in varying else size for axis, size in enumerate(shape)),
+            )
+            for at, (spec, shape) in enumerate(zip(request.inputs, buckets[0], strict=True))
+        ),
+        kind=kind,
+        values=tuple(value[:1] if kind == "dynamic_batch_size" else value for value in values),
+    )
+
+
+def _kind(
+    request: CompileRequest, varying: Sequence[tuple[int, int]], values: Sequence[Shape]
+) -> str:
+    """Return which option lists these gears, "" where one shape is all there is."""
+    if not varying:
+        return ""
+    limit = 256 if request.soc.startswith("Ascend950") else 100
+    if len(values) > limit:
+        raise ConfigError(
+            f"{request.model}: {len(values)} buckets, and atc compiles at most {limit} gears into "
+            f"one model for {request.soc}; set the parameter 'max_graphs' to {limit} or less, or "
+            "list fewer sizes under 'buckets.<axis>' (compile time grows with each)"
+        )
+    only_batch = all(axis == 0 for _, axis in varying)
+    together = all(len(set(value)) == 1 and value[0] <= MAX_BATCH_GEAR for value in values)
+    if only_batch and together and len(values) <= ACL_MAX_BATCHES:
+        return "dynamic_batch_size"
+    rank = sum(len(spec.dims) for spec in request.inputs)
+    if rank > ACL_MAX_DIMS:
+        raise ConfigError(
+            f"{request.model}: its inputs have {rank} dimensions, and a gear is chosen among at "
+            f"most {ACL_MAX_DIMS}; compile it for one bucket, or let only the batch vary"
+        )
+    return "dynamic_dims"
+
+
+def _options(given: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the further options by the name that `atc` has for them."""
+    options: dict[str, str] = {}
+    for key, value in given:
+        name = _option_name(key)
+        if name in TAKEN:
+            raise ConfigError(f"option {key!r} cannot be given to atc: {TAKEN[name]}")
+        if options.setdefault(name, value) != value:
+            raise ConfigError(f"option {key!r} is {value!r}, and {options[name]!r} elsewhere")
+    cores = options.get("aicore_num")
+    if cores is not None and not _CORES.fullmatch(cores):
+        raise ConfigError(
+            f"option 'ge.aicoreNum' is {cores!r}; expected cube and vector cores as '12|24', or "
+            "AI cores as '10|' on chips that do not tell them apart"
+        )
+    return options
+
+
+def _option_name(key: str) -> str:
+    name = key.removeprefix("atc.").removeprefix("--")
+    if key.startswith("atc.") and _NAME.fullmatch(name):
+        return name
+    for level in GE_LEVELS:
+        key = key.removeprefix(level)
+    if key not in GE_OPTIONS:
+        known = ", ".join(GE_OPTIONS)
+        raise ConfigError(
+            f"option {key!r} means nothing to atc; give 'atc.<option>' for one of its own, or "
+            f"one of {known}"
+        )
+    return GE_OPTIONS[key]
+
+
+def _precision(precision: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the option for the precision: always one, because atc's own default is fp16."""
+    if precision not in PRECISION_MODES:
+        known = ", ".join(PRECISION_MODES)
+        raise ConfigError(f"precision is {precision!r}; expected one of {known}")
+    stated = [name for name in ("precision_mode", "precision_mode_v2") if name in options]
+    if len(stated) > 1 or (stated and precision != "origin"):
+        raise ConfigError(
+            f"the precision is stated twice: precision {precision!r}, "
+            + ", ".join(f"{name} {options[name]!r}" for name in stated)
+            + "; keep one of them"
+        )
+    return {} if stated else {"precision_mode_v2": PRECISION_MODES[precision]}
+
+
+def _joined(dims: Sequence[int]) -> str:
+    return ",".join(map(str, dims))
