@@ -159,6 +159,7 @@ class ModelConfig:
 
     @classmethod
     def read(
+    lengths: Mapping[str, str]
         cls,
         config: Mapping[str, Any],
         *,
@@ -235,6 +236,7 @@ def _read_model(
 
 
 def _sort_keys(
+        lengths={key: text.strip() for key, text in families["lengths."].items()},
     parameters: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the scalar settings and, per family prefix, what follows the dot."""

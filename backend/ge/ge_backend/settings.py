@@ -160,8 +160,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         prefix="pad.",
-        placeholder="input",
-        help="The value that fills the padding of an input; 0 if not given.",
+        placeholder="tensor",
+        help="The value that fills the padding of an input, or of an output that has `lengths`; "
+        "if not given, what the model file says, else 0.",
     ),
     Family(
         prefix="generate.",
@@ -177,6 +178,14 @@ FAMILIES: tuple[Family, ...] = (
         help="Names for the dimensions of an input or output, batch included: `batch,length,384`. "
         "Axes of one name have one size; an output is cut along them. Needed only where the "
         "model file does not tell (it does for ONNX symbolic dimensions and torch.export).",
+    ),
+    Family(
+        prefix="lengths.",
+        placeholder="axis",
+        help="The output that tells each row's real size along an axis of the outputs: one whole "
+        "number per row, or a mask over the axis. Outputs are cut to it, per request. Needed only "
+        "where that size does not follow from an input's, as the frames of a speech encoder do "
+        "not.",
     ),
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,7 @@ class TensorSpec:
         axes: a name per dimension. Two free dimensions of one name always have the same size
             (ONNX symbolic dims, torch.export symbols); "" means nothing is known.
         optional: the graph runs without it.
+        fill: what padding is filled with, unless the configuration says otherwise.
     """
 
     name: str
@@ -117,6 +118,7 @@ class TensorSpec:
     dims: Shape
     axes: tuple[str, ...]
     optional: bool = False
+    fill: float = 0.0
 
     def describe(self) -> str:
         """Return `FP32 [batch, 384]`, for messages."""
@@ -141,11 +143,15 @@ class Signature:
 
     Attributes:
         axis_limits: the largest size that the graph itself allows, by axis name, where it says so.
+        lengths: by the name of an outputs' axis, the output that tells each row's real size along
+            it; behind that size a row is padding. The output has one whole number per row,
+            `[batch]` or `[batch, 1]`, or it is a mask over the axis, 1 for real places.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axis_limits: Mapping[str, int]
+    lengths: Mapping[str, str] = field(default_factory=dict)
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input of that name, or None."""

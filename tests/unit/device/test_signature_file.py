@@ -17,6 +17,15 @@ def test_reads_names_types_and_dimensions():
     assert signature.axis_limits == {"batch": 8}
 
 
+def test_reads_fills_and_lengths():
+    """What an output is filled with, and which one tells its rows' sizes."""
+    given = {"inputs": [], "outputs": [{**X, "fill": 1}], "lengths": {"batch": "n"}}
+    signature = read_signature(given, "file")
+    assert signature.output("x").fill == 1.0
+    assert signature.lengths == {"batch": "n"}
+    assert read_signature({"inputs": [X], "outputs": []}, "file").input("x").fill == 0.0
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -15,6 +15,7 @@ SPECS = st.lists(st.tuples(st.integers(-1, 9), st.text(max_size=3)), max_size=4)
         dims=st.just(tuple(size for size, _ in dims)),
         axes=st.just(tuple(axis for _, axis in dims)),
         optional=st.booleans(),
+        fill=st.floats(-9, 9),
     )
 )
 SIGNATURES = st.builds(
@@ -22,6 +23,7 @@ SIGNATURES = st.builds(
     inputs=st.lists(SPECS, max_size=3).map(tuple),
     outputs=st.lists(SPECS, max_size=3).map(tuple),
     axis_limits=st.dictionaries(st.text(max_size=3), st.integers(1, 999), max_size=2),
+    lengths=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
 )
 
 

@@ -2,13 +2,14 @@
 
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.errors import DeadlineExceeded, GraphFailed, ProtocolError
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.messages import Prepare, PrepareInput, Run, TensorRef
@@ -151,6 +152,15 @@ def test_a_result_that_contradicts_the_signature_is_the_graphs_failure(segment):
     graph.answers = {"z": VALUES}
     with pytest.raises(GraphFailed, match="'z'"):
         run_with(graph, segment)
+
+
+def test_reasons_why_rows_are_refused_are_no_output_and_yet_come_back(segment):
+    """The signature does not name them; they are texts."""
+    reasons = np.array([b"", b"not UTF-8"], object)
+    graph = Graph(y=np.zeros(2, np.float32), **{ROW_ERRORS: lambda *_: reasons})
+    graph.signature = replace(graph.signature, outputs=graph.signature.outputs[:1])
+    done, descriptor = run_with(graph, segment)
+    assert spilled(done, descriptor)[ROW_ERRORS].tolist() == [b"", b"not UTF-8"]
 
 
 def test_inputs_are_views_of_the_arena(segment):

@@ -42,6 +42,16 @@ X = tensor("x")
 RAGGED = tensor("x", allow_ragged_batch=True)
 GRAPH = graph([spec("x", (-1, -1))], [spec("y", (-1, -1))])
 FLAT = graph([spec("x", (-1,)), spec("n", (-1,))], [spec("y", (-1,))])
+TELLING = graph(
+    [spec("x", (-1, -1))],
+    [
+        spec("y", (-1, -1), axes=("", "frames")),
+        spec("n", (-1,), "INT32"),
+        spec("column", (-1, 1), "INT64"),
+        spec("mask", (-1, -1), "BOOL", ("", "frames")),
+        spec("wide", (-1, -1, 2), "INT64", ("", "frames", "")),
+    ],
+)
 COUNTS = {
     "kind": "BATCH_ELEMENT_COUNT",
     "target_name": ["n"],
@@ -65,6 +75,13 @@ def test_dimensions_are_named_by_parameters():
     named = agreed_signature(config_of(inputs=[X], parameters={"axes.y": "batch,length"}), GRAPH)
     assert named.outputs[0].axes == ("batch", "length")
     assert named.inputs == GRAPH.inputs
+
+
+@pytest.mark.parametrize("name", ["n", "column", "mask"])
+def test_an_output_may_tell_the_sizes_of_others(name):
+    """As a number per row, in a column too, or as a mask."""
+    config = config_of(inputs=[X], parameters={"lengths.frames": name})
+    assert agreed_signature(config, TELLING).lengths == {"frames": name}
 
 
 def test_a_file_without_a_signature_gets_the_declared_one():
@@ -128,8 +145,32 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
         pytest.param(
             {"inputs": [X], "parameters": {"pad.z": "1"}},
             GRAPH,
-            ["input 'z'", "the graph has x"],
-            id="padding of an unknown input",
+            ["'pad.z'", "tensors are x, y"],
+            id="padding of an unknown tensor",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.z": "n"}},
+            TELLING,
+            ["'lengths.z'", "axes are frames", "'axes.<output>'"],
+            id="lengths of an unknown axis",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "x"}},
+            TELLING,
+            ["'lengths.frames'", "'x', which is not an output"],
+            id="lengths from an input",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "y"}},
+            TELLING,
+            ["'lengths.frames'", "'y', which is FP32 [?, frames]", "one whole number per row"],
+            id="lengths that are no whole numbers",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "wide"}},
+            TELLING,
+            ["'wide', which is INT64 [?, frames, 2]"],
+            id="lengths that are neither numbers nor a mask",
         ),
         pytest.param(
             {"inputs": [X], "parameters": {"generate.z": "mask"}},

@@ -206,7 +206,7 @@ def test_scattering_what_was_concatenated_gives_back_every_request(shapes):
         ]
         for piece in split(sub_batch, requests, IDENTITY, graph):
             seen.append(piece[0].request)
-            for name, array in join([piece]).items():
+            for name, array in join([piece], IDENTITY).items():
                 sent = requests[piece[0].request].tensors[name]
                 assert (array.shape, array.tolist()) == (sent.shape, sent.tolist())
     assert sorted(seen) == list(range(len(requests)))

@@ -1,6 +1,7 @@
 """Which axes are padded, what the backend makes, and what an output is cut along."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -185,6 +186,46 @@ def test_an_output_of_unknown_length_is_an_error_where_shapes_are_static():
     """There the engine could not run without padding; the message names the parameter."""
     with pytest.raises(ConfigError, match=r"'y'.*'axes\.y'"):
         build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=True)
+
+
+TOLD = graph(
+    [spec("x", (-1, -1), ("batch", "length"))],
+    [
+        spec("y", (-1, -1, 8), ("batch", "frames", ""), fill=3.0),
+        spec("n", (-1,), ("batch",), "INT64"),
+    ],
+)
+
+
+@pytest.mark.parametrize("static_shapes", [False, True])
+def test_an_output_that_tells_sizes_makes_another_one_cuttable(static_shapes):
+    """`lengths.<axis>` settles what would switch padding off; nothing is predicted of that axis."""
+    config = config_of(inputs=[ragged("x")], parameters={"lengths.frames": "n"})
+    layout = build_layout(config, TOLD, static_shapes=static_shapes)
+    assert layout.axes == ("length",)
+    outputs = by_name(layout.outputs)
+    assert outputs["y"].lengths == ("n", "")
+    assert outputs["y"].row_shape((7,)) == (-1, 8)
+    assert outputs["y"].fill == 3.0
+    assert outputs["n"].lengths == ()
+
+
+def test_a_graph_may_tell_sizes_itself():
+    """What its signature says needs no parameter, and goes before an input's axis of that name."""
+    told = replace(ENCODER, lengths={"length": "attention"})
+    layout = build_layout(config_of(inputs=[IDS]), told, static_shapes=False)
+    assert by_name(layout.outputs)["tokens"].lengths == ("attention", "")
+    assert by_name(layout.outputs)["tokens"].axes == (-1, -1)
+    assert by_name(layout.outputs)["embedding"].lengths == ()
+
+
+def test_a_parameter_fills_an_output():
+    """`pad.<output>` goes before what the graph says."""
+    parameters = {"lengths.frames": "n", "pad.y": "-1"}
+    layout = build_layout(
+        config_of(inputs=[ragged("x")], parameters=parameters), TOLD, static_shapes=False
+    )
+    assert by_name(layout.outputs)["y"].fill == -1.0
 
 
 def test_naming_an_outputs_axes_settles_what_it_follows():

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from ge_backend.config import ModelConfig
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.errors import (
     DeadlineExceeded,
     ExecutorLost,
     GraphFailed,
+    InvalidRequest,
     OutOfMemory,
     ShapeTooLarge,
 )
@@ -165,6 +166,17 @@ def prepare_inputs(bucket):
         PrepareInput(name=spec["name"], dtype="INT64", shape=bucket, fill=1.0)
         for spec in ECHO["inputs"]
     )
+
+
+def test_outputs_are_cut_to_lengths_that_the_graph_tells(open_pipeline):
+    """Rows of one request that ran in sub-batches of different lengths come back as one tensor."""
+    ids, length = ECHO["outputs"]
+    told = {**ids, "dims": ["batch", "places"], "fill": -1}
+    pipeline = open_pipeline(outputs=[told, length], lengths={"places": "length"})
+    batch = [[[7, 7, 0]], [[n] * 5 for n in range(9)]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    for position, rows in enumerate(batch):
+        assert_echoed(replies[position], rows)
 
 
 def test_one_bad_request_fails_alone(open_pipeline):
@@ -333,10 +345,12 @@ def test_padding_is_counted_in_elements(open_pipeline):
 class FakeSession:
     """Echoes, and ends runs in a given order or way."""
 
-    def __init__(self, order=None, error=None):
+    def __init__(self, order=None, error=None, refused=None):
         self.arena = Arena(1)
         self.order = order
         self.error = error
+        self.refused = refused or {}
+        self.runs = 0
 
     def reserve(self, nbytes, *, keep=False):
         if isinstance(self.error, OutOfMemory):
@@ -345,7 +359,12 @@ class FakeSession:
 
     def run(self, orders):
         for index in self.order or range(len(orders)):
-            outputs = {"ids": self.arena.view(orders[index].inputs[0])}
+            self.runs += 1
+            ids = self.arena.view(orders[index].inputs[0])
+            outputs = {"ids": ids}
+            if self.refused:
+                reasons = [self.refused.get(int(row[0]), b"") for row in ids]
+                outputs[ROW_ERRORS] = np.array(reasons, object)
             yield (
                 index,
                 Outcome(
@@ -367,11 +386,11 @@ LAYOUT = Layout(
 )
 
 
-def fake_pipeline(session, *, lanes=1):
+def fake_pipeline(session, *, lanes=1, costs=None):
     return Pipeline(
         layout=LAYOUT,
         session=session,
-        costs=StaticCosts({(1, 8): 10.0, (1, 32): 40.0}),
+        costs=costs or StaticCosts({(1, 8): 10.0, (1, 32): 40.0}),
         policy=Policy(axes=("length",), lanes=lanes),
         recorder=Recorder(),
         traffic=Traffic(("length",)),
@@ -385,6 +404,21 @@ def test_replies_come_as_their_runs_end_and_say_what_is_left():
     assert [(r.request, r.remaining_ns) for r in pipeline.run(batch)] == [(2, 20), (0, 10), (1, 0)]
     pipeline = fake_pipeline(FakeSession(), lanes=2)
     assert [r.remaining_ns for r in pipeline.run(batch)] == [25, 20, 0]
+
+
+def test_a_row_that_the_graph_refuses_fails_its_request_alone():
+    """The others have their results from the same run; nothing is run again."""
+    session = FakeSession(refused={POISON: b"is poison"})
+    pipeline = fake_pipeline(session, costs=StaticCosts({(4, 8): 10.0}))
+    batch = [[[1], [2]], [[3], [POISON]], [[4]], [[POISON], [POISON], [5], [6], [7]]]
+    replies = replies_of(pipeline, requests_of(LAYOUT, *batch))
+    assert {at: str(r.error) for at, r in replies.items() if r.error} == {
+        1: "row 1: is poison",
+        3: "row 0: is poison",
+    }
+    assert isinstance(replies[1].error, InvalidRequest)
+    assert [replies[at].outputs["ids"].tolist() for at in (0, 2)] == [batch[0], batch[2]]
+    assert session.runs == 3  # of four rows at most
 
 
 def test_the_executors_times_are_summed():

@@ -1,17 +1,20 @@
 """Splitting is the inverse of staging, and what a graph returns is checked on the way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge_backend.errors import GraphFailed
+from ge_backend.device.base import ROW_ERRORS
+from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.executor.arena import Arena
 from ge_backend.flow.costs import DynamicCosts, StaticCosts
 from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
 from ge_backend.flow.plan import Policy, Span, SubBatch, plan
 from ge_backend.flow.request import Request, check_request
-from ge_backend.flow.split import join, split
+from ge_backend.flow.split import join, refused_requests, split
 from ge_backend.flow.stage import draft, stage
 from ge_backend.tensors import DATA_TYPES
 
@@ -107,7 +110,7 @@ def test_splitting_what_was_staged_gives_back_every_request(batch, table, dynami
         for piece in split(drawn.sub_batch, requests, layout, echoed):
             pieces[piece[0].request].append(piece)
     for position, request in enumerate(requests):
-        outputs = join(pieces[position])
+        outputs = join(pieces[position], layout)
         for item in layout.inputs:
             assert same(outputs[item.name], expected(item, request, layout))
 
@@ -188,8 +191,39 @@ def test_pieces_of_one_request_are_joined_in_row_order():
     """Sub-batches end in any order; the rows of a request do not."""
     late = (Span(0, 2, 1), {"y": np.array([[3]])})
     early = (Span(0, 0, 2), {"y": np.array([[1], [2]])})
-    assert join([late, early])["y"].tolist() == [[1], [2], [3]]
-    assert join([early])["y"] is early[1]["y"]
+    layout = layout_of(output("y", (1,), (-1,)))
+    assert join([late, early], layout)["y"].tolist() == [[1], [2], [3]]
+    assert join([early], layout)["y"] is early[1]["y"]
+
+
+TOLD = layout_of(replace(output("y", (-1,), (-1,), "INT64"), lengths=("n",), fill=9))
+
+
+def test_requests_are_cut_to_what_another_output_tells():
+    """Each to its own longest row; the output that tells it need not be one that clients get."""
+    spans = (Span(0, 0, 1), Span(1, 0, 2))
+    run = SubBatch(spans=spans, bucket=(4, 4), rows=3, cost_ns=1.0)
+    outputs = {"y": np.ones((4, 6), np.int64), "n": np.array([4, 1, 2, 6])}
+    pieces = split(run, [request(3), request(4)], TOLD, outputs)
+    assert [piece["y"].tolist() for _, piece in pieces] == [[[1, 1, 1, 1]], [[1, 9], [1, 1]]]
+
+
+def test_pieces_of_different_lengths_are_joined_with_the_fill():
+    """Rows of one request may have run in sub-batches of different lengths."""
+    early = (Span(0, 0, 1), {"y": np.array([[1, 2, 3]])})
+    late = (Span(0, 1, 1), {"y": np.array([[4]])})
+    assert join([late, early], TOLD)["y"].tolist() == [[1, 2, 3], [4, 9, 9]]
+
+
+def test_a_refused_row_is_told_by_its_place_in_its_own_request():
+    """Requests without a refused row are not named, and a request is named once."""
+    spans = (Span(0, 0, 2), Span(3, 4, 2), Span(1, 0, 1))
+    run = SubBatch(spans=spans, bucket=(8,), rows=5, cost_ns=1.0)
+    reasons = np.array([b"", b"", b"", b"not UTF-8: \xc3\xa9", b"", b"", b"", b""], object)
+    refused = refused_requests(run, {ROW_ERRORS: reasons})
+    assert {at: str(error) for at, error in refused.items()} == {3: "row 5: not UTF-8: é"}
+    assert isinstance(refused[3], InvalidRequest)
+    assert refused_requests(run, {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = [
     "DEVICE_KINDS",
+    "ROW_ERRORS",
     "UNPLANNED",
     "Device",
     "Graph",
@@ -28,6 +29,10 @@ __all__ = [
     "Workspace",
     "open_device",
 ]
+
+
+# Under this name a graph returns what is wrong with single rows; see `Graph.run`.
+ROW_ERRORS = "ge.row_errors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +180,10 @@ class Graph(Protocol):
                 whose shape the caller could predict. An output that has another shape, or is not
                 named here, comes back as a fresh array that the caller owns.
             exclusive: nothing else runs or waits on the device, so the run may use all of it.
+
+        Where the values of some rows cannot be used, such as text that is not UTF-8, and the others
+        can, a graph may return the results of those and, under the name `ROW_ERRORS`, BYTES
+        `[rows]`: what is wrong with each row, empty where nothing is. Those rows' requests fail.
 
         Raises:
             GraphFailed: the engine refused these inputs or broke; the device is well.

@@ -2,9 +2,11 @@
 
     {"inputs":  [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", 4]}],
      "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch", 4]}],
-     "axis_limits": {"length": 512}}
+     "axis_limits": {"length": 512},
+     "lengths": {"frames": "frame_count"}}
 
-A dimension is a size, the name of a free axis, or -1 for a free one without a name.
+A dimension is a size, the name of a free axis, or -1 for a free one without a name. The other keys
+are those of `Signature`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ def read_signature(given: Mapping[str, Any], origin: str) -> Signature:
             inputs=tuple(map(_spec, given["inputs"])),
             outputs=tuple(map(_spec, given["outputs"])),
             axis_limits={str(k): int(v) for k, v in given.get("axis_limits", {}).items()},
+            lengths={str(k): str(v) for k, v in given.get("lengths", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise ModelError(
@@ -45,4 +48,5 @@ def _spec(given: Mapping[str, Any]) -> TensorSpec:
         dims=tuple(-1 if isinstance(dim, str) else int(dim) for dim in dims),
         axes=tuple(dim if isinstance(dim, str) else "" for dim in dims),
         optional=bool(given.get("optional", False)),
+        fill=float(given.get("fill", 0.0)),
     )

@@ -30,12 +30,12 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
     """Return the signature, completed by what the configuration says about its tensors.
 
     Where a file has no signature (TorchScript) the declared one counts; `axes.<tensor>` names
-    dimensions.
+    dimensions, `lengths.<axis>` the outputs that tell real sizes.
 
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
     """
-    agreed = _named(_or_declared(signature, config), config)
+    agreed = _with_lengths(_named(_or_declared(signature, config), config), config)
     _check_batch_blocks(config, agreed)
     _check_names(config, agreed)
     scattered = {name for block in config.batch_outputs for name in block.names}
@@ -118,6 +118,34 @@ def _named(signature: Signature, config: ModelConfig) -> Signature:
     )
 
 
+def _with_lengths(signature: Signature, config: ModelConfig) -> Signature:
+    """Return the signature with the outputs that `lengths.<axis>` names."""
+    first = 1 if config.max_batch_size else 0
+    for axis, name in config.lengths.items():
+        axes = {axis for spec in signature.outputs for axis in spec.axes[first:] if axis}
+        if axis not in axes:
+            raise ConfigError(
+                f"parameter 'lengths.{axis}': the outputs' axes are {', '.join(sorted(axes))}; "
+                "name further ones with 'axes.<output>'"
+            )
+        spec = signature.output(name)
+        if spec is None or not _tells(spec, axis, first):
+            found = "not an output" if spec is None else f"{spec.describe()}"
+            raise ConfigError(
+                f"parameter 'lengths.{axis}' names {name!r}, which is {found}; expected an output "
+                "of one whole number per row, or a mask over the axis"
+            )
+    return replace(signature, lengths={**signature.lengths, **config.lengths})
+
+
+def _tells(spec: TensorSpec, axis: str, first: int) -> bool:
+    """Whether an output can tell sizes along an axis: a number or a mask for each row."""
+    row = tuple(zip(spec.dims, spec.axes, strict=True))[first:]
+    return spec.dtype.numpy.kind in "iub" and (
+        row in ((), ((1, ""),)) or [name for _, name in row] == [axis]
+    )
+
+
 def _check_names(config: ModelConfig, signature: Signature) -> None:
     for what, tensors, specs in (
         ("input", config.inputs, signature.inputs),
@@ -138,10 +166,14 @@ def _check_names(config: ModelConfig, signature: Signature) -> None:
                 f"the graph's input {spec.name!r} ({spec.describe()}) is not in config.pbtxt; "
                 f"declare it, or let the backend make it with 'generate.{spec.name}'"
             )
-    for name in (*config.generate, *config.pad):
+    for name in config.generate:
         if signature.input(name) is None:
             known = ", ".join(spec.name for spec in signature.inputs)
             raise ConfigError(f"a parameter names input {name!r}; the graph has {known}")
+    for name in config.pad:
+        if signature.input(name) is None and signature.output(name) is None:
+            known = ", ".join(spec.name for spec in (*signature.inputs, *signature.outputs))
+            raise ConfigError(f"parameter 'pad.{name}': the graph's tensors are {known}")
 
 
 def _check_batch_blocks(config: ModelConfig, signature: Signature) -> None:

@@ -69,6 +69,9 @@ class OutputLayout:
             shapes it takes; "" for one that is cut row by row.
     """
 
+        lengths: per dimension the output that tells each row's real size, "" where none does; ()
+            where no dimension has one.
+        fill: what stands behind a row's real size where other rows of its request are longer.
     name: str
     dtype: DataType
     dims: Shape
@@ -77,6 +80,13 @@ class OutputLayout:
     source: str = ""
 
     def row_shape(self, sizes: Shape) -> Shape:
+    lengths: tuple[str, ...] = ()
+    fill: float = 0.0
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """`lengths`, one for each dimension also where none has any."""
+        return self.lengths or ("",) * len(self.dims)
         """Return one row's shape; -1 where the graph alone knows."""
         return tuple(
             [
@@ -127,7 +137,7 @@ def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bo
     signature = agreed_signature(config, signature)
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
-    outputs = tuple(_output(spec, config) for spec in wanted or signature.outputs)
+    outputs = tuple(_output(spec, config, signature) for spec in wanted or signature.outputs)
     padded = _padded_axes(config, inputs, static_shapes=static_shapes)
     unknown = _uncuttable(config, inputs, outputs) if padded else ()
     if unknown and static_shapes:
@@ -150,7 +160,7 @@ def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bo
         matched=tuple(name for _, name in matched),
         limits=signature.axis_limits,
         inputs=tuple(replace(i, axes=_indices(i, padded, matched)) for i in inputs),
-        outputs=tuple(replace(o, axes=_indices(o, padded, matched)) for o in outputs),
+        outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
         concatenated=config.concatenate,
     )
 
@@ -186,7 +196,7 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     )
 
 
-def _output(spec: TensorSpec, config: ModelConfig) -> OutputLayout:
+def _output(spec: TensorSpec, config: ModelConfig, signature: Signature) -> OutputLayout:
     block = next((b for b in config.batch_outputs if spec.name in b.names), None)
     tensor = tensor_named(config.outputs, spec.name)
     dims, names = _row(spec, config)
@@ -198,6 +208,7 @@ def _output(spec: TensorSpec, config: ModelConfig) -> OutputLayout:
         dims=dims,
         axes=(),
         names=names,
+    lengths = tuple(signature.lengths.get(name, "") for name in names)
         source=block.sources[0] if block is not None else "",
     )
 
@@ -205,6 +216,8 @@ def _output(spec: TensorSpec, config: ModelConfig) -> OutputLayout:
 def _row(spec: TensorSpec, config: ModelConfig) -> tuple[Shape, tuple[str, ...]]:
     """Return one row's dims and axis names; what has no name gets one that nothing else has."""
     skip = 1 if config.max_batch_size else 0
+        lengths=lengths if any(lengths) else (),
+        fill=_stored(spec, config.pad.get(spec.name)),
     own = _own_names(spec.name, spec.dims)
     names = tuple(name or other for name, other in zip(spec.axes, own, strict=True))
     return spec.dims[skip:], names[skip:]
@@ -220,7 +233,7 @@ def _stored(spec: TensorSpec, value: float | None) -> float:
     Raises:
         ConfigError: the type cannot hold it.
     """
-    if value is None:
+    if value is None and not spec.fill:
         return 0.0
     dtype = spec.dtype.numpy
     if spec.dtype.name == "BF16":
@@ -228,6 +241,7 @@ def _stored(spec: TensorSpec, value: float | None) -> float:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             fits = math.isinf(float(np.array(value).astype(dtype))) == math.isinf(value)
+    value = spec.fill if value is None else value
     elif dtype.kind == "b":
         fits = value in (0.0, 1.0)
     elif dtype.kind in "iu":
@@ -277,8 +291,8 @@ def _uncuttable(
         for output in outputs
         if output.name not in config.axes
         and any(
-            dim < 0 and name not in known
-            for dim, name in zip(output.dims, output.names, strict=True)
+            dim < 0 and name not in known and not told
+            for dim, name, told in zip(output.dims, output.names, output.told, strict=True)
         )
     )
 
@@ -304,3 +318,11 @@ def _indices(
         own.get(name, free.index(name)) if dim < 0 and name in free and not item.source else -1
         for dim, name in zip(item.dims, item.names, strict=True)
     )
+
+
+def _output_indices(
+    item: OutputLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+) -> tuple[int, ...]:
+    """As `_indices`; a dimension with lengths of its own follows no input, whatever its name."""
+    found = _indices(item, padded, matched)
+    return tuple(-1 if told else axis for axis, told in zip(found, item.told, strict=True))

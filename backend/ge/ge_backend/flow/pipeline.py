@@ -16,7 +16,7 @@ from ge_backend.flow.costs import CostModel
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
 from ge_backend.flow.request import Request
-from ge_backend.flow.split import Piece, join, split
+from ge_backend.flow.split import Piece, join, refused_requests, split
 from ge_backend.flow.stage import draft, stage
 from ge_backend.flow.traffic import Traffic
 from ge_backend.metrics import Recorder
@@ -93,7 +93,7 @@ class Pipeline:
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
-        progress = _Progress(requests, costs)
+        progress = _Progress(requests, costs, self.layout)
         yield from self._execute(batch.sub_batches, progress, keep=False)
         if progress.suspects:
             alone = tuple(
@@ -170,6 +170,9 @@ class Pipeline:
         else:
             for piece in pieces:
                 outputs = progress.take(piece)
+            refused = refused_requests(sub_batch, outcome.outputs)
+            for position, refusal in refused.items():
+                yield from progress.fail_one(position, refusal)
                 if outputs is not None:
                     yield Reply(request=piece[0].request, outputs=outputs, remaining_ns=left_ns)
 
@@ -234,21 +237,26 @@ class _Progress:
     def take(self, piece: Piece) -> dict[str, Array] | None:
         """Note a piece; return the request's outputs when it was the last one."""
         position = piece[0].request
+    layout: Layout
         if position in self._failed:
             return None
         pieces = self._pieces.setdefault(position, [])
         pieces.append(piece)
         if sum([span.count for span, _ in pieces]) < self.requests[position].rows:
             return None
-        return join(self._pieces.pop(position))
+        return join(self._pieces.pop(position), self.layout)
 
     def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
         """Yield the error as the reply to every request of a sub-batch, once each."""
         for position in dict.fromkeys(span.request for span in sub_batch.spans):
-            if position not in self._failed:
-                self._failed.add(position)
-                self._pieces.pop(position, None)
-                yield Reply(request=position, outputs={}, error=error)
+            yield from self.fail_one(position, error)
+
+    def fail_one(self, position: int, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to one request, unless it has got one already."""
+        if position not in self._failed:
+            self._failed.add(position)
+            self._pieces.pop(position, None)
+            yield Reply(request=position, outputs={}, error=error)
 
     def failed(self, position: int) -> bool:
         """Whether a request has got its error already."""

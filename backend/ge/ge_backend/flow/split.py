@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from ge_backend.errors import GraphFailed
+from ge_backend.device.base import ROW_ERRORS
+from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.flow.concatenate import scatter
 from ge_backend.flow.layout import Layout, OutputLayout
+from ge_backend.flow.lengths import concatenated, cut_to_lengths, row_lengths
 from ge_backend.flow.plan import Span, SubBatch
 from ge_backend.flow.request import Request
 from ge_backend.flow.stage import sources
 from ge_backend.tensors import Array
 
-__all__ = ["Piece", "join", "split"]
+__all__ = ["Piece", "join", "refused_requests", "split"]
 
 # One span's outputs, by name.
 Piece = tuple[Span, dict[str, Array]]
@@ -32,6 +32,8 @@ def split(
         GraphFailed: an output is missing, or its dtype or shape is not what was promised.
     """
     pieces: list[Piece] = [(span, {}) for span in sub_batch.spans]
+    telling = {name for output in layout.outputs for name in output.lengths if name}
+    lengths = {name: row_lengths(name, outputs, batched=layout.batched) for name in telling}
     for output in layout.outputs:
         array = outputs.get(output.name)
         if array is None:
@@ -42,18 +44,36 @@ def split(
         else:
             _check(output, array, sub_batch, layout)
             parts = _rows(output, array, sub_batch, requests, layout)
+            if output.lengths:
+                parts = cut_to_lengths(output, parts, lengths, batched=layout.batched)
         for (_, piece), part in zip(pieces, parts, strict=True):
             piece[output.name] = part
     return pieces
 
 
-def join(pieces: Sequence[Piece]) -> dict[str, Array]:
+def refused_requests(
+    sub_batch: SubBatch, outputs: Mapping[str, Array]
+) -> dict[int, InvalidRequest]:
+    """Return the requests of which the graph refused a row, by position, and why: the first row."""
+    reasons = outputs.get(ROW_ERRORS)
+    refused: dict[int, InvalidRequest] = {}
+    at = 0
+    for span in sub_batch.spans if reasons is not None else ():
+        for row, reason in enumerate(reasons[at : at + span.count], start=span.first):
+            if reason and span.request not in refused:
+                refused[span.request] = InvalidRequest(f"row {row}: {reason.decode()}")
+        at += span.count
+    return refused
+
+
+def join(pieces: Sequence[Piece], layout: Layout) -> dict[str, Array]:
     """Return one request's outputs from its spans, which may have run in several sub-batches."""
     if len(pieces) == 1:
         return pieces[0][1]
     ordered = sorted(pieces, key=lambda piece: piece[0].first)
     return {
-        name: np.concatenate([outputs[name] for _, outputs in ordered]) for name in ordered[0][1]
+        output.name: concatenated([outputs[output.name] for _, outputs in ordered], output.fill)
+        for output in layout.outputs
     }
 
 
