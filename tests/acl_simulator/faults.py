@@ -1,8 +1,12 @@
 """Faults that a test asks for: any call can fail with any code, any kernel can fail or hang."""
 
+import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
 
 __all__ = ["Fault", "Faults"]
 
@@ -34,14 +38,23 @@ class Fault:
 
 
 class Faults:
-    """The faults still to come, in the order in which they were asked for."""
+    """The faults still to come, in the order in which they were asked for.
+
+    Attributes:
+        inbox: a file that may come at any time with more of them; it is removed when it is read.
+    """
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
+        self.inbox: Path | None = None
 
     def add(self, fault: Fault) -> None:
         """Plan a fault."""
         self._faults.append(fault)
+
+    def add_all(self, faults: Iterable[Mapping[str, Any]]) -> None:
+        """Plan faults that are given as the arguments of `Fault`."""
+        self._faults += [Fault(**fault) for fault in faults]
 
     def clear(self) -> None:
         """Forget all faults."""
@@ -49,6 +62,10 @@ class Faults:
 
     def take(self, name: str) -> Fault | None:
         """Return the fault that this call meets, and count it."""
+        if self.inbox is not None and self.inbox.exists():
+            text = self.inbox.read_text()
+            self.inbox.unlink()
+            self.add_all(json.loads(text))
         for fault in self._faults:
             if not fnmatchcase(name, fault.name):
                 continue

@@ -37,6 +37,7 @@ MAGIC = b"SIMULATED-OM\n"
 BUNDLE_MAGIC = b"SIMULATED-OM-BUNDLE\n"
 GEAR_INPUT = "ascend_mbatch_shape_data"
 GEAR_VALUE_BYTES = 4
+ONNX_NAMES = "{node}:{index}:{name}"
 INT32 = 3
 WEIGHT_ALIGNMENT = 64
 NUMBERS = {name: number for number, (name, _) in DATA_TYPES.items()}
@@ -44,8 +45,14 @@ NUMBERS = {name: number for number, (name, _) in DATA_TYPES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """An input or output as the model describes it; `size` is 0 where it is not known."""
+    """An input or output as the model describes it.
 
+    Attributes:
+        key, name: how the graph calls it, and how the file does.
+        size: bytes in the largest gear; 0 where that is not known.
+    """
+
+    key: str
     name: str
     dtype: int
     dims: Dims
@@ -67,6 +74,7 @@ class Om:
         soc: the chip that it is built for.
         work_bytes, weight_bytes: device memory that it needs; no work memory for range models.
         duration_ms: how long one run takes.
+        output_names: how the file names outputs; ATC makes `node:index:name` of an ONNX output.
     """
 
     name: str
@@ -76,6 +84,7 @@ class Om:
     work_bytes: int
     weight_bytes: int
     duration_ms: float
+    output_names: str
     weights: dict[str, np.ndarray]
 
     @property
@@ -85,19 +94,28 @@ class Om:
 
     @cached_property
     def inputs(self) -> list[Tensor]:
-        """The inputs, with the one more that gears need."""
-        tensors = self.tensors(self.graph.inputs, self.shapes.dims, self.filled(self.largest))
+        """The inputs, -1 where a dimension varies, with the one more that gears need."""
+        dims, largest = self.shapes.dims, self.filled(self.largest)
+        tensors = [
+            self._tensor(name, name, dtype, dims[name], largest[name])
+            for name, dtype in self.graph.inputs.items()
+        ]
         if self.shapes.gears:
             count = len(self.largest)
             size = GEAR_VALUE_BYTES * count
-            tensors.append(Tensor(name=GEAR_INPUT, dtype=INT32, dims=(count,), size=size))
+            tensors.append(
+                Tensor(key=GEAR_INPUT, name=GEAR_INPUT, dtype=INT32, dims=(count,), size=size)
+            )
         return tensors
 
     @cached_property
     def outputs(self) -> list[Tensor]:
-        """The outputs; -1 where a dimension varies."""
-        declared = self.graph.dims(self.shapes.dims)
-        return self.tensors(self.graph.outputs, declared, self.output_dims(self.largest))
+        """The outputs, in the largest gear; -1 where a dimension of a range model varies."""
+        dims = self.output_dims(self.largest)
+        return [
+            self._tensor(key, self._output_name(at, key), dtype, dims[key], dims[key])
+            for at, (key, dtype) in enumerate(self.graph.outputs.items())
+        ]
 
     @property
     def largest(self) -> Dims:
@@ -109,7 +127,7 @@ class Om:
         return self.shapes.fill(gear) if gear else self.shapes.dims
 
     def output_dims(self, gear: Dims) -> dict[str, Dims]:
-        """Return the output shapes of a gear."""
+        """Return the output shapes of a gear, by the graph's names."""
         return self.graph.dims(self.filled(gear))
 
     def weight_offsets(self) -> dict[str, int]:
@@ -120,21 +138,15 @@ class Om:
             end = align_up(end + array.nbytes, WEIGHT_ALIGNMENT)
         return offsets
 
-    def tensors(
-        self, types: dict[str, str], declared: dict[str, Dims], largest: dict[str, Dims]
-    ) -> list[Tensor]:
-        """Return descriptions: declared shapes with the bytes of the largest ones."""
+    def _output_name(self, at: int, key: str) -> str:
+        node = f"{type(self.graph).__name__}_{at}"
+        return self.output_names.format(node=node, index=0, at=at, name=key)
+
+    def _tensor(self, key: str, name: str, dtype: str, dims: Dims, largest: Dims) -> Tensor:
+        number = NUMBERS[dtype]
         layout = Format.NCHW if self.shapes.mode == "hw" else Format.ND
-        return [
-            Tensor(
-                name=name,
-                dtype=NUMBERS[dtype],
-                dims=declared[name],
-                size=size_of(NUMBERS[dtype], largest[name]),
-                format=layout,
-            )
-            for name, dtype in types.items()
-        ]
+        size = size_of(number, largest)
+        return Tensor(key=key, name=name, dtype=number, dims=dims, size=size, format=layout)
 
 
 def size_of(dtype: int, dims: Sequence[int]) -> int:
@@ -152,6 +164,7 @@ def write_om(
     weight_bytes: int | None = None,
     duration_ms: float = 1.0,
     name: str = "",
+    output_names: str = ONNX_NAMES,
 ) -> Path:
     """Write a model file and return its path.
 
@@ -164,6 +177,8 @@ def write_om(
         weight_bytes: likewise for weights.
         duration_ms: virtual time of one run.
         name: how messages call it; the file's stem if empty.
+        output_names: `{node}:{index}:{name}` as ATC names the outputs of an ONNX model,
+            `{node}:{index}` or `output_{at}_{node}_{index}` as it names others.
 
     Raises:
         ValueError: the declared memory is less than the model uses, or inputs do not match.
@@ -182,6 +197,7 @@ def write_om(
         work_bytes=0,
         weight_bytes=0,
         duration_ms=duration_ms,
+        output_names=output_names,
         weights=weights,
     )
     archive = io.BytesIO()
@@ -194,6 +210,7 @@ def write_om(
         "work_bytes": _declared("work", work_bytes, _work_used(om)),
         "weight_bytes": _declared("weight", weight_bytes, _weights_used(om)),
         "duration_ms": duration_ms,
+        "output_names": output_names,
         "checksum": zlib.crc32(archive.getvalue()),
     }
     text = json.dumps(header).encode()
@@ -228,6 +245,7 @@ def read_om(data: bytes) -> Om:
         work_bytes=header["work_bytes"],
         weight_bytes=header["weight_bytes"],
         duration_ms=header["duration_ms"],
+        output_names=header["output_names"],
         weights=weights,
     )
 

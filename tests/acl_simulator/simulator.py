@@ -2,7 +2,9 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from acl_simulator.calls.entries import entries
 from acl_simulator.calls.mdl_bundles import BundleCalls
@@ -26,6 +28,7 @@ from acl_simulator.machine.loader import Loader
 from acl_simulator.machine.machine import Machine
 from acl_simulator.machine.streams import Times
 from acl_simulator.refusals import Misuses
+from acl_simulator.report import Reporter
 
 __all__ = ["Simulator"]
 
@@ -77,8 +80,11 @@ class Simulator:
         self.rt = entries(machine, "rt.", [family(machine) for family in rt], without)
         self.mdl = entries(machine, "mdl.", mdl, without)
         self.util = entries(machine, "util.", [UtilCalls(machine)], without)
-        for name, entry in vars(entries(machine, "", system, without)).items():
-            setattr(self, name, entry)
+        vars(self).update(vars(entries(machine, "", system, without)))
+
+    def module(self) -> dict[str, object]:
+        """Return what the module `acl` has: calls and namespaces by name."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @property
     def misuses(self) -> Misuses:
@@ -137,6 +143,18 @@ class Simulator:
     def hang(self, name: str = "kernel.*", *, after: int = 0, times: int | None = 1) -> None:
         """Let a run never end: whoever waits gets 507046 after his timeout."""
         self._machine.faults.add(Fault(name=name, after=after, times=times, hang=True))
+
+    def expect(self, faults: Iterable[Mapping[str, Any]]) -> None:
+        """Plan faults given as the arguments of `fail`; with `"hang": True` the runs never end."""
+        self._machine.faults.add_all(faults)
+
+    def take_faults_from(self, inbox: Path) -> None:
+        """Take more faults, as `expect` does, from a JSON file whenever it is there."""
+        self._machine.faults.inbox = inbox
+
+    def report_to(self, path: Path) -> None:
+        """Keep a report of what happens in a JSON file (`report.py`)."""
+        self._machine.after_call = Reporter(self._machine, path).after
 
     def heal(self) -> None:
         """Forget all faults that have not happened."""

@@ -54,6 +54,8 @@ class Entry:
             except Refusal as refusal:
                 machine.set_message(f"E{refusal.code}: acl.{self.name}: {refusal}")
                 return self._failure(refusal, arguments)
+            finally:
+                machine.after_call(self.name)
 
     def _refuse(self) -> None:
         machine = self._machine

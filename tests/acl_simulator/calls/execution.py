@@ -102,7 +102,7 @@ class Execution:
                 raise Refusal(
                     Code.INVALID_PARAM, f"input {tensor.name}: {desc.dims} is not within {limits}"
                 )
-            dims[tensor.name] = desc.dims
+            dims[tensor.key] = desc.dims
         return dims
 
     def _check_sizes(self) -> None:
@@ -184,7 +184,7 @@ class Execution:
     def _bytes(self, tensor: Tensor, dims: Mapping[str, Dims]) -> int:
         if tensor.name == GEAR_INPUT:
             return tensor.size
-        return size_of(tensor.dtype, dims[tensor.name])
+        return size_of(tensor.dtype, dims[tensor.key])
 
     # What happens when it runs.
 
@@ -203,7 +203,7 @@ class Execution:
             kept = self._machine.memory.view(self._work_at + offset, size) if size else b""
             if buffer.size and size:
                 kept[:] = self._machine.memory.view(buffer.address, size)
-            self._kept[tensor.name] = bytes(kept)
+            self._kept[tensor.key] = bytes(kept)
             offset = align_up(offset + size, 64)
 
     def _finish(self) -> None:
@@ -247,10 +247,10 @@ class Execution:
                 continue
             size = self._bytes(tensor, self._dims)
             raw = bytes(self._machine.memory.view(self._work_at + offset, size)) if size else b""
-            if raw != self._kept[tensor.name]:
+            if raw != self._kept[tensor.key]:
                 self._machine.misuses.note(f"{self._name}: its work memory was overwritten")
             array = np.frombuffer(raw, tensor.numpy)
-            inputs[tensor.name] = array.reshape(self._dims[tensor.name])
+            inputs[tensor.key] = array.reshape(self._dims[tensor.key])
             offset = align_up(offset + size, 64)
         return inputs
 
@@ -268,7 +268,7 @@ class Execution:
                 results = self._om.graph.compute(inputs, self._weights())
         except (IndexError, ValueError) as error:
             raise Refusal(Code.AICORE_EXCEPTION, f"{self._name}: {error}") from error
-        return [np.asarray(results[tensor.name]) for tensor, _ in self._outs]
+        return [np.asarray(results[tensor.key]) for tensor, _ in self._outs]
 
     def _write(self, tensor: Tensor, buffer: DataBuffer, result: np.ndarray) -> None:
         raw = np.frombuffer(result.tobytes(), np.uint8)
@@ -280,14 +280,12 @@ class Execution:
         self._check_room(tensor, buffer, len(raw))
         if len(raw):
             self._machine.memory.view(buffer.address, len(raw))[:] = raw
-        self._results[tensor.name] = result.shape
+        self._results[tensor.key] = result.shape
 
     def _attach_descs(self) -> None:
         """Tell the outputs' shapes: always for range models, else where the inputs had theirs."""
         if not (self._om.is_range or self._carries_desc):
             return
         for at, (tensor, _) in enumerate(self._outs):
-            desc = TensorDesc(
-                tensor.dtype, self._results[tensor.name], tensor.format, borrowed=True
-            )
+            desc = TensorDesc(tensor.dtype, self._results[tensor.key], tensor.format, borrowed=True)
             attach_desc(self._machine, self._outputs, at, desc)

@@ -105,8 +105,9 @@ class DescribeCalls:
         if om.is_range:
             raise Refusal(Code.NOT_SUPPORTED, "the model's shapes are free: see the dataset's desc")
         model = self._machine.handles.get("model desc", handle).model
-        gear = (model.gear if model else None) or om.largest
-        return _dims(tensor.name, om.output_dims(gear)[tensor.name])
+        if model is None:
+            raise Refusal(Code.INVALID_PARAM, "the description is a file's, not a loaded model's")
+        return _dims(tensor.name, om.output_dims(model.gear or om.largest)[tensor.key])
 
     def get_input_dims_range(self, handle: int, at: int) -> dict[str, Any]:
         om = self._om(handle)

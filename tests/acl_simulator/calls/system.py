@@ -14,25 +14,22 @@ class SystemCalls:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._references = 0
-        self._finalised = False
 
     def init(self, path: str = "") -> None:
         machine = self._machine
         if machine.initialised:
             raise Refusal(Code.REPEAT_INITIALISE, "acl.init was called before")
-        if self._finalised:
+        if machine.finalised:
             machine.misuses.refuse("acl.init after acl.finalize: it works once per process")
         machine.initialised = True
-        self._references += 1
 
     def finalize(self) -> None:
         machine = self._machine
-        if self._finalised:
+        if machine.finalised:
             raise Refusal(Code.REPEAT_FINALISE, "acl.finalize was called before")
         if machine.owned_elsewhere:
             machine.misuses.refuse("finalize of an ACL that another library initialised and uses")
-        self._finalised, machine.initialised = True, False
+        machine.finalised, machine.initialised = True, False
         machine.memory.host.check()
         leaks = self._leaks()
         if leaks:

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from acl_simulator.codes import Code
@@ -22,6 +23,8 @@ class Machine:
     Attributes:
         turn: held during every call, as the interpreter's lock is; given up while waiting.
         owned_elsewhere: another library of this process initialised ACL and will finalise it.
+        initialised, finalised: `init` was called and `finalize` was not; `finalize` was called.
+        after_call: told the name of every call when it has ended.
         calls: how often each call was made.
         uploaded_bytes, downloaded_bytes: by copies between host and device.
         models: loaded models by id.
@@ -36,6 +39,8 @@ class Machine:
         self.times = times
         self.owned_elsewhere = owned_elsewhere
         self.initialised = owned_elsewhere
+        self.finalised = False
+        self.after_call: Callable[[str], None] = lambda _: None
         self.padding = padding_of(soc)
         self.misuses = Misuses()
         self.faults = Faults()

@@ -1,8 +1,9 @@
 """Getting the simulator into another process as its module `acl`.
 
 `acl.py` beside this file is that module. The executor gets only the package's own folder as
-PYTHONPATH, so the least that lets it import `acl` is another interpreter: `write_python` writes a
-short script that adds this folder and becomes the real interpreter, and tests name it in GE_PYTHON.
+PYTHONPATH, so the least that lets it import `acl` is another interpreter: `SimulatedPython` writes
+a short script that adds this folder and becomes the real interpreter, and tests name it in
+GE_PYTHON.
 """
 
 import json
@@ -12,60 +13,77 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FOLDER", "read_report", "write_python"]
+from acl_simulator.environment import FAULTS, INBOX, REPORT, to_environment
+
+__all__ = ["FOLDER", "SimulatedPython"]
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPT = """#!/bin/sh
 {exports}
-PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}
-export PYTHONPATH
+export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}}
 exec {python} "$@"
 """
 
 
-def write_python(
-    folder: Path,
-    *,
-    python: str = sys.executable,
-    faults: Sequence[Mapping[str, Any]] = (),
-    **options: object,
-) -> Path:
-    """Write an interpreter whose `import acl` is the simulator, and return its path.
-
-    What happens in it is reported in `acl_report.json` in the same folder (`read_report`).
+class SimulatedPython:
+    """An interpreter whose `import acl` is the simulator.
 
     Args:
-        folder: where to write it.
+        folder: where its files go.
         python: the interpreter that it becomes.
-        faults: arguments of `Simulator.fail`; `{"name": "kernel.*", "hang": True}` for a hang.
+        faults: arguments of `Simulator.fail`; with `"hang": True` those of `hang`.
         **options: arguments of `Simulator`.
+
+    Attributes:
+        path: the interpreter, for GE_PYTHON.
     """
-    settings = {
-        "ACL_SIMULATOR_OPTIONS": json.dumps(options),
-        "ACL_SIMULATOR_FAULTS": json.dumps(list(faults)),
-        "ACL_SIMULATOR_REPORT": str(_report(folder)),
-    }
-    exports = "\n".join(f"export {name}={shlex.quote(text)}" for name, text in settings.items())
-    path = folder / "python-with-acl"
-    path.write_text(
-        SCRIPT.format(
-            exports=exports, folder=shlex.quote(str(FOLDER)), python=shlex.quote(python)
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        python: str = sys.executable,
+        faults: Sequence[Mapping[str, Any]] = (),
+        **options: object,
+    ) -> None:
+        self.path = folder / "python-with-acl"
+        self._report = folder / "acl-report.json"
+        self._inbox = folder / "acl-faults.json"
+        settings = {
+            **to_environment(**options),
+            FAULTS: json.dumps(list(faults)),
+            INBOX: str(self._inbox),
+            REPORT: str(self._report),
+        }
+        exports = "\n".join(f"export {name}={shlex.quote(text)}" for name, text in settings.items())
+        self.path.write_text(
+            SCRIPT.format(
+                exports=exports, folder=shlex.quote(str(FOLDER)), python=shlex.quote(python)
+            )
         )
-    )
-    path.chmod(0o755)
-    return path
+        self.path.chmod(0o755)
 
+    def report(self) -> dict[str, Any]:
+        """Return what the last process that used `acl` reported.
 
-def read_report(folder: Path) -> dict[str, Any]:
-    """Return what the last process of this folder's interpreter that used `acl` reported.
+        Returns:
+            `pid`, `misuses` (texts), `calls` (counts by name), `uploaded_bytes`,
+            `downloaded_bytes`, `runs` (counts by model) and `finalised`; {} if no process has
+            imported `acl`.
+        """
+        return json.loads(self._report.read_text()) if self._report.exists() else {}
 
-    Returns:
-        `misuses` (texts), `calls` (counts by name), `uploaded_bytes`, `downloaded_bytes`,
-        `executions` and `finalised`; {} if no process has imported `acl`.
-    """
-    path = _report(folder)
-    return json.loads(path.read_text()) if path.exists() else {}
+    def fail(self, name: str, code: int = 0, **fault: object) -> None:
+        """Let the next matching call of the running process fail (`Simulator.fail`).
 
+        One process takes the fault, so an executor started after it is well again. Wait for
+        `is_pending` to be False before asking for the next one.
+        """
+        draft = self._inbox.with_suffix(".draft")
+        draft.write_text(json.dumps([{"name": name, "code": code, **fault}]))
+        draft.replace(self._inbox)
 
-def _report(folder: Path) -> Path:
-    return folder / "acl_report.json"
+    @property
+    def is_pending(self) -> bool:
+        """Whether no process has taken the last fault yet."""
+        return self._inbox.exists()
