@@ -156,10 +156,10 @@ class ModelConfig:
     pad: Mapping[str, float]
     generate: Mapping[str, str]
     axes: Mapping[str, tuple[str, ...]]
+    lengths: Mapping[str, str]
 
     @classmethod
     def read(
-    lengths: Mapping[str, str]
         cls,
         config: Mapping[str, Any],
         *,
@@ -232,11 +232,11 @@ def _read_model(
             key: tuple(part.strip() for part in text.split(","))
             for key, text in families["axes."].items()
         },
+        lengths={key: text.strip() for key, text in families["lengths."].items()},
     )
 
 
 def _sort_keys(
-        lengths={key: text.strip() for key, text in families["lengths."].items()},
     parameters: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the scalar settings and, per family prefix, what follows the dot."""

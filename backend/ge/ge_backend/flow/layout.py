@@ -67,19 +67,17 @@ class OutputLayout:
     Attributes:
         source: for an output that is scattered over the requests of a batch, the input whose
             shapes it takes; "" for one that is cut row by row.
-    """
-
         lengths: per dimension the output that tells each row's real size, "" where none does; ()
             where no dimension has one.
         fill: what stands behind a row's real size where other rows of its request are longer.
+    """
+
     name: str
     dtype: DataType
     dims: Shape
     axes: tuple[int, ...]
     names: tuple[str, ...]
     source: str = ""
-
-    def row_shape(self, sizes: Shape) -> Shape:
     lengths: tuple[str, ...] = ()
     fill: float = 0.0
 
@@ -87,6 +85,8 @@ class OutputLayout:
     def told(self) -> tuple[str, ...]:
         """`lengths`, one for each dimension also where none has any."""
         return self.lengths or ("",) * len(self.dims)
+
+    def row_shape(self, sizes: Shape) -> Shape:
         """Return one row's shape; -1 where the graph alone knows."""
         return tuple(
             [
@@ -202,22 +202,22 @@ def _output(spec: TensorSpec, config: ModelConfig, signature: Signature) -> Outp
     dims, names = _row(spec, config)
     if block is not None and tensor is not None:
         dims, names = tensor.graph_dims, _own_names(spec.name, tensor.graph_dims)
+    lengths = tuple(signature.lengths.get(name, "") for name in names)
     return OutputLayout(
         name=spec.name,
         dtype=spec.dtype,
         dims=dims,
         axes=(),
         names=names,
-    lengths = tuple(signature.lengths.get(name, "") for name in names)
         source=block.sources[0] if block is not None else "",
+        lengths=lengths if any(lengths) else (),
+        fill=_stored(spec, config.pad.get(spec.name)),
     )
 
 
 def _row(spec: TensorSpec, config: ModelConfig) -> tuple[Shape, tuple[str, ...]]:
     """Return one row's dims and axis names; what has no name gets one that nothing else has."""
     skip = 1 if config.max_batch_size else 0
-        lengths=lengths if any(lengths) else (),
-        fill=_stored(spec, config.pad.get(spec.name)),
     own = _own_names(spec.name, spec.dims)
     names = tuple(name or other for name, other in zip(spec.axes, own, strict=True))
     return spec.dims[skip:], names[skip:]
@@ -235,13 +235,13 @@ def _stored(spec: TensorSpec, value: float | None) -> float:
     """
     if value is None and not spec.fill:
         return 0.0
+    value = spec.fill if value is None else value
     dtype = spec.dtype.numpy
     if spec.dtype.name == "BF16":
         return float(float32_to_bf16(np.array([value]))[0])
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             fits = math.isinf(float(np.array(value).astype(dtype))) == math.isinf(value)
-    value = spec.fill if value is None else value
     elif dtype.kind == "b":
         fits = value in (0.0, 1.0)
     elif dtype.kind in "iu":

@@ -168,11 +168,11 @@ class Pipeline:
         except GeError as error:
             yield from progress.fail(sub_batch, error)
         else:
-            for piece in pieces:
-                outputs = progress.take(piece)
             refused = refused_requests(sub_batch, outcome.outputs)
             for position, refusal in refused.items():
                 yield from progress.fail_one(position, refusal)
+            for piece in pieces:
+                outputs = progress.take(piece)
                 if outputs is not None:
                     yield Reply(request=piece[0].request, outputs=outputs, remaining_ns=left_ns)
 
@@ -230,6 +230,7 @@ class _Progress:
 
     requests: Sequence[Request]
     costs: CostModel
+    layout: Layout
     suspects: list[Span] = field(default_factory=list)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
@@ -237,7 +238,6 @@ class _Progress:
     def take(self, piece: Piece) -> dict[str, Array] | None:
         """Note a piece; return the request's outputs when it was the last one."""
         position = piece[0].request
-    layout: Layout
         if position in self._failed:
             return None
         pieces = self._pieces.setdefault(position, [])
