@@ -159,13 +159,13 @@ class Sessions:
 
     def __init__(self, monkeypatch):
         self.threads = []
-        real = onnx_graph._open_session
+        real = onnx_graph.open_session
 
         def opened(path, threads, *, spin):
             self.threads.append(threads)
             return real(path, threads, spin=spin)
 
-        monkeypatch.setattr(onnx_graph, "_open_session", opened)
+        monkeypatch.setattr(onnx_graph, "open_session", opened)
 
 
 @pytest.fixture

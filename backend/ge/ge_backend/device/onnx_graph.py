@@ -8,27 +8,18 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.failures import failure, reason
+from ge_backend.device.failures import failure
+from ge_backend.device.onnx_session import ENGINE_ERRORS, open_session, signature_of
 from ge_backend.device.threads import ThreadChoice, num_elements
-from ge_backend.errors import GraphFailed, ModelError, Unsupported
-from ge_backend.tensors import DATA_TYPES, Array, DataType, Shape, Signature, TensorSpec
+from ge_backend.errors import GraphFailed, Unsupported
+from ge_backend.tensors import Array, DataType, Shape, TensorSpec
 
 __all__ = ["OnnxGraph"]
 
 # TensorProto.BFLOAT16: the one bound type that numpy has no dtype for.
 ONNX_BFLOAT16 = 16
-
-# ONNX Runtime raises classes of its own, derived from Exception directly, and RuntimeError.
-ENGINE_ERRORS: tuple[type[Exception], ...] = (
-    *(v for v in vars(engine).values() if isinstance(v, type) and issubclass(v, Exception)),
-    RuntimeError,
-    ValueError,
-    TypeError,
-    MemoryError,
-)
 
 
 class OnnxGraph:
@@ -56,12 +47,14 @@ class OnnxGraph:
                 "what the file says; use a model.pt2, or precision origin"
             )
         self._path = source.path
-        self._narrow = _open_session(source.path, source.threads or 1, spin=False)
+        self._narrow = open_session(source.path, source.threads or 1, spin=False)
         self._wide: onnxruntime.InferenceSession | None = None
         self._wide_threads = cores if source.threads == 0 and cores > 1 else 0
         self._choice = ThreadChoice()
-        self.signature = _signature(self._narrow, source.path)
+        self.signature = signature_of(self._narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)
+        for spec in specs:
+            _check_bound(spec, source.path)
         self._has_strings = any(spec.dtype.name == "BYTES" for spec in specs)
         # Outputs whose shape the caller once predicted wrongly: bound no more, since a wrong
         # binding is only found at the end of a run, which then has to be repeated.
@@ -75,7 +68,7 @@ class OnnxGraph:
         if not self._wide_threads:
             return
         if self._wide is None:
-            self._wide = _open_session(self._path, self._wide_threads, spin=True)
+            self._wide = open_session(self._path, self._wide_threads, spin=True)
         narrow, wide = self._narrow, self._wide
         self._choice.measure(
             num_elements(inputs),
@@ -186,48 +179,15 @@ class OnnxGraph:
         }
 
 
-def _open_session(path: str, threads: int, *, spin: bool) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what it would log as an error it also raises
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except ENGINE_ERRORS as error:
-        raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
-
-
-def _signature(session: onnxruntime.InferenceSession, path: str) -> Signature:
-    """Return the inputs and outputs; initialisers that could be overridden are not inputs."""
-    return Signature(
-        inputs=tuple(_spec(node, path) for node in session.get_inputs()),
-        outputs=tuple(_spec(node, path) for node in session.get_outputs()),
-        axis_limits={},
-    )
-
-
-def _spec(node: Any, path: str) -> TensorSpec:
-    by_name = {f"tensor({dtype.onnx})": dtype for dtype in DATA_TYPES.values()}
-    if node.type not in by_name:
-        raise ModelError(
-            f"{path}: {node.name!r} is a {node.type}; Triton carries {', '.join(by_name)}"
-        )
-    dtype = by_name[node.type]
-    if dtype.name == "BF16" and not hasattr(
+def _check_bound(spec: TensorSpec, path: str) -> None:
+    """Refuse a type that this version of ONNX Runtime cannot bind."""
+    if spec.dtype.name == "BF16" and not hasattr(
         onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"
     ):
         raise Unsupported(
-            f"{path}: {node.name!r} is BF16, which takes onnxruntime 1.20 or newer from Python; "
+            f"{path}: {spec.name!r} is BF16, which takes onnxruntime 1.20 or newer from Python; "
             f"this is {onnxruntime.__version__}"
         )
-    return TensorSpec(
-        name=node.name,
-        dtype=dtype,
-        dims=tuple(dim if isinstance(dim, int) and dim >= 0 else -1 for dim in node.shape),
-        axes=tuple(dim if isinstance(dim, str) else "" for dim in node.shape),
-    )
 
 
 def _bindable(spec: TensorSpec, array: Array) -> Array:
