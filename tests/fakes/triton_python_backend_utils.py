@@ -78,9 +78,16 @@ class Sender:
 
 
 class InferenceRequest:
-    def __init__(self, inputs=(), requested_output_names=(), timeout=0):
+    def __init__(self, inputs=(), requested_output_names=(), timeout=0, correlation_id=0, flags=0):
         self._inputs, self._names, self._timeout = list(inputs), requested_output_names, timeout
+        self._correlation_id, self._flags = correlation_id, flags
         self.sender = Sender()
+
+    def correlation_id(self):
+        return self._correlation_id
+
+    def flags(self):
+        return self._flags
 
     def inputs(self):
         return self._inputs

@@ -10,7 +10,7 @@ def read(block, tmp_path, rows=4):
     config = {"name": "m", "max_batch_size": rows}
     if block is not None:
         config["sequence_batching"] = block
-    return SequenceBatching.read(config, directory=tmp_path)
+    return SequenceBatching.read(config, directory=tmp_path / "1")
 
 
 def control(kind, name="C", **more):

@@ -79,7 +79,7 @@ class SequenceBatching:
 
         Args:
             config: as the host's JSON gives it.
-            directory: the model's folder, which holds `initial_state/`.
+            directory: the version folder; `initial_state/` lies beside it.
 
         Raises:
             ConfigError: something in it cannot be served; says what to write instead.
@@ -155,5 +155,5 @@ def _state(given: Mapping[str, Any], directory: Path) -> State:
         dtype=data_type(str(given["data_type"])),
         dims=dims,
         initial_dims=initial_dims,
-        initial_file=str(directory / "initial_state" / file) if file else "",
+        initial_file=str(directory.parent / "initial_state" / file) if file else "",
     )

@@ -41,7 +41,7 @@ def execute(pb_utils):
 
     def run(answer, arrays, *, early_reply=True):
         pipeline = FakePipeline(answer)
-        config = SimpleNamespace(early_reply=early_reply)
+        config = SimpleNamespace(early_reply=early_reply, sequence=None)
         closing = SimpleNamespace(close=lambda: None)
         backend = Backend(config, pipeline, [closing])
         requests = [

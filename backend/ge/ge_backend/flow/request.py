@@ -25,6 +25,9 @@ class Request:
             only an optional input that was not sent has it.
         omitted: optional inputs that were not sent and that the graph runs without.
         deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
+        slot: where the state of its sequence lies; -1 for a model without states.
+        fresh: the state begins anew.
+        states: the shape of each state as it is now, where their sizes vary.
     """
 
     index: int
@@ -34,11 +37,14 @@ class Request:
     matched: Shape = ()
     omitted: tuple[str, ...] = ()
     deadline_ns: int = 0
+    slot: int = -1
+    fresh: bool = False
+    states: tuple[Shape, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What requests of one sub-batch have in common: matched sizes and inputs left out."""
-        return (self.matched, self.omitted)
+        """What requests of one sub-batch have in common: matched sizes, states, inputs left out."""
+        return (self.matched, self.omitted, self.states)
 
 
 def check_request(

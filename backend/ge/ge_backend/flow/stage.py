@@ -99,10 +99,15 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         if known is not None:
             nbytes = math.prod(known) * output.dtype.itemsize
             outputs.append(arena.place(output.name, output.dtype.name, known, nbytes))
+    own = [requests[span.request] for span in drawn.sub_batch.spans]
+    stateful = [request for request in own if request.slot >= 0]
     return RunOrder(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         deadline_ns=_deadline(drawn.sub_batch, requests),
+        slots=tuple([request.slot for request in stateful]),
+        fresh=tuple([request.slot for request in stateful if request.fresh]),
+        rows=drawn.sub_batch.bucket[0],
     )
 
 

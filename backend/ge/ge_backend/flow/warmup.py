@@ -13,6 +13,7 @@ from ge_backend.executor.messages import Prepared, PrepareInput
 from ge_backend.executor.session import Session
 from ge_backend.flow.costs import Bucket
 from ge_backend.flow.layout import InputLayout, Layout
+from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape
 
 __all__ = ["Effort", "describe_bucket", "warm_up"]
@@ -112,7 +113,16 @@ def describe_bucket(bucket: Bucket, layout: Layout) -> str:
 
 
 def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
-    return tuple(
+    states = tuple(
+        PrepareInput(
+            name=state.input,
+            dtype=state.dtype.name,
+            shape=_state_shape(state, bucket, layout),
+            fill=0,
+        )
+        for state in layout.states
+    )
+    return states + tuple(
         PrepareInput(
             name=item.name,
             dtype=item.dtype.name,
@@ -124,13 +134,20 @@ def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
 
 
 def _shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
-    return {item.name: _shape(item, bucket, layout) for item in layout.inputs}
+    shapes = {item.name: _shape(item, bucket, layout) for item in layout.inputs}
+    return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
 
 
 def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
     """Return the padded shape; free axes that are not padded get a modest size."""
     matched = tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
     row = item.row_shape(bucket[1:] + matched)
+    return (bucket[0], *row) if layout.batched else row
+
+
+def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
+    """Return the shape of a batch of states; sizes that vary get a modest one."""
+    row = tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
     return (bucket[0], *row) if layout.batched else row
 
 

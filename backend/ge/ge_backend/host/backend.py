@@ -32,7 +32,9 @@ from ge_backend.host.connect import open_session
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
+from ge_backend.host.steps import Steps, is_ready, keep_states, nothing
 from ge_backend.metrics import Recorder
+from ge_backend.sequence.sequencer import Sequencer
 
 __all__ = ["Backend"]
 
@@ -58,8 +60,10 @@ class Backend:
         config: ModelConfig,
         pipeline: Pipeline,
         companions: Sequence[Companion],
+        steps: Steps | None = None,
     ) -> None:
         self._config = config
+        self._steps = steps
         self._pipeline = pipeline
         self._companions = companions
 
@@ -80,10 +84,16 @@ class Backend:
             environment=os.environ,
         )
         recorder = Recorder()
-        connect = functools.partial(
-            open_session, config, on_restart=lambda: recorder.add("ge_executor_restarts_total")
-        )
+        sequencer = _sequencer(config)
+
+        def note_restart() -> None:
+            recorder.add("ge_executor_restarts_total")
+            if sequencer is not None:
+                sequencer.lose_all()
+
+        connect = functools.partial(open_session, config, on_restart=note_restart)
         session = connect()
+        keep_states(config, session)
         layout = build_layout(config, session.signature, static_shapes=session.static_shapes)
         store = Store(machine.cache_dir)
         started = time.monotonic()
@@ -100,7 +110,8 @@ class Backend:
         )
         labels = {"model": config.name, "version": config.version, "device": config.device}
         learner = Learner(config, pipeline, costs, store, connect)
-        return cls(config, pipeline, (learner, Counters(recorder, labels)))
+        steps = None if sequencer is None else Steps(sequencer)
+        return cls(config, pipeline, (learner, Counters(recorder, labels)), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
@@ -110,6 +121,8 @@ class Backend:
             readable = self._read(requests, responses, open_)
             for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index
+                if self._steps is not None:
+                    self._steps.settle(index, reply)
                 responses[index] = self._answer(requests[index], reply, early=len(open_) > 1)
                 open_.discard(index)
         except Exception as error:
@@ -138,7 +151,12 @@ class Backend:
         readable: list[Request] = []
         for index, request in enumerate(requests):
             try:
-                readable.append(read_request(index, request, self._layout))
+                if self._config.sequence is not None and not is_ready(request):
+                    responses[index] = nothing()
+                    open_.discard(index)
+                    continue
+                read = read_request(index, request, self._layout)
+                readable.append(read if self._steps is None else self._steps.admit(read, request))
             except GeError as error:
                 responses[index] = self._refuse(error)
                 open_.discard(index)
@@ -176,6 +194,12 @@ def _prepare(
     for line in grid.describe():
         log.info("buckets %s", line)
     return measured_costs(config, layout, session, grid, store)
+
+
+def _sequencer(config: ModelConfig) -> Sequencer | None:
+    """Return what gives sequences their slots, where they have states."""
+    batching = config.sequence
+    return Sequencer(batching) if batching is not None and batching.states else None
 
 
 def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:

@@ -105,6 +105,10 @@ class SlotTable:
         while len(self._lost) > MAX_LOST:
             self._lost.popitem(last=False)
 
+    def mention(self, sequence: CorrelationId) -> None:
+        """Note that a sequence's client has been told that its state is lost."""
+        self._lost.pop(sequence, None)
+
     def expire(self, now_s: float) -> None:
         """Free the slots of sequences that have been idle for too long."""
         while self._lives:

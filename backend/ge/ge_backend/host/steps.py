@@ -1,0 +1,72 @@
+"""Requests that the host schedules as steps of sequences: which are real, and whose state is whose.
+
+Source, tested on tritonserver 2.51: in the direct strategy a slot without a request comes as a null
+request whose correlation id is 0 or empty and whose inputs are uninitialised memory; what is
+answered to it is dropped. START and END are bits 1 and 2 of `flags()`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.config import ModelConfig
+from ge_backend.executor.session import Session
+from ge_backend.flow.pipeline import Reply
+from ge_backend.flow.request import Request
+from ge_backend.flow.sequence_tensors import hidden_outputs
+from ge_backend.sequence.sequencer import Sequencer
+
+__all__ = ["Steps", "is_ready", "keep_states", "nothing"]
+
+START, END = 1, 2
+
+
+class Steps:
+    """The steps of a model with states, between the host's requests and ours."""
+
+    def __init__(self, sequencer: Sequencer) -> None:
+        self._sequencer = sequencer
+
+    def admit(self, read: Request, request: Any) -> Request:
+        """Return what was read with the slot of its sequence; pair with `settle`.
+
+        Raises:
+            InvalidRequest, ExecutorLost: as `Sequencer.admit`.
+        """
+        flags = request.flags()
+        return self._sequencer.admit(
+            read,
+            request.correlation_id(),
+            start=bool(flags & START),
+            end=bool(flags & END),
+            now_s=time.monotonic(),
+        )
+
+    def settle(self, index: int, reply: Reply) -> None:
+        """Note the outcome of a step that was admitted."""
+        self._sequencer.settle(index, reply.error, reply.states)
+
+
+def is_ready(request: Any) -> bool:
+    """Whether a request is real, and not the place of a sequence that has none just now."""
+    return request.correlation_id() not in (0, "")
+
+
+def nothing() -> Any:
+    """Return what is answered to a request that is not real."""
+    return pb_utils.InferenceResponse(output_tensors=[])
+
+
+def keep_states(config: ModelConfig, session: Session) -> None:
+    """Have the session keep the states of the model's sequences, where it has any."""
+    batching = config.sequence
+    if batching is not None and batching.states:
+        session.keep_states(
+            batching.states,
+            batching.capacity,
+            batched=config.max_batch_size > 0,
+            hidden=hidden_outputs(config),
+        )

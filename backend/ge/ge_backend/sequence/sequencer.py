@@ -1,0 +1,72 @@
+"""Steps of sequences on their way: each request gets the slot that holds its sequence's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
+from ge_backend.flow.request import Request
+from ge_backend.sequence.slots import CorrelationId, Figures, SlotTable, Step
+from ge_backend.sequence_batching import SequenceBatching
+from ge_backend.tensors import Shape
+
+__all__ = ["Sequencer"]
+
+
+class Sequencer:
+    """The live sequences of one model instance and the sizes of their states.
+
+    Used by one thread.
+    """
+
+    def __init__(self, batching: SequenceBatching) -> None:
+        self._table = SlotTable(batching.capacity, batching.idle_s)
+        self._initial = tuple(state.initial_dims for state in batching.states)
+        self._names = tuple(state.input for state in batching.states)
+        self._varies = any(-1 in state.dims for state in batching.states)
+        self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, where sizes vary
+        self._steps: dict[int, Step] = {}  # by request, until it is settled
+
+    def admit(
+        self, request: Request, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> Request:
+        """Return the request with the slot of its sequence; pair with `settle`.
+
+        Raises:
+            InvalidRequest: it has several rows, or its sequence is not known and does not begin.
+            ExecutorLost: its sequence's state is lost.
+        """
+        if request.rows != 1:
+            raise InvalidRequest(
+                f"a step of a sequence is one row; this request has {request.rows}: send them as "
+                "sequences of their own"
+            )
+        step = self._table.admit(sequence, start=start, end=end, now_s=now_s)
+        if step.fresh:
+            self._shapes[step.slot] = self._initial
+        self._steps[request.index] = step
+        shapes = self._shapes[step.slot] if self._varies else ()
+        return replace(request, slot=step.slot, fresh=step.fresh, states=shapes)
+
+    def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
+        """Note how the step of the request at this place of the host's list went."""
+        step = self._steps.pop(index)
+        if error is None and self._varies:
+            self._shapes[step.slot] = tuple(states[name] for name in self._names)
+        if isinstance(error, ExecutorLost):
+            self._table.mention(step.id)
+        elif step.last:
+            self._table.leave(step)
+
+    def lose_all(self) -> None:
+        """Forget every sequence: their states ended with the executor."""
+        self._table.lose_all()
+
+    def figures(self) -> Figures:
+        """Return what has been counted."""
+        return self._table.figures()
+
+    def integrity(self) -> Sequence[str]:
+        """Return what does not add up."""
+        return self._table.integrity()

@@ -1,0 +1,64 @@
+"""Steps of sequences, as the host's requests tell them."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.flow.pipeline import Reply
+from ge_backend.flow.request import Request
+from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.sequence_batching import SequenceBatching, State
+from ge_backend.tensors import DATA_TYPES
+
+STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,))
+BATCHING = SequenceBatching(strategy="direct", capacity=2, idle_s=60, controls=(), states=(STATE,))
+
+
+@pytest.fixture
+def module(pb_utils):
+    from ge_backend.host import steps
+
+    return steps
+
+
+def read(index=0):
+    return Request(index=index, rows=1, tensors={}, sizes=())
+
+
+def test_flags_and_ids_are_the_hosts(module, pb_utils):
+    """Bit 1 begins, bit 2 ends; ids are numbers or texts."""
+    steps = module.Steps(Sequencer(BATCHING))
+    begun = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=1))
+    assert (begun.slot, begun.fresh) == (0, True)
+    steps.settle(0, Reply(request=0, outputs={}))
+    other = steps.admit(read(), pb_utils.InferenceRequest(correlation_id=7, flags=1))
+    assert (other.slot, other.fresh) == (1, True)
+    steps.settle(0, Reply(request=0, outputs={}))
+    ended = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=2))
+    assert (ended.slot, ended.fresh) == (0, False)
+    steps.settle(0, Reply(request=0, outputs={}))
+    with pytest.raises(InvalidRequest):
+        steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
+
+
+@pytest.mark.parametrize(("given", "ready"), [(0, False), ("", False), (1, True), ("x", True)])
+def test_a_place_without_a_sequence_is_not_ready(module, pb_utils, given, ready):
+    """Null requests of the direct strategy have the id 0 or none."""
+    assert module.is_ready(pb_utils.InferenceRequest(correlation_id=given)) is ready
+
+
+def test_nothing_is_an_empty_response(module):
+    """The host drops it, whatever it says."""
+    assert module.nothing().output_tensors() == []
+
+
+def test_states_are_kept_where_there_are_any(module):
+    """As many sequences as the host has alive; outputs that are only states are hidden."""
+    kept = []
+    session = SimpleNamespace(keep_states=lambda *given, **named: kept.append((given, named)))
+    declared = SimpleNamespace(name="y")
+    config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
+    module.keep_states(config, session)
+    module.keep_states(SimpleNamespace(sequence=None), session)
+    assert kept == [(((STATE,), 2), {"batched": True, "hidden": ("n",)})]
