@@ -23,7 +23,7 @@ from itertools import combinations
 
 from ge_backend.device.base import Range
 
-__all__ = ["Conflict", "MemoryPlan", "Need", "Shortage", "footprint", "plan_memory"]
+__all__ = ["Conflict", "MemoryPlan", "Need", "Shortage", "footprint", "free_gaps", "plan_memory"]
 
 # Source: CANN, "memory management" (runtime api_ref 11-01): a slice of one large block begins at a
 # 64-byte boundary and takes its length, rounded up to 32, and 32 bytes more.
@@ -103,7 +103,7 @@ class MemoryPlan:
     @property
     def gaps(self) -> tuple[Range, ...]:
         """The stretches that lie in no range, in order."""
-        return _gaps(self.ranges.values(), self.size_bytes)
+        return free_gaps(self.ranges.values(), self.size_bytes)
 
     @property
     def fragmentation(self) -> float:
@@ -123,6 +123,19 @@ def footprint(nbytes: int) -> int:
     The pool's last range may lack the guard: the block's own allocation ends with one.
     """
     return _up(_up(nbytes, ROUNDING) + GUARD, ALIGNMENT)
+
+
+def free_gaps(ranges: Iterable[Range], size_bytes: int) -> tuple[Range, ...]:
+    """Return the stretches of a pool that none of these ranges covers, in order."""
+    gaps: list[Range] = []
+    covered = 0
+    for taken in sorted(ranges, key=lambda r: r.offset):
+        if taken.offset > covered:
+            gaps.append(Range(offset=covered, nbytes=taken.offset - covered))
+        covered = max(covered, taken.end)
+    if covered < size_bytes:
+        gaps.append(Range(offset=covered, nbytes=size_bytes - covered))
+    return tuple(gaps)
 
 
 def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:
@@ -214,7 +227,7 @@ def _best_range(need: Need, others: Sequence[_Place], size_bytes: int) -> Range:
         for start in sorted(starts)
         if 0 <= start <= size_bytes - need.nbytes
     ]
-    gaps = _gaps([other.range for other in others], size_bytes)
+    gaps = free_gaps([other.range for other in others], size_bytes)
 
     def cost(chosen: Range) -> tuple[float, int]:
         met = sum(o.need.weight for o in others if o.range.overlaps(chosen))
@@ -234,18 +247,6 @@ def _meet(first: _Place, second: _Place) -> bool:
 
 def _meeting(first: Need, second: Need) -> float:
     return first.weight * second.weight
-
-
-def _gaps(ranges: Iterable[Range], size_bytes: int) -> tuple[Range, ...]:
-    gaps: list[Range] = []
-    covered = 0
-    for taken in sorted(ranges, key=lambda r: r.offset):
-        if taken.offset > covered:
-            gaps.append(Range(offset=covered, nbytes=taken.offset - covered))
-        covered = max(covered, taken.end)
-    if covered < size_bytes:
-        gaps.append(Range(offset=covered, nbytes=size_bytes - covered))
-    return tuple(gaps)
 
 
 def _apart_bytes(needs: Sequence[Need]) -> int:
