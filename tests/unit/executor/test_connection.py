@@ -26,6 +26,7 @@ from ge_backend.executor import wire
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.link import Link
 from ge_backend.executor.messages import (
+    VERSION,
     Attach,
     Detach,
     Done,
@@ -102,9 +103,37 @@ def stub(source, device):
     assert stub.executor.registry.entries() == []
 
 
+def test_a_run_is_outstanding_until_it_has_ended(stub, device):
+    """Its estimate counts while it waits and runs, and no longer when its stub is told."""
+    page = stub.link.outstanding
+    device.inject(Fault(on="run", do="sleep", ms=50))
+    stub.send(stub.run(10, cost_ns=70))
+    stub.send(stub.run(11, cost_ns=5))
+    assert comes_true(lambda: page.ns == 75)
+    assert isinstance(stub.receive(), Done)
+    assert page.ns in {5, 70, 0}
+    assert isinstance(stub.receive(), Done)
+    assert page.ns == 0
+
+
+def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(stub, device, source):
+    """Whatever becomes of it, its estimate is taken back, and other stubs see that."""
+    device.inject(Fault(on="run", do="fail", nth=1))
+    stub.send(stub.run(10, cost_ns=7))
+    assert isinstance(stub.receive(), Failed)
+    assert stub.link.outstanding.ns == 0
+    device.inject(Fault(on="run", do="sleep", ms=20))
+    for number in range(20, 30):
+        stub.send(stub.run(number, cost_ns=1000))
+    page = stub.link.outstanding
+    assert comes_true(lambda: page.ns > 0)
+    stub.link.close()
+    assert comes_true(lambda: page.ns == 0)
+
+
 def test_a_greeting_tells_who_answers(stub):
     """The welcome names protocol, device, lanes and process."""
-    welcome = stub.ask(Hello(id=3, version=1), Welcome)
+    welcome = stub.ask(Hello(id=3, version=VERSION), Welcome)
     assert (welcome.device, welcome.lanes, welcome.pid) == ("null", 2, os.getpid())
 
 

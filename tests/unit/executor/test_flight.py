@@ -19,7 +19,8 @@ from ge_backend.errors import (
 )
 from ge_backend.executor import wire
 from ge_backend.executor.link import Link
-from ge_backend.executor.messages import Failed, Hello, Ok, Welcome
+from ge_backend.executor.messages import VERSION, Failed, Hello, Ok, Welcome
+from ge_backend.executor.outstanding import Outstanding
 
 
 def test_more_runs_than_the_socket_takes_do_not_deadlock(session):
@@ -58,8 +59,11 @@ class Impostor:
             for answer in answers:
                 message, _ = wire.receive(self.theirs)
                 if isinstance(message, Hello):
-                    answer = Welcome(id=message.id, version=1, device="x", lanes=1, pid=1)  # noqa: PLW2901
-                if isinstance(answer, bytes):
+                    welcome = Welcome(id=message.id, version=VERSION, device="x", lanes=1, pid=1)
+                    page = Outstanding()
+                    wire.send(self.theirs, welcome, (page.descriptor,))
+                    page.close()
+                elif isinstance(answer, bytes):
                     self.theirs.send(answer)
                 else:
                     wire.send(self.theirs, answer)
@@ -83,9 +87,9 @@ def test_an_answer_to_another_question_is_refused(bench):
     impostor = Impostor(None, Ok(id=999))
     link = Link(impostor.ours)
     with pytest.raises(ProtocolError, match="expected Ok"):
-        link.ask(Hello(id=link.next_id(), version=1), Ok)
+        link.ask(Hello(id=link.next_id(), version=VERSION), Ok)
     with pytest.raises(ExecutorLost):
-        link.ask(Hello(id=link.next_id(), version=1), Ok)
+        link.ask(Hello(id=link.next_id(), version=VERSION), Ok)
 
 
 def test_outputs_are_views_of_the_arena(session):

@@ -1,6 +1,7 @@
 """A link shakes hands, asks, and closes itself when the answers are out of step."""
 
 import os
+import socket
 
 import pytest
 
@@ -8,7 +9,8 @@ from builders.null_models import link_to
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, ProtocolError
 from ge_backend.executor import link as link_module
 from ge_backend.executor import wire
-from ge_backend.executor.messages import Attach, Inspect, Ok, Report
+from ge_backend.executor.link import Link
+from ge_backend.executor.messages import VERSION, Attach, Inspect, Ok, Report, Welcome
 
 
 @pytest.fixture
@@ -49,3 +51,13 @@ def test_a_failed_handshake_closes_the_socket(monkeypatch):
     monkeypatch.setattr(link_module, "peer_uid", lambda _: os.getuid() + 1)
     with pytest.raises(DeviceUnavailable, match="belongs to user"):
         link_to()
+
+
+def test_a_welcome_without_its_page_is_refused():
+    """The one descriptor that belongs to it must have come; the socket is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    wire.send(theirs, Welcome(id=1, version=VERSION, device="x", lanes=1, pid=1))
+    with pytest.raises(ProtocolError, match="0 descriptors"):
+        Link(ours)
+    theirs.close()
+    assert ours.fileno() == -1

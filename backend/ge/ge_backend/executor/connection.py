@@ -22,6 +22,7 @@ from ge_backend.errors import DeviceFault, ExecutorLost, GeError, GraphFailed, P
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.lanes import Lanes
+from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.registry import Entry, Registry
 from ge_backend.executor.runs import loaded_graph, measure, run
 
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 # An engine's message may hold a whole model's listing; what is sent has to fit into one record.
 MAX_ERROR_CHARACTERS = 8192
 
-# A message, and the descriptor of spilled outputs that goes with it and is then closed.
+# A message, and a descriptor that goes with it and is then closed.
 Reply = tuple[messages.Message, int | None]
 
 
@@ -42,6 +43,7 @@ class Shared(Protocol):
     device: Device
     registry: Registry
     lanes: Lanes
+    outstanding: Outstanding
     measuring: threading.Lock
     on_fault: Callable[[], None]
 
@@ -94,6 +96,8 @@ class Connection:
             self._queue_run(message)
         elif isinstance(message, messages.Prepare):
             self._queue_prepare(message)
+        elif isinstance(message, messages.Hello):
+            self._reply(message.id, lambda: self._welcome(message))
         else:
             self._reply(message.id, lambda: (self._control(message, descriptors), None))
 
@@ -101,6 +105,7 @@ class Connection:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
         slots = self._slots.get(message.graph)
         queued_ns = time.monotonic_ns()
+        claim = self._shared.outstanding.claim(message.cost_ns)
 
         def action(*, alone: bool) -> Reply:
             if segment is None:
@@ -108,11 +113,14 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
-            reply = run(held, segment, message, slots, queued_ns=queued_ns, exclusive=alone)
+            try:
+                reply = run(held, segment, message, slots, queued_ns=queued_ns, exclusive=alone)
+            finally:
+                claim.release()  # before the stub is told, which may look at it then
             self._shared.registry.count_run(held)
             return reply
 
-        self._queue(message.id, entry, action, solo=message.solo)
+        self._queue(message.id, entry, action, solo=message.solo, then=claim.release)
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane, one at a time for all connections.
@@ -189,7 +197,6 @@ class Connection:
         if isinstance(message, messages.Attach):
             return self._attach(message, descriptors)
         answers: dict[type, Callable[[Any], messages.Message]] = {
-            messages.Hello: self._welcome,
             messages.Detach: self._detach,
             messages.Load: self._load,
             messages.Compile: self._compile,
@@ -211,20 +218,21 @@ class Connection:
         self._arenas.pop(message.arena, None)
         return messages.Ok(id=message.id)
 
-    def _welcome(self, message: messages.Hello) -> messages.Message:
+    def _welcome(self, message: messages.Hello) -> Reply:
         if message.version != messages.VERSION:
             raise ProtocolError(
                 f"the stub speaks protocol {message.version}, the executor {messages.VERSION}; "
                 "restart the server after an update of the backend"
             )
         device = self._shared.device
-        return messages.Welcome(
+        welcome = messages.Welcome(
             id=message.id,
             version=messages.VERSION,
             device=device.name,
             lanes=device.lanes,
             pid=os.getpid(),
         )
+        return welcome, os.dup(self._shared.outstanding.descriptor)
 
     def _load(self, message: messages.Load) -> messages.Message:
         entry, graph = self._shared.registry.acquire(message.source)

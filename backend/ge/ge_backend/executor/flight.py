@@ -25,6 +25,7 @@ class RunOrder:
     slots: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
     rows: int = 0
+    cost_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class Flight:
             slots=order.slots,
             fresh=order.fresh,
             rows=order.rows,
+            cost_ns=order.cost_ns,
         )
         if not self._runs:
             wire.send(self._link.sock, message)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
 from ge_backend.executor import wire
 from ge_backend.executor.messages import VERSION, Failed, Hello, Message, Welcome
+from ge_backend.executor.outstanding import OutstandingView
 from ge_backend.executor.peer import peer_uid
 
 __all__ = ["Link"]
@@ -21,6 +22,10 @@ class Link:
 
     Args:
         sock: becomes the link's, and is closed if the handshake fails.
+
+    Attributes:
+        welcome: what the executor said of itself.
+        outstanding: how much work it holds, now and later.
 
     Raises:
         DeviceUnavailable: the peer is another user's process.
@@ -37,7 +42,7 @@ class Link:
                     f"the executor belongs to user {peer_uid(sock)}, not to {os.getuid()}; "
                     "set GE_RUNTIME_DIR to a folder of this user's"
                 )
-            self.welcome = self.ask(Hello(id=self.next_id(), version=VERSION), Welcome)
+            self.welcome, self.outstanding = self._shake_hands()
         except BaseException:
             sock.close()
             raise
@@ -57,17 +62,37 @@ class Link:
             ExecutorLost: the executor is gone.
             ProtocolError: it answered something else; the link is closed.
         """
-        wire.send(self.sock, message, descriptors)
-        answer, strays = wire.receive(self.sock)
+        answer, strays = self._exchange(message, expected, descriptors)
         for stray in strays:
             os.close(stray)
-        if isinstance(answer, Failed):
-            raise error_from_name(answer.error, answer.message)
-        if not isinstance(answer, expected) or answer.id != message.id:
-            self.close()  # out of step: whatever is used next finds it lost and connects again
-            raise ProtocolError(f"expected {expected.__name__} to {message.id}, got {answer}")
         return answer
 
     def close(self) -> None:
         """Leave the executor."""
         self.sock.close()
+
+    def _shake_hands(self) -> tuple[Welcome, OutstandingView]:
+        hello = Hello(id=self.next_id(), version=VERSION)
+        welcome, pages = self._exchange(hello, Welcome, ())
+        try:
+            if len(pages) != 1:
+                raise ProtocolError(f"Welcome came with {len(pages)} descriptors, not 1")
+            return welcome, OutstandingView(pages[0])
+        finally:
+            for page in pages:
+                os.close(page)
+
+    def _exchange(
+        self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...]
+    ) -> tuple[_Answer, tuple[int, ...]]:
+        """Send a message; return its answer and the descriptors that came along, now ours."""
+        wire.send(self.sock, message, descriptors)
+        answer, received = wire.receive(self.sock)
+        if isinstance(answer, expected) and answer.id == message.id:
+            return answer, received
+        for stray in received:
+            os.close(stray)
+        if isinstance(answer, Failed):
+            raise error_from_name(answer.error, answer.message)
+        self.close()  # out of step: whatever is used next finds it lost and connects again
+        raise ProtocolError(f"expected {expected.__name__} to {message.id}, got {answer}")

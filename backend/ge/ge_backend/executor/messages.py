@@ -1,7 +1,7 @@
 """The messages between a stub and an executor, as frozen values; `wire.py` puts them on a socket.
 
     stub → executor                        executor → stub
-    Hello(version)                         Welcome(version, device, lanes)
+    Hello(version)                         Welcome(version, device, lanes) + 1 descriptor
     Attach(arena, nbytes) + 1 descriptor   Ok
     Detach(arena)                          Ok
     Load(source)                           Loaded(graph, signature, static_shapes, fixed_shapes)
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,11 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The executor's answer; `lanes` is how many runs it executes at once."""
+    """The executor's answer; with it comes the page that says how much work it holds.
+
+    Attributes:
+        lanes: how many runs it executes at once.
+    """
 
     id: int
     version: int
@@ -191,6 +195,7 @@ class Run:
         slots: where the state of each real row lies; empty for graphs without.
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
+        cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
     """
 
     id: int
@@ -203,6 +208,7 @@ class Run:
     slots: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
     rows: int = 0
+    cost_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from ge_backend.device.base import Device
 from ge_backend.executor.connection import Connection
 from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.messages import GraphReport, Report
+from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.peer import peer_uid
 from ge_backend.executor.registry import Registry
 
@@ -42,6 +43,7 @@ class Executor:
         self.on_fault = on_fault
         self.registry = Registry(device, linger_s)
         self.lanes = Lanes(device.lanes)
+        self.outstanding = Outstanding()
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._connections: set[Connection] = set()
@@ -114,6 +116,7 @@ class Executor:
         self.lanes.close()
         self.registry.close_idle(now=True)
         self.device.close()
+        self.outstanding.close()
 
     def _accept_from(self, listener: socket.socket) -> None:
         try:

@@ -1,0 +1,96 @@
+"""How much work an executor holds, in a page of memory that its stubs have mapped too.
+
+A stub with several devices sends its next runs to the one that will be done soonest. What other
+stubs have sent there counts, and an answer to an earlier question would be old: so every stub reads
+the executor's own sum, which costs less than a microsecond and no message.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable
+
+from ge_backend.errors import OutOfMemory, ProtocolError
+
+__all__ = ["Claim", "Outstanding", "OutstandingView"]
+
+NBYTES = mmap.PAGESIZE
+
+
+class Outstanding:
+    """The executor's side: the sum of the estimates of all runs that wait or run.
+
+    Attributes:
+        descriptor: of the page; whoever sends it on keeps it open.
+
+    Raises:
+        OutOfMemory: the system has no page left.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total_ns = 0
+        try:
+            self.descriptor = os.memfd_create("ge-outstanding", os.MFD_CLOEXEC)
+            os.ftruncate(self.descriptor, NBYTES)
+            memory = mmap.mmap(self.descriptor, NBYTES)
+        except OSError as error:
+            raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
+        # One aligned 8-byte store, which no reader sees half of.
+        self._cell = memoryview(memory).cast("q")
+
+    def claim(self, cost_ns: int) -> Claim:
+        """Count a run that has come, until its claim is released."""
+        self._change(cost_ns)
+        return Claim(lambda: self._change(-cost_ns))
+
+    def close(self) -> None:
+        """Close the descriptor; pages mapped elsewhere stay what they are."""
+        os.close(self.descriptor)
+
+    def _change(self, by_ns: int) -> None:
+        with self._lock:
+            self._total_ns += by_ns
+            self._cell[0] = self._total_ns
+
+
+class Claim:
+    """One run's part of the sum."""
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self._give_back: Callable[[], None] | None = give_back
+
+    def release(self) -> None:
+        """Count the run no longer, whichever way it ended; a second time does nothing."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+
+
+class OutstandingView:
+    """The stub's side.
+
+    Args:
+        descriptor: of the executor's page; stays the caller's.
+
+    Raises:
+        OutOfMemory: the system refuses the mapping.
+        ProtocolError: it is no such page.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        if os.fstat(descriptor).st_size < NBYTES:
+            raise ProtocolError("the executor sent no page with its outstanding work")
+        try:
+            memory = mmap.mmap(descriptor, NBYTES, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
+        self._cell = memoryview(memory).cast("q")
+
+    @property
+    def ns(self) -> int:
+        """The estimate at this moment, in nanoseconds of one run after another."""
+        value: int = self._cell[0]
+        return value
