@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.errors import ConfigError
+from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.settings import (
     FAMILIES,
     HOST_KEYS,
@@ -123,7 +124,8 @@ class ModelConfig:
     Attributes:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
-        buckets, pad, generate, axes: the families, by the name that follows the dot.
+        sequence: how it takes part in sequences; None where it does not.
+        buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
     """
 
     name: str
@@ -131,6 +133,7 @@ class ModelConfig:
     directory: Path
     filename: str
     max_batch_size: int
+    sequence: SequenceBatching | None
     instances: int
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
@@ -204,6 +207,7 @@ def _read_model(
         directory=directory,
         filename=str(config.get("default_model_filename", "")),
         max_batch_size=int(config.get("max_batch_size", 0)),
+        sequence=SequenceBatching.read(config, directory=directory),
         instances=sum(int(g.get("count", 1)) for g in config.get("instance_group", [])) or 1,
         inputs=tuple(map(_tensor, config.get("input", []))),
         outputs=tuple(map(_tensor, config.get("output", []))),

@@ -16,6 +16,8 @@ import numpy as np
 from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.flow.agreement import WELL_KNOWN, agreed_signature, made, tensor_named
+from ge_backend.flow.sequence_tensors import with_controls, without_states
+from ge_backend.sequence_batching import State
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = ["WELL_KNOWN", "InputLayout", "Layout", "OutputLayout", "build_layout"]
@@ -108,6 +110,7 @@ class Layout:
             reuse a symbol for dimensions that differ, and here nothing depends on it.
         limits: the largest size that the graph itself allows, by axis name.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
+        states: what sequences carry from step to step; not among the inputs and outputs.
     """
 
     batched: bool
@@ -117,6 +120,7 @@ class Layout:
     outputs: tuple[OutputLayout, ...]
     matched: tuple[str, ...] = ()
     concatenated: bool = False
+    states: tuple[State, ...] = ()
 
 
 def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bool) -> Layout:
@@ -134,7 +138,8 @@ def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bo
             "concatenated inputs have another size in every batch, and this engine needs static "
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
-    signature = agreed_signature(config, signature)
+    config = with_controls(config, signature)
+    signature = agreed_signature(config, without_states(config, signature))
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
     outputs = tuple(_output(spec, config, signature) for spec in wanted or signature.outputs)
@@ -162,6 +167,7 @@ def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bo
         inputs=tuple(replace(i, axes=_indices(i, padded, matched)) for i in inputs),
         outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
         concatenated=config.concatenate,
+        states=config.sequence.states if config.sequence is not None else (),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ge_backend.errors import GeError, GraphFailed
@@ -38,12 +38,14 @@ class Reply:
         request: its position in the list that was run.
         outputs: by name; views of the arena that hold until the next batch.
         remaining_ns: how long the rest of the batch is expected to take from now.
+        states: the shape of each state of its sequence after this step, by input name.
     """
 
     request: int
     outputs: dict[str, Array]
     error: GeError | None = None
     remaining_ns: float = 0.0
+    states: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -174,7 +176,12 @@ class Pipeline:
             for piece in pieces:
                 outputs = progress.take(piece)
                 if outputs is not None:
-                    yield Reply(request=piece[0].request, outputs=outputs, remaining_ns=left_ns)
+                    yield Reply(
+                        request=piece[0].request,
+                        outputs=outputs,
+                        remaining_ns=left_ns,
+                        states=outcome.states,
+                    )
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
         self.traffic.add(requests)
