@@ -93,3 +93,39 @@ def parameters(**values):
         f'parameters {{ key: "{key.replace("__", ".")}" value {{ string_value: "{value}" }} }}\n'
         for key, value in values.items()
     )
+
+
+def accumulator(dtype=TensorProto.FLOAT):
+    """Take x [batch, 1] and the state h -> y = h + x, which is the next state too."""
+    return graph(
+        [
+            helper.make_node("Add", ["x", "h"], ["y"]),
+            helper.make_node("Identity", ["y"], ["h_next"]),
+        ],
+        [("x", dtype, ["batch", 1]), ("h", dtype, ["batch", 1])],
+        [("y", dtype, ["batch", 1]), ("h_next", dtype, ["batch", 1])],
+    )
+
+
+def controlled():
+    """Take x, START and END [batch, 1] -> y [batch, 3]: what came, side by side."""
+    kind = TensorProto.FLOAT
+    return graph(
+        [helper.make_node("Concat", ["x", "START", "END"], ["y"], axis=1)],
+        [(name, kind, ["batch", 1]) for name in ("x", "START", "END")],
+        [("y", kind, ["batch", 3])],
+    )
+
+
+def history():
+    """Take x [batch, length] and the state past -> y [batch]: the sum of all that came so far."""
+    kind = TensorProto.FLOAT
+    return graph(
+        [
+            helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+            helper.make_node("ReduceSum", ["present", "one"], ["y"], keepdims=0),
+        ],
+        [("x", kind, ["batch", "length"]), ("past", kind, ["batch", "kept"])],
+        [("y", kind, ["batch"]), ("present", kind, ["batch", "all"])],
+        [("one", np.array([1]))],
+    )
