@@ -21,6 +21,7 @@ from typing import Any
 from ge_backend.errors import ConfigError
 from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.settings import (
+    ENGINE_PREFIXES,
     FAMILIES,
     HOST_KEYS,
     HOST_PREFIXES,
@@ -126,6 +127,7 @@ class ModelConfig:
         max_batch_size: 0 when the model has no batch dimension.
         sequence: how it takes part in sequences; None where it does not.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
+        options: what is only for the engine, by whole keys, sorted.
     """
 
     name: str
@@ -160,6 +162,7 @@ class ModelConfig:
     generate: Mapping[str, str]
     axes: Mapping[str, tuple[str, ...]]
     lengths: Mapping[str, str]
+    options: tuple[tuple[str, str], ...]
 
     @classmethod
     def read(
@@ -237,6 +240,9 @@ def _read_model(
             for key, text in families["axes."].items()
         },
         lengths={key: text.strip() for key, text in families["lengths."].items()},
+        options=tuple(
+            sorted((p + k, text) for p in ENGINE_PREFIXES for k, text in families[p].items())
+        ),
     )
 
 

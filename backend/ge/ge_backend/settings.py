@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "ENGINE_PREFIXES",
     "FAMILIES",
     "HOST_KEYS",
     "HOST_PREFIXES",
@@ -187,7 +188,31 @@ FAMILIES: tuple[Family, ...] = (
         "where that size does not follow from an input's, as the frames of a speech encoder do "
         "not.",
     ),
+    Family(
+        prefix="atc.",
+        placeholder="option",
+        help="An option of CANN's compiler, which makes an ONNX model ready for an NPU: "
+        "`atc.op_select_implmode` is `atc --op_select_implmode` (docs/compile.md).",
+    ),
+    Family(
+        prefix="ge.",
+        placeholder="option",
+        help="The same by the name that the C++ GE backend has for it, such as `ge.aicoreNum`.",
+    ),
+    Family(prefix="session.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(prefix="graph.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(prefix="global.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(
+        prefix="tokenizer.",
+        placeholder="option",
+        help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
+        "included (default: what the file says). `overflow`: `truncate` (default), or `error` for "
+        "a text that is longer. `add_special_tokens`: `true` (default) or `false`. `data_type`: "
+        "`INT64` (default) or `INT32`.",
+    ),
 )
+# Those of them that only an engine understands.
+ENGINE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.", "tokenizer.")
 
 MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(

@@ -28,7 +28,12 @@ def open_session(config: ModelConfig, *, on_restart: Callable[[], None]) -> Sess
         DeviceUnavailable: the device or its engine is not there.
     """
     path = find_model_file(config.directory, config.filename)
-    source = GraphSource.of(path, precision=config.precision, threads=config.threads)
+    source = GraphSource.of(
+        path,
+        precision=config.precision,
+        threads=config.threads,
+        options=config.options,
+    )
     if config.executor == "inline":
         link = functools.partial(connect_inline, config.device)
     else:

@@ -83,6 +83,7 @@ def open_model(
             find_model_file(folder.directory, given.filename),
             precision=given.precision,
             threads=given.threads,
+            options=given.options,
         ),
         arena_bytes=ARENA_BYTES,
         on_restart=lambda: None,
