@@ -16,7 +16,7 @@ from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape
 
-__all__ = ["Effort", "describe_bucket", "warm_up"]
+__all__ = ["Effort", "bucket_shapes", "describe_bucket", "warm_up"]
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def warm_up(
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
     if session.static_shapes and ordered:
-        session.compile([_shapes(bucket, layout) for bucket in ordered])
+        session.compile([bucket_shapes(bucket, layout) for bucket in ordered])
     for number, bucket in enumerate(ordered, start=1):
         if stopped():
             break
@@ -112,6 +112,12 @@ def describe_bucket(bucket: Bucket, layout: Layout) -> str:
     return " ".join(f"{name}={size}" for name, size in zip(names, bucket, strict=True))
 
 
+def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
+    """Return the shape that every input of the graph has in a bucket."""
+    shapes = {item.name: _shape(item, bucket, layout) for item in layout.inputs}
+    return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
+
+
 def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
     states = tuple(
         PrepareInput(
@@ -131,11 +137,6 @@ def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
         )
         for item in layout.inputs
     )
-
-
-def _shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
-    shapes = {item.name: _shape(item, bucket, layout) for item in layout.inputs}
-    return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
 
 
 def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
