@@ -28,7 +28,12 @@ def test_reads_meminfo():
 
 @pytest.mark.parametrize(
     ("name", "library", "extra"),
-    [("m.onnx", "onnxruntime", "onnx"), ("m.pt2", "torch", "torch"), ("m.pt", "torch", "torch")],
+    [
+        ("m.onnx", "onnxruntime", "onnx"),
+        ("m.pt2", "torch", "torch"),
+        ("m.pt", "torch", "torch"),
+        ("tokenizer.json", "tokenizers", "text"),
+    ],
 )
 def test_a_missing_engine_names_what_to_install(tmp_path, monkeypatch, name, library, extra):
     """Without the library the error says which extra has it."""

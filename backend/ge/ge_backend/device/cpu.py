@@ -1,8 +1,9 @@
-"""The CPU as a device: ONNX Runtime for `.onnx`, torch for `.pt2` and `.pt`."""
+"""The CPU as a device: ONNX Runtime, torch, and what turns texts into tensors."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
@@ -21,6 +22,19 @@ _ONNX = Engine(
 _TORCH = Engine(
     module="ge_backend.device.torch_graph", attribute="TorchGraph", library="torch", extra="torch"
 )
+_TOKENIZER = Engine(
+    module="ge_backend.device.tokenizer_graph",
+    attribute="TokenizerGraph",
+    library="tokenizers",
+    extra="text",
+    options="tokenizer.",
+)
+ENGINES: Mapping[str, Engine] = {
+    ".onnx": _ONNX,
+    ".pt2": _TORCH,
+    ".pt": _TORCH,
+    "tokenizer.json": _TOKENIZER,
+}
 
 
 class CpuDevice:
@@ -38,7 +52,7 @@ class CpuDevice:
 
     def __init__(self, lanes: int | None = None) -> None:
         self._cores = usable_cores()
-        self._engines = Engines("cpu", {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
+        self._engines = Engines("cpu", ENGINES)
         self.lanes = self._cores if lanes is None else lanes
 
     @classmethod
@@ -57,7 +71,7 @@ class CpuDevice:
         return nbytes
 
     def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
-        """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
+        """Load a file of one of `ENGINES`; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
         # Read by libgomp when torch is first imported: threads that wait for each other sleep. By
         # default they spin, and beside other busy processes single runs took 1300 ms, not 90.

@@ -9,7 +9,7 @@ from ge_backend.errors import ModelError
 __all__ = ["find_model_file"]
 
 # In this order when a folder holds several and config.pbtxt names none.
-NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null")
+NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json")
 
 
 def find_model_file(directory: Path, filename: str) -> Path:

@@ -1,0 +1,239 @@
+"""Hugging Face tokenizers: texts in, token ids and masks out, with special tokens as the file says.
+
+The model file is `tokenizer.json`, as the library `tokenizers` and `transformers` write it.
+
+    text            BYTES [batch, 1]         UTF-8
+    input_ids       INT64 [batch, sequence]  as long as the longest text; `lengths` tells the others
+    attention_mask  likewise                 1 for tokens, 0 for padding
+    token_type_ids  likewise
+
+Options, from config.pbtxt: see `read_options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.failures import failure, reason
+from ge_backend.errors import ConfigError, GraphFailed, ModelError
+from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
+
+__all__ = ["TokenizerGraph", "TokenizerOptions", "read_options"]
+
+PREFIX = "tokenizer."
+TRUTH = {"true": True, "false": False}
+# What the field calls the token that fills, where the file sets no padding up.
+PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerOptions:
+    """What may be said beside the file.
+
+    Attributes:
+        max_length: tokens that a text may have, special ones included; 0 is what the file says.
+        overflow: `truncate`, or `error` for a text that is longer.
+        add_special_tokens: whether the file's special tokens are put around a text.
+        data_type: of the outputs, `INT64` or `INT32`.
+    """
+
+    max_length: int = 0
+    overflow: str = "truncate"
+    add_special_tokens: bool = True
+    data_type: str = "INT64"
+
+
+def read_options(given: Sequence[tuple[str, str]]) -> TokenizerOptions:
+    """Return the options among these, which are called `tokenizer.<option>`.
+
+    Raises:
+        ConfigError: one is unknown, or its value cannot be used.
+    """
+    texts = {key[len(PREFIX) :]: text.strip() for key, text in given if key.startswith(PREFIX)}
+    known = TokenizerOptions.__dataclass_fields__
+    for name in texts:
+        if name not in known:
+            names = ", ".join(PREFIX + known_name for known_name in known)
+            raise ConfigError(f"parameter '{PREFIX}{name}' is unknown; known are {names}")
+    length = texts.get("max_length", "0")
+    if not length.isdecimal():
+        raise ConfigError(f"parameter '{PREFIX}max_length' is {length!r}; expected a whole number")
+    special = _one_of("add_special_tokens", texts.get("add_special_tokens", "true"), tuple(TRUTH))
+    return TokenizerOptions(
+        max_length=int(length),
+        overflow=_one_of("overflow", texts.get("overflow", "truncate"), ("truncate", "error")),
+        add_special_tokens=TRUTH[special],
+        data_type=_one_of("data_type", texts.get("data_type", "INT64"), ("INT64", "INT32")),
+    )
+
+
+class TokenizerGraph:
+    """One tokenizer. The library releases the GIL and spreads a batch over its own threads.
+
+    A text that is not UTF-8, or longer than `overflow` allows, is refused alone (`ROW_ERRORS`).
+    """
+
+    static_shapes = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(self, source: GraphSource, *, cores: int) -> None:
+        del cores  # the library counts them itself, or reads RAYON_NUM_THREADS
+        self._path = source.path
+        self._options = read_options(source.options)
+        self._tokenizer = _read(source.path)
+        self._max_length = _set_up_truncation(self._tokenizer, self._options, source.path)
+        pad_id, pad_type = _set_up_padding(self._tokenizer)
+        fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
+        self.signature = Signature(
+            inputs=(
+                TensorSpec(name="text", dtype=data_type("BYTES"), dims=(-1, 1), axes=("batch", "")),
+            ),
+            outputs=tuple(
+                TensorSpec(
+                    name=name,
+                    dtype=data_type(self._options.data_type),
+                    dims=(-1, -1),
+                    axes=("batch", "sequence"),
+                    fill=fill,
+                )
+                for name, fill in fills.items()
+            ),
+            axis_limits={"sequence": self._max_length} if self._max_length else {},
+            lengths={"sequence": "attention_mask"},
+        )
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Do nothing: any shape runs."""
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return 0: it needs none of the device's memory."""
+        del shapes
+        return 0
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        del outputs, exclusive  # no caller could predict the shapes
+        texts, reasons = _decoded(self._rows(inputs))
+        try:
+            encodings = self._tokenizer.encode_batch_fast(
+                texts, add_special_tokens=self._options.add_special_tokens
+            )
+        except Exception as error:  # the library raises nothing more particular
+            raise failure(error, self._path) from error
+        if self._options.overflow == "error":
+            self._refuse_longer(encodings, reasons)
+        dtype = data_type(self._options.data_type).numpy
+        results = {
+            "input_ids": np.array([encoding.ids for encoding in encodings], dtype),
+            "attention_mask": np.array([each.attention_mask for each in encodings], dtype),
+            "token_type_ids": np.array([encoding.type_ids for encoding in encodings], dtype),
+        }
+        if any(reasons):
+            results[ROW_ERRORS] = np.array([each.encode() for each in reasons], object)
+        return results
+
+    def close(self) -> None:
+        """Free the vocabulary."""
+        del self._tokenizer
+
+    def _rows(self, inputs: Mapping[str, Array]) -> Array:
+        """Return the texts as BYTES [rows]."""
+        text = inputs.get("text")
+        if text is None or len(inputs) != 1:
+            raise GraphFailed(f"{self._path} takes the input text; got {', '.join(inputs)}")
+        if text.dtype != object or text.shape[1:] != (1,):
+            raise GraphFailed(f"input 'text' is BYTES [batch, 1]; got {text.dtype} {text.shape}")
+        return text[:, 0]
+
+    def _refuse_longer(self, encodings: Sequence[Any], reasons: list[str]) -> None:
+        for row, encoding in enumerate(encodings):
+            if encoding.overflowing:
+                reasons[row] = (
+                    f"the text has more than {self._max_length} tokens, special ones included; "
+                    "send a shorter one"
+                )
+
+
+def _read(path: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:  # the library raises nothing more particular
+        raise ModelError(f"{path}: not a tokenizer of Hugging Face: {reason(error)}") from error
+
+
+def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: str) -> int:
+    """Set the most tokens of a text; return it, 0 where there is no limit.
+
+    What is cut off is not returned, so a stride of the file has no effect. The library does not cut
+    at all where only special tokens would be left (seen with 0.23), so that is refused.
+    """
+    given = tokenizer.truncation or {}
+    most: int = options.max_length or given.get("max_length", 0)
+    if not most:
+        if options.overflow == "error":
+            raise ConfigError(
+                f"parameter '{PREFIX}overflow' is 'error', but neither {path} nor "
+                f"'{PREFIX}max_length' says how long a text may be; set that"
+            )
+        return 0
+    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    least = special + 1 if options.add_special_tokens else 1
+    if most < least:
+        raise ConfigError(
+            f"{path}: a text of at most {most} tokens has no room for any beside the {special} "
+            f"special ones; set '{PREFIX}max_length' to {least} or more"
+        )
+    tokenizer.enable_truncation(
+        most,
+        strategy=given.get("strategy", "longest_first"),
+        direction=given.get("direction", "right"),
+    )
+    return most
+
+
+def _set_up_padding(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Pad a batch to its longest text, on the right; return the id and the type that fill.
+
+    A length in the file is not taken: lengths stay unequal, and who runs the tokens pads them.
+    """
+    given = tokenizer.padding
+    if given is None:
+        known = [token for token in PAD_TOKENS if tokenizer.token_to_id(token) is not None]
+        token = known[0] if known else ""
+        given = {"pad_token": token, "pad_id": tokenizer.token_to_id(token) if known else 0}
+    pad_id, pad_type = int(given["pad_id"]), int(given.get("pad_type_id", 0))
+    tokenizer.enable_padding(pad_id=pad_id, pad_type_id=pad_type, pad_token=given["pad_token"])
+    return pad_id, pad_type
+
+
+def _decoded(rows: Array) -> tuple[list[str], list[str]]:
+    """Return the texts, and per row why it is refused; "" is in place of a text that is."""
+    texts: list[str] = []
+    reasons: list[str] = []
+    for row in rows:
+        try:
+            texts.append(row.decode())
+            reasons.append("")
+        except UnicodeDecodeError as error:
+            texts.append("")
+            reasons.append(f"the text is not UTF-8: {error}")
+    return texts, reasons
+
+
+def _one_of(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise ConfigError(
+            f"parameter '{PREFIX}{name}' is {text!r}; expected one of {', '.join(choices)}"
+        )
+    return text
