@@ -55,10 +55,10 @@ def refused_requests(
     sub_batch: SubBatch, outputs: Mapping[str, Array]
 ) -> dict[int, InvalidRequest]:
     """Return the requests of which the graph refused a row, by position, and why: the first row."""
-    reasons = outputs.get(ROW_ERRORS)
+    reasons = outputs.get(ROW_ERRORS, ())
     refused: dict[int, InvalidRequest] = {}
     at = 0
-    for span in sub_batch.spans if reasons is not None else ():
+    for span in sub_batch.spans:
         for row, reason in enumerate(reasons[at : at + span.count], start=span.first):
             if reason and span.request not in refused:
                 refused[span.request] = InvalidRequest(f"row {row}: {reason.decode()}")
