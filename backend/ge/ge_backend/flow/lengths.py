@@ -41,7 +41,8 @@ def row_lengths(name: str, outputs: Mapping[str, Array], *, batched: bool) -> Ar
     if lines.ndim == 1 or lines.shape[1] == 1:  # a mask of one place holds its own size
         return lines.reshape(-1).astype(np.int64)
     places = np.arange(1, lines.shape[1] + 1)
-    return ((lines != 0) * places).max(axis=1, initial=0)
+    ends: Array = ((lines != 0) * places).max(axis=1, initial=0)
+    return ends
 
 
 def cut_to_lengths(
@@ -103,7 +104,7 @@ def concatenated(parts: Sequence[Array], fill: float) -> Array:
     whole = np.full((rows, *dims), blank, dtype=parts[0].dtype)
     at = 0
     for part in parts:
-        corner = [slice(size) for size in part.shape[1:]]
-        whole[(slice(at, at + len(part)), *corner)] = part
+        corner = (slice(at, at + len(part)), *map(slice, part.shape[1:]))
+        whole[corner] = part
         at += len(part)
     return whole
