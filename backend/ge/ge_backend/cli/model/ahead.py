@@ -1,0 +1,77 @@
+"""What a server would ask the compiler for a model, found out without the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.cli.model.folder import read_folder
+from ge_backend.device.atc_options import CompileRequest
+from ge_backend.device.onnx_signature import read_onnx_signature
+from ge_backend.errors import ConfigError
+from ge_backend.flow.buckets import BucketGrid
+from ge_backend.flow.completion import completed
+from ge_backend.flow.grid import build_grid
+from ge_backend.flow.layout import build_layout
+from ge_backend.flow.store import Store
+from ge_backend.flow.warmup import bucket_shapes
+
+__all__ = ["Ahead", "look_ahead"]
+
+FILENAME = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """A model as a server on an NPU would prepare it.
+
+    Attributes:
+        name: the model's.
+        grid: its buckets.
+        request: what the device would have compiled.
+    """
+
+    name: str
+    grid: BucketGrid
+    request: CompileRequest
+
+
+def look_ahead(
+    path: Path, *, soc: str, options: tuple[tuple[str, str], ...], cache_dir: Path | None
+) -> Ahead:
+    """Return what is compiled for the model of a folder.
+
+    Args:
+        path: the model's folder.
+        soc: the chip.
+        options: further ones; they take the place of the configuration's.
+        cache_dir: where traffic is recorded, which decides what `max_graphs` leaves.
+
+    Raises:
+        GeError: the model would not load in a server either, or it is not ONNX.
+    """
+    folder = read_folder(path)
+    environment: Mapping[str, str] = os.environ
+    given = folder.config(environment)
+    file = folder.directory / (given.filename or FILENAME)
+    if file.suffix != ".onnx" or not file.is_file():
+        raise ConfigError(f"{path}: ONNX is compiled, and there is no {file.with_suffix('.onnx')}")
+    signature = read_onnx_signature(file)
+    config = folder.config(environment, completed(folder.document, given, signature))
+    layout = build_layout(config, signature, static_shapes=True)
+    traffic = Store(cache_dir).traffic(config.name)
+    grid = build_grid(config, layout, static_shapes=True, traffic=traffic)
+    return Ahead(
+        name=config.name,
+        grid=grid,
+        request=CompileRequest(
+            model=file,
+            inputs=signature.inputs,
+            shapes=tuple(bucket_shapes(bucket, layout) for bucket in grid.entries),
+            soc=soc,
+            precision=config.precision,
+            options=tuple(sorted({**dict(config.options), **dict(options)}.items())),
+        ),
+    )
