@@ -84,7 +84,7 @@ def note_run():
 def misbehave(om):
     fault = os.environ.get("FAKE_ATC", "")
     if fault == "fails":
-        sys.exit(failed("EZ9999", "No supported Ops kernel and engine are found for [Foo1]."))
+        sys.exit(failed("EZ3003", "No supported Ops kernel and engine are found for [Foo1]."))
     if fault in {"crashes", "killed"}:
         om.write_text("{half of a mod")
         os.kill(os.getpid(), signal.SIGSEGV if fault == "crashes" else signal.SIGKILL)
@@ -96,7 +96,7 @@ def misbehave(om):
 
 def failed(code, text):
     print("...\nATC run failed, Please check the detail log, Try 'atc --help' for more information")
-    print(f"[PID: {os.getpid()}] 2026-01-01-00:00:00.000.000 Invalid_Argument({code}): {text}")
+    print(f"{code}: [PID: {os.getpid()}] 2026-01-01-00:00:00.000.000 {text}")
     print("        Possible Cause: N/A\n        Solution: Try again with a valid argument.")
     print("        TraceBack (most recent call last):\n        build graph failed, ret:-1[FUNC:x]")
     return 255

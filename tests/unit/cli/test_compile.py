@@ -149,5 +149,5 @@ def test_a_failure_has_the_compilers_words(folder, ge_backend, monkeypatch):
     monkeypatch.setenv("FAKE_ATC", "fails")
     code, _, err = ge_backend("compile", "--soc-version=Ascend910B3", folder)
     assert code == 2
-    assert "EZ9999" in err
+    assert "EZ3003" in err
     assert "to repeat it: " in err

@@ -189,7 +189,8 @@ def test_a_failure_has_the_compilers_words_and_the_command(request_, cache, cann
         compile_onnx(request_, cache)
     said = str(caught.value)
     assert said.startswith(f"{request_.model} cannot be compiled for Ascend910B3: atc ended with")
-    assert "(EZ9999): No supported Ops kernel and engine are found for [Foo1]." in said
+    assert ": EZ3003: [PID: " in said
+    assert "No supported Ops kernel and engine are found for [Foo1]." in said
     assert "Solution: Try again" in said
     assert "TraceBack" not in said
     assert "\n" not in said

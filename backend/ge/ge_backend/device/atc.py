@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 # Seconds between two lines in the log.
 PROGRESS_S = 10.0
-# E10001, EZ9999: a code of CANN's, at the start of what it says about an error.
+# E10001, EZ3003: a code of CANN's, at the start of what it says about an error.
 _CODE = re.compile(r"\bE[0-9A-Z]\d{4}\b")
 _TRACEBACK = "TraceBack (most recent call last)"
 _LAST_LINES = 10
