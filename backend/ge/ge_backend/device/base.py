@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ge_backend.device.model_file import model_files, stamp_of
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -41,7 +42,8 @@ class GraphSource:
 
     Attributes:
         path: the model file; its suffix chooses the engine.
-        stamp: the file's modification time and size, so that a changed file is another source.
+        stamp: changes when the file does, or any other that the model is made of, so that what
+            was changed is another source.
         precision: `origin`, `bf16` or `fp16`.
         threads: CPU threads for one run; 0 lets the device measure and decide.
         options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.
@@ -62,12 +64,14 @@ class GraphSource:
         threads: int = 0,
         options: tuple[tuple[str, str], ...] = (),
     ) -> GraphSource:
-        """Return the source for a file as it is now."""
-        state = path.stat()
-        stamp = f"{state.st_mtime_ns}-{state.st_size}"
+        """Return the source for a file as it is now.
+
+        Raises:
+            ModelError: the model is made of several files whose names do not fit together.
+        """
         return cls(
             path=str(path.resolve()),
-            stamp=stamp,
+            stamp=stamp_of(model_files(path)),
             precision=precision,
             threads=threads,
             options=options,
@@ -243,12 +247,13 @@ class Device(Protocol):
 # kind -> (module, class); a module is imported only when a device of its kind is opened.
 DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
     "cpu": ("ge_backend.device.cpu", "CpuDevice"),
+    "npu": ("ge_backend.device.npu", "NpuDevice"),
     "null": ("ge_backend.device.null", "NullDevice"),
 }
 
 
 def open_device(name: str) -> Device:
-    """Open a device by name: `cpu`, `null`, later `cuda:0` and `npu:0`.
+    """Open a device by name: `cpu`, `null`, `cuda:0`, `npu:0`.
 
     Raises:
         DeviceUnavailable: the kind is unknown, the device is not there, or its library is missing.

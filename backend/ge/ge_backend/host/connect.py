@@ -27,7 +27,7 @@ def open_session(config: ModelConfig, *, on_restart: Callable[[], None]) -> Sess
         ModelError: there is no model file, or it cannot be loaded.
         DeviceUnavailable: the device or its engine is not there.
     """
-    path = find_model_file(config.directory, config.filename)
+    path = find_model_file(config.directory, config.filename, config.device)
     source = GraphSource.of(
         path,
         precision=config.precision,

@@ -80,7 +80,7 @@ def open_model(
     session = Session(
         functools.partial(connect_inline, chosen),
         GraphSource.of(
-            find_model_file(folder.directory, given.filename),
+            find_model_file(folder.directory, given.filename, chosen),
             precision=given.precision,
             threads=given.threads,
             options=given.options,

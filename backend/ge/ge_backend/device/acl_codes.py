@@ -1,0 +1,157 @@
+"""ACL's numbers, which the module `acl` itself does not have, and what its error codes mean here.
+
+Source: CANN runtime include/external/acl/acl_base_rt.h (enumerations) and the error list of its
+API reference (aclError), both at hicann/runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, OutOfMemory
+from ge_backend.tensors import DATA_TYPES, DataType
+
+__all__ = [
+    "ALIGNMENT",
+    "COPY_TO_DEVICE",
+    "COPY_TO_HOST",
+    "DDR_MEMORY",
+    "FORMAT_ND",
+    "HBM_MEMORY",
+    "HUGE_PAGES_FIRST",
+    "REPEAT_INITIALISE",
+    "acl_number",
+    "acl_type",
+    "failure",
+    "one_line",
+]
+
+# `kind` of a copy.
+COPY_TO_DEVICE, COPY_TO_HOST = 1, 2
+# `policy` of `rt.malloc`.
+HUGE_PAGES_FIRST = 0
+# `attr` of `rt.get_mem_info`.
+DDR_MEMORY, HBM_MEMORY = 0, 1
+FORMAT_ND = 2
+# Where copies and slices of a block must begin.
+ALIGNMENT = 64
+# `init` was called in this process before, by torch_npu for instance: nothing is wrong.
+REPEAT_INITIALISE = 100002
+
+_TYPES: Mapping[int, str] = {
+    0: "FP32",
+    1: "FP16",
+    2: "INT8",
+    3: "INT32",
+    4: "UINT8",
+    6: "INT16",
+    7: "UINT16",
+    8: "UINT32",
+    9: "INT64",
+    10: "UINT64",
+    11: "FP64",
+    12: "BOOL",
+    27: "BF16",
+}
+_NUMBERS = {name: number for number, name in _TYPES.items()}
+
+# Memory, and what else a device has only so many of: streams, events, model slots.
+_RESOURCES = frozenset({200000, 207001, 207005, 207007, 207008, 207010, 207018, 245000})
+# 107019 and 107020 are timeouts of a wait, 545601 is one of a run: what was waited for goes on.
+_FAULTS = frozenset({107019, 107020, 545601, *range(507000, 508000)})
+
+_MEANINGS: Mapping[int, str] = {
+    100000: "invalid parameter",
+    100001: "not initialised",
+    100003: "invalid file",
+    100011: "invalid model id",
+    100037: "finalised twice",
+    107000: "invalid parameter",
+    107001: "invalid device id",
+    107002: "no current context",
+    107003: "stream of another context",
+    107004: "model of another context",
+    107017: "invalid handle",
+    107018: "invalid kind of memory",
+    107019: "timeout",
+    107020: "timeout",
+    145000: "invalid parameter",
+    145001: "not initialised",
+    145002: "invalid model path",
+    145003: "unknown model id",
+    145006: "invalid size of model data",
+    145007: "invalid address of model data",
+    145009: "model loaded twice",
+    145011: "invalid address of the gear",
+    145012: "invalid length of the gear",
+    145013: "the shape is none of the model's gears",
+    145020: "invalid tensor format",
+    145021: "invalid tensor shape",
+    145022: "invalid tensor type",
+    148049: "invalid operator path",
+    200000: "out of memory",
+    200001: "not supported",
+    207000: "not supported",
+    207001: "out of device memory",
+    207004: "no device",
+    207005: "no stream left",
+    207007: "no event left",
+    207008: "no stream left",
+    207010: "no room for a model left",
+    207018: "out of device memory",
+    245000: "out of memory",
+    500000: "internal error",
+    500002: "graph engine failed",
+    507000: "runtime failed",
+    507011: "model execution failed",
+    507014: "AI core timeout",
+    507015: "AI core exception",
+    507018: "AI CPU exception",
+    507033: "device set-up failed",
+    507034: "vector core timeout",
+    507035: "vector core exception",
+    507046: "the device did not finish in time",
+    507053: "uncorrectable memory error",
+    507054: "uncorrectable memory error (ECC)",
+    507899: "driver failed",
+    507901: "link to the device closed",
+    545000: "graph engine failed",
+    545001: "model cannot be loaded",
+    545009: "model cannot be unloaded",
+    545601: "execution timeout",
+}
+_LONGEST = 600
+_STACK = "TraceBack (most recent call last)"
+
+
+def acl_type(number: int) -> DataType | None:
+    """Return the type of an ACL number; None for those that Triton does not carry."""
+    name = _TYPES.get(number)
+    return None if name is None else DATA_TYPES[name]
+
+
+def acl_number(dtype: DataType) -> int:
+    """Return a type's ACL number; every type of a loaded model has one."""
+    return _NUMBERS[dtype.name]
+
+
+def failure(call: str, code: int, message: str | None) -> GeError:
+    """Return the error for a call that did not return 0.
+
+    Args:
+        call: its name in the module, `rt.malloc`.
+        code: what it returned.
+        message: what CANN says about it, if anything.
+    """
+    meaning = _MEANINGS.get(code, "unknown error")
+    said = one_line(message or "")
+    text = f"acl.{call} failed with {code} ({meaning})" + (f": {said}" if said else "")
+    if code in _RESOURCES:
+        return OutOfMemory(text)
+    return DeviceFault(text) if code in _FAULTS else GraphFailed(text)
+
+
+def one_line(message: str) -> str:
+    """Return what CANN says in one line, without the stack that follows it."""
+    text = " ".join(message.partition(_STACK)[0].split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."

@@ -1,0 +1,170 @@
+"""A graph of offline models: one file, or a grid of files that are one model.
+
+Everything that a run needs is taken at load, for the largest shape: work memory that all files
+share, slots for inputs and outputs, and a table from input shapes to the file and gear that run
+them. A run copies, chooses the gear, queues the run and the copies back on one stream, and waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ge_backend.device.acl_description import Description, Tensor
+from ge_backend.device.acl_loaded import LoadedFile, LoadedModel, OmSource
+from ge_backend.device.acl_signature import signature_of
+from ge_backend.device.acl_transfer import Transfer, checked_shapes
+from ge_backend.device.om_files import read_axes
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.tensors import Array, Shape, Signature
+
+__all__ = ["OmGraph"]
+
+Key = tuple[tuple[str, Shape], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One set of input shapes: what runs it, and what comes of it."""
+
+    model: LoadedModel
+    gear: int
+    inputs: Mapping[str, Shape]
+    outputs: Mapping[str, Shape]
+    work_bytes: int
+
+
+class OmGraph:
+    """A graph that runs in a fixed list of shapes; see `Graph`.
+
+    It locks itself: no model of it is ever in flight twice, and no two of its models at once.
+
+    Args:
+        source: what it is made from.
+        files: loaded; of one model.
+        taken: what it has to give back in the end, the files among it; becomes the graph's.
+
+    Raises:
+        ModelError: the files are not of one model, or not what their names say.
+        OutOfMemory: there is no room for inputs and outputs.
+    """
+
+    static_shapes = True
+
+    def __init__(
+        self, source: OmSource, files: Sequence[LoadedFile], taken: contextlib.ExitStack
+    ) -> None:
+        self._device = source.device
+        self._path = str(source.path)
+        self._timeout_ms = source.timeout_ms
+        self._taken = taken
+        self._lock = threading.Lock()
+        described = [file.model.description for file in files]
+        self._inputs, outputs = _largest(described, self._path)
+        self._transfer = Transfer(self._device.runtime, self._inputs, outputs, self._path)
+        taken.callback(self._transfer.close)
+        runs = [
+            _Run(file.model, gear, *shapes, file.sizes.work)
+            for file in files
+            for gear, shapes in enumerate(_bound(file.model, self._transfer))
+        ]
+        self.signature: Signature = signature_of(
+            self._inputs,
+            outputs,
+            [(run.inputs, run.outputs) for run in runs],
+            read_axes(source.path),
+            [file.label for file in files if file.label],
+        )
+        self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
+        self._runs: dict[Key, _Run] = {_key(run.inputs): run for run in runs}
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: the file was compiled for its shapes."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """See that the file has these shapes."""
+        self._run_of(inputs)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the work memory of the file that runs these shapes, whatever the gear."""
+        run = self._runs.get(_key(shapes))
+        return 0 if run is None else run.work_bytes
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        del exclusive  # a run has all cores as it is
+        run = self._run_of(inputs)
+        with self._lock, self._device.stream(self._timeout_ms) as stream:
+            run.model.choose(run.gear)
+            self._transfer.upload(inputs, stream)
+            run.model.submit(stream)
+            self._transfer.download(run.outputs, stream)
+            self._device.runtime.synchronise(stream, self._timeout_ms)
+            return self._transfer.results(run.outputs, outputs)
+
+    def close(self) -> None:
+        """Unload every file and free what they used."""
+        with self._lock:
+            self._device.settle()
+            self._taken.close()
+
+    def _run_of(self, inputs: Mapping[str, Array]) -> _Run:
+        shapes = checked_shapes(self._inputs, inputs, self._path)
+        run = self._runs.get(_key(shapes))
+        if run is None:
+            raise GraphFailed(
+                f"{self._path} was not compiled for {_shown(shapes)}; it runs "
+                f"{' or '.join(map(_shown, self.fixed_shapes))}"
+            )
+        return run
+
+
+def _bound(
+    model: LoadedModel, transfer: Transfer
+) -> list[tuple[Mapping[str, Shape], Mapping[str, Shape]]]:
+    model.bind(transfer)
+    return model.runs()
+
+
+def _largest(
+    descriptions: Sequence[Description], path: str
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the tensors that all files have, each with the most bytes that it has in any.
+
+    Raises:
+        ModelError: the files are not of one model.
+    """
+    first = descriptions[0]
+    for other in descriptions[1:]:
+        for ours, theirs in ((first.inputs, other.inputs), (first.outputs, other.outputs)):
+            if [(t.name, t.dtype, len(t.dims)) for t in ours] != [
+                (t.name, t.dtype, len(t.dims)) for t in theirs
+            ]:
+                raise ModelError(
+                    f"the files beside {path} are not of one model: one has {_described(ours)}, "
+                    f"another {_described(theirs)}"
+                )
+    return (
+        _maximum([description.inputs for description in descriptions]),
+        _maximum([description.outputs for description in descriptions]),
+    )
+
+
+def _maximum(tensors: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    return tuple(max(same, key=lambda tensor: tensor.nbytes) for same in zip(*tensors, strict=True))
+
+
+def _described(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{t.name} {t.dtype.name} {list(t.dims)}" for t in tensors)
+
+
+def _key(shapes: Mapping[str, Shape]) -> Key:
+    return tuple(sorted(shapes.items()))
+
+
+def _shown(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())

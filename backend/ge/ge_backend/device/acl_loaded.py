@@ -1,0 +1,186 @@
+"""One `.om` file on the device: its memory, its gears, and how a run of it is queued."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.device.acl_description import Description, read_description
+from ge_backend.device.acl_device import AclDevice
+from ge_backend.device.acl_memory import Block, SharedWeights, explained
+from ge_backend.device.acl_transfer import Transfer
+from ge_backend.device.base import Workspace
+from ge_backend.device.model_file import stamp_of
+from ge_backend.tensors import Shape
+
+__all__ = ["LoadedFile", "LoadedModel", "OmSource", "Scratch", "Sizes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmSource:
+    """What a graph of offline models is made from, and where.
+
+    Attributes:
+        path: the file, or any file of a grid.
+        pool: the block of the workspace pool; None where there is no pool.
+        weights: of all models on the device.
+        timeout_ms: how long a run may take before the device counts as failed.
+    """
+
+    device: AclDevice
+    path: Path
+    workspace: Workspace
+    pool: Block | None
+    weights: SharedWeights
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Work memory that models take turns in; at address 0 there is none of ours.
+
+    Models that share it must never be in flight at the same time: they would spoil each other's
+    results without any error.
+    """
+
+    address: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes that a file needs on the device; work is 0 where it cannot be planned."""
+
+    work: int
+    weights: int
+
+
+class LoadedModel:
+    """A file that is ready to run, until `close`.
+
+    Args:
+        device: entered by the calling thread, here and in every method.
+        path: the file.
+        sizes: what it needs.
+        scratch: at least as much work memory as it needs.
+        weights: where it finds those of another load of the same file.
+
+    Attributes:
+        description: its tensors and gears.
+
+    Raises:
+        GraphFailed: ACL refuses the file.
+        ModelError, Unsupported: it has tensors that the backend cannot give or take.
+        OutOfMemory: its weights do not fit.
+    """
+
+    def __init__(
+        self,
+        device: AclDevice,
+        path: Path,
+        sizes: Sizes,
+        scratch: Scratch,
+        weights: SharedWeights,
+    ) -> None:
+        self._models = device.models
+        self._path = path
+        with contextlib.ExitStack() as taken:
+            at, nbytes = 0, sizes.weights
+            if nbytes:
+                key = f"{path.resolve()} {stamp_of((path,))}"
+                at = taken.enter_context(weights.borrowed(key, nbytes)).address
+            with explained(device.runtime, str(path), sizes.work + nbytes):
+                self._model = self._models.load(
+                    str(path),
+                    work=scratch.address,
+                    work_bytes=scratch.nbytes,
+                    weights=at,
+                    weight_bytes=nbytes,
+                )
+            taken.callback(self._models.unload, self._model)
+            self._described = self._models.describe(self._model)
+            taken.callback(self._models.forget, self._described)
+            self.description: Description = read_description(
+                self._models, self._described, str(path)
+            )
+            self._gear: Block | None = None
+            if self.description.gear_bytes:
+                self._gear = Block(device.runtime, self.description.gear_bytes, f"a gear of {path}")
+                taken.callback(self._gear.close)
+            self._taken = taken.pop_all()
+
+    def bind(self, transfer: Transfer) -> None:
+        """Let runs read and write these slots, which are at least as large as its tensors."""
+        described = self.description
+        inputs = [(transfer.inputs[t.name].device, t.nbytes) for t in described.inputs]
+        if self._gear is not None:
+            inputs.insert(described.gear_at, (self._gear.address, self._gear.nbytes))
+        outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
+        self.inputs = self._dataset(inputs)
+        self.outputs = self._dataset(outputs)
+
+    def runs(self) -> list[tuple[Mapping[str, Shape], Mapping[str, Shape]]]:
+        """Return the input and output shapes of every gear, in order; no run is in flight."""
+        pairs: list[tuple[Mapping[str, Shape], Mapping[str, Shape]]] = []
+        for gear, shapes in enumerate(self.description.gears.shapes):
+            self.choose(gear)
+            dims = [
+                self._models.current_output_dims(self._described, at)
+                for at in range(len(self.description.outputs))
+            ]
+            names = [tensor.name for tensor in self.description.outputs]
+            pairs.append((shapes, dict(zip(names, dims, strict=True))))
+        return pairs
+
+    def choose(self, gear: int) -> None:
+        """Let the next run be in a gear; no run is in flight."""
+        described = self.description
+        described.gears.choose(self._models, self._model, self.inputs, described.gear_at, gear)
+
+    def place_input(self, at: int, address: int, nbytes: int) -> None:
+        """Let runs read an input from elsewhere."""
+        self._models.place(self.inputs, at, address, nbytes)
+
+    def state_input(self, at: int, number: int, shape: Shape) -> None:
+        """Say the type and shape of an input; only for dimensions that vary freely."""
+        self._models.state_shape(self.inputs, at, number, shape)
+
+    def place_output(self, at: int, address: int, nbytes: int) -> None:
+        """Let runs write an output elsewhere; at address 0 `execute` finds memory for it."""
+        self._models.place(self.outputs, at, address, nbytes)
+
+    def placed_output(self, at: int) -> int:
+        """Return the address of an output; 0 where it has none."""
+        return self._models.placed(self.outputs, at)
+
+    def output_shape(self, at: int) -> Shape:
+        """Return the shape of an output of the run before; only for freely varying dimensions."""
+        return self._models.stated_shape(self.outputs, at)
+
+    def submit(self, stream: int) -> None:
+        """Queue a run; no other is in flight."""
+        self._models.submit(self._model, self.inputs, self.outputs, stream)
+
+    def execute(self) -> None:
+        """Run at once; see `AclModels.execute`."""
+        self._models.execute(self._model, self.inputs, self.outputs)
+
+    def close(self) -> None:
+        """Unload it: no run is in flight."""
+        self._taken.close()
+
+    def _dataset(self, buffers: list[tuple[int, int]]) -> int:
+        dataset = self._models.dataset(buffers)
+        self._taken.callback(self._models.close_dataset, dataset)
+        return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A file of a graph: its label, what it needs, and its model."""
+
+    label: Shape
+    sizes: Sizes
+    model: LoadedModel
