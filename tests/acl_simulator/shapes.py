@@ -49,7 +49,9 @@ class Shapes:
         return max(self.all_gears, key=self._elements, default=())
 
     def fill(self, gear: Gear) -> dict[str, Dims]:
-        """Return the shapes of one gear."""
+        """Return the shapes of one gear; without one, the declared shapes."""
+        if not gear:
+            return self.dims
         values = iter(gear)
         filled = {}
         for name, dims in self.dims.items():

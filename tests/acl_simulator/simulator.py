@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +172,10 @@ class Simulator:
                 machine.times.paused = False
                 machine.turn.notify_all()
 
-    def wait_until_in_flight(self, count: int, timeout_s: float = 60.0) -> bool:
-        """Wait until so many tasks are in flight; return False if they never are."""
-        machine = self._machine
-        with machine.turn:
-            return machine.turn.wait_for(lambda: len(machine.hazards.in_flight) >= count, timeout_s)
+    def wait_until(self, holds: Callable[[], bool], timeout_s: float = 60.0) -> bool:
+        """Wait until something about the streams holds; return False if it never does."""
+        with self._machine.turn:
+            return self._machine.turn.wait_for(holds, timeout_s)
 
     def check(self) -> None:
         """Raise the first misuse; every test ends with this."""

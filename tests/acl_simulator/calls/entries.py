@@ -12,7 +12,17 @@ from acl_simulator.refusals import UNCHANGED, Misuses, Refusal
 
 __all__ = ["Entry", "UnsetList", "entries"]
 
-NO_INIT = ("init", "get_", "app_log", "data_type_size", "create_", "destroy_", "update_", "util.")
+NO_INIT = (
+    "init",
+    "finalize",
+    "get_",
+    "app_log",
+    "data_type_size",
+    "create_",
+    "destroy_",
+    "update_",
+    "util.",
+)
 
 
 class UnsetList(list):
@@ -48,6 +58,7 @@ class Entry:
         machine = self._machine
         with machine.turn:
             machine.calls[self.name] += 1
+            machine.turn.notify_all()  # for tests that wait for a call
             try:
                 self._refuse()
                 return self._success(self._act(*values))

@@ -5,7 +5,7 @@ from pathlib import Path
 from acl_simulator.codes import Code
 from acl_simulator.machine.loader import Loader
 from acl_simulator.machine.machine import Machine
-from acl_simulator.models import read_bundle
+from acl_simulator.om_file import read_bundle
 from acl_simulator.refusals import Refusal
 
 __all__ = ["BundleCalls"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from acl_simulator.codes import Code, ConfigAttribute, LoadType
 from acl_simulator.machine.loader import Given, Loader
 from acl_simulator.machine.machine import Machine
-from acl_simulator.models import Om
+from acl_simulator.om_file import Om
 from acl_simulator.refusals import Refusal
 
 __all__ = ["ConfigCalls"]

@@ -8,7 +8,7 @@ from acl_simulator.codes import Code
 from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.loader import Loader
 from acl_simulator.machine.machine import Machine
-from acl_simulator.models import Om, Tensor
+from acl_simulator.om_file import Om, Tensor
 from acl_simulator.refusals import Refusal
 
 __all__ = ["DescribeCalls"]

@@ -4,23 +4,23 @@ It does two things: it notes the gear with the model, and copies it, at once, in
 that the run will read.
 """
 
-import struct
 from typing import Any
 
 from acl_simulator.calls.mdl_datasets import buffers_of
 from acl_simulator.calls.tensors import DataBuffer
 from acl_simulator.codes import Code
 from acl_simulator.machine.hazards import writing
+from acl_simulator.machine.kernel import encode_gear
 from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.loader import Loader
 from acl_simulator.machine.machine import Machine
-from acl_simulator.models import GEAR_INPUT
+from acl_simulator.om_file import GEAR_INPUT
 from acl_simulator.refusals import Refusal
 from acl_simulator.shapes import Dims
 
-__all__ = ["GearCalls", "encode_gear", "gear_bytes"]
+__all__ = ["GearCalls"]
 
-NARROW, WIDE = 4, 8  # bytes of one value
+NARROW = 4  # bytes of one value
 
 
 class GearCalls:
@@ -87,17 +87,6 @@ class GearCalls:
         machine.hazards.touch("setting a gear", model.whole(), use)
         machine.memory.view(buffer.address, len(raw))[:] = bytearray(raw)
         model.gear = gear
-
-
-def gear_bytes(gear: Dims, room: int) -> int:
-    """Return how many bytes a gear takes in a buffer of `room` bytes: wide values if they fit."""
-    return len(gear) * (WIDE if room >= WIDE * len(gear) else NARROW)
-
-
-def encode_gear(gear: Dims, room: int) -> bytes:
-    """Return a gear as the runtime writes it into a buffer of `room` bytes."""
-    kind = "Q" if gear_bytes(gear, room) == WIDE * len(gear) else "I"
-    return struct.pack(f"<{len(gear)}{kind}", *gear)
 
 
 def _parse_dims(shape: dict[str, Any]) -> list[int]:

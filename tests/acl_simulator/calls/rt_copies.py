@@ -41,12 +41,12 @@ class CopyCalls:
         if SIDES[self._kind(to, source, kind)] == (False, False):
             raise Refusal(Code.RT_FEATURE_UNSUPPORTED, "memcpy_async from host to host")
         for address in (to, source):
-            if address % ALIGNMENT:
-                machine.misuses.refuse(f"memcpy_async: {address:#x} is not 64-byte aligned")
             if not machine.memory.device_of(address) and not machine.memory.is_pinned(address):
                 machine.misuses.refuse(
                     f"memcpy_async: {address:#x} is host memory that malloc_host did not give"
                 )
+            if address % ALIGNMENT:
+                machine.misuses.refuse(f"memcpy_async: {address:#x} is not 64-byte aligned")
         queue.submit(work)
 
     def memcpy_async_with_condition(
@@ -74,7 +74,7 @@ class CopyCalls:
             writing(to, size, f"the destination of {name}"),
             reading(source, size, f"the source of {name}"),
         ]
-        self._refuse_writing_weights(name, accesses[0])
+        self._machine.keep_weights(name, accesses[0])
         machine.memory.view(to, size), machine.memory.view(source, size)  # are they all there?
 
         def finish() -> None:
@@ -88,7 +88,7 @@ class CopyCalls:
         memory = self._machine.memory
         self._check_sizes(name, to, room, size)
         access = writing(to, size, f"the destination of {name}")
-        self._refuse_writing_weights(name, access)
+        self._machine.keep_weights(name, access)
         memory.view(to, size)
 
         def finish() -> None:
@@ -112,9 +112,3 @@ class CopyCalls:
                 f"copy kind {kind}, but {source:#x} to {to:#x} is {actual.name} ({actual})",
             )
         return actual
-
-    def _refuse_writing_weights(self, name: str, access) -> None:
-        for model in self._machine.models.values():
-            for held in model.holds:
-                if not held.writes and held.conflicts(access):
-                    self._machine.misuses.refuse(f"{name} overwrites {held.what} of {model}")

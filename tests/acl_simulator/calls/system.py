@@ -27,6 +27,8 @@ class SystemCalls:
         machine = self._machine
         if machine.finalised:
             raise Refusal(Code.REPEAT_FINALISE, "acl.finalize was called before")
+        if not machine.initialised:
+            raise Refusal(Code.UNINITIALISED, "acl.init was not called")
         if machine.owned_elsewhere:
             machine.misuses.refuse("finalize of an ACL that another library initialised and uses")
         machine.finalised, machine.initialised = True, False

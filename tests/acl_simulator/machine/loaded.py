@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from acl_simulator.machine.address_space import Block
 from acl_simulator.machine.devices import Context
 from acl_simulator.machine.hazards import Access
-from acl_simulator.models import Om
+from acl_simulator.om_file import Om
 from acl_simulator.shapes import Dims
 
 __all__ = ["LoadedModel"]

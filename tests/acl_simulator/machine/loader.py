@@ -12,7 +12,7 @@ from acl_simulator.machine.hazards import Access, reading, writing
 from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.machine import Machine
 from acl_simulator.machine.memory import ALIGNMENT
-from acl_simulator.models import Om, read_om
+from acl_simulator.om_file import Om, read_om
 from acl_simulator.refusals import Refusal
 
 __all__ = ["Given", "Loader"]

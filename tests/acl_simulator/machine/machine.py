@@ -9,7 +9,7 @@ from acl_simulator.codes import Code
 from acl_simulator.faults import Faults
 from acl_simulator.machine.devices import SOCS, Context, Device
 from acl_simulator.machine.handles import Handles
-from acl_simulator.machine.hazards import Hazards
+from acl_simulator.machine.hazards import Access, Hazards
 from acl_simulator.machine.memory import DeviceMemory, Memory, padding_of
 from acl_simulator.machine.streams import Stream, Times
 from acl_simulator.refusals import Misuses, Refusal
@@ -111,6 +111,13 @@ class Machine:
     def new_stream(self, context: Context) -> Stream:
         """Return a stream without a handle."""
         return Stream(context, self.turn, self.hazards, self.times)
+
+    def keep_weights(self, name: str, access: Access) -> None:
+        """Refuse whoever writes over the weights of a loaded model."""
+        for model in self.models.values():
+            for held in model.holds:
+                if not held.writes and held.conflicts(access):
+                    self.misuses.refuse(f"{name} overwrites {held.what} of {model}")
 
     def set_message(self, text: str) -> None:
         """Keep the text of an error for the calling thread."""

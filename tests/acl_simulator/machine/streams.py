@@ -96,6 +96,7 @@ class Stream:
         self.submitted = work.number
         self.clock = work.clock
         self._queue.append(work)
+        self._turn.notify_all()
         if self._times.delay_s is not None:
             timer = threading.Timer(self._times.delay_s, self._run_by_itself, [work.number])
             timer.daemon = True

@@ -1,0 +1,99 @@
+"""Range models: free shapes, told by tensor descs."""
+
+import numpy as np
+import pytest
+
+from acl_simulator import Kept, Ranges, Sums
+from builders.acl_rig import ok
+
+FP32, ND = 0, 2
+
+
+@pytest.fixture
+def sums(rig):
+    return rig.load(Sums(), Ranges({"x": ((1, 8), 4)}))
+
+
+def shaped(rig, x):
+    """Return a dataset with one input of a described shape."""
+    dataset = rig.dataset((rig.device(max(x.nbytes, 1)), x.nbytes))
+    rig.fill(dataset, x)
+    desc = rig.sim.create_tensor_desc(FP32, list(x.shape), ND)
+    assert rig.sim.mdl.set_dataset_tensor_desc(dataset, desc, 0) == (dataset, 0)
+    rig.sim.destroy_tensor_desc(desc)
+    return dataset
+
+
+def described(sim, dataset):
+    desc = sim.mdl.get_dataset_tensor_desc(dataset, 0)
+    assert sim.get_tensor_desc_type(desc) == FP32
+    assert sim.get_tensor_desc_format(desc) == ND
+    count = sim.get_tensor_desc_num_dims(desc)
+    return tuple(ok(sim.get_tensor_desc_dim_v2(desc, at)) for at in range(count))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_any_shape_within_runs(rig, sim, sums, rows):
+    x = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
+    address = rig.device(32)
+    outputs = rig.dataset((address, 32))
+    ok(sim.mdl.execute(sums, shaped(rig, x), outputs))
+    assert described(sim, outputs) == (rows,)
+    assert np.array_equal(rig.download(address, np.float32, rows), x.sum(axis=1))
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (2, 5), (4,)])
+def test_what_is_outside_is_refused(rig, sim, sums, shape):
+    x = np.zeros(shape, np.float32)
+    assert sim.mdl.execute(sums, shaped(rig, x), rig.dataset((rig.device(64), 64))) == 100000
+
+
+def test_a_shape_has_to_be_told(rig, sim, sums):
+    outputs = rig.dataset((rig.device(64), 64))
+    assert sim.mdl.execute(sums, rig.dataset((rig.device(64), 64)), outputs) == 100000
+    assert sim.mdl.execute(sums, rig.dataset(), outputs) == 100000
+
+
+def test_the_runtime_allocates_outputs_of_a_run_that_is_waited_for(rig, sim):
+    kept = rig.load(Kept(), Ranges({"x": ((1, -1),)}))
+    x = np.array([0, 3, 0, 5], np.float32)
+    outputs = rig.dataset((0, 0))
+    ok(sim.mdl.execute(kept, shaped(rig, x), outputs))
+    address, size = rig.buffer(outputs, 0)
+    assert size == 8
+    assert described(sim, outputs) == (2,)
+    assert np.array_equal(rig.download(address, np.float32, 2), [3, 5])
+    assert address in {block.start for block in sim.allocations()}
+    ok(sim.rt.free(address))
+    ok(sim.update_data_buffer(sim.mdl.get_dataset_buffer(outputs, 0), 0, 0))
+
+
+def test_on_a_stream_it_does_not(rig, sim, sums):
+    inputs = shaped(rig, np.zeros((2, 4), np.float32))
+    assert sim.mdl.execute_async(sums, inputs, rig.dataset((0, 0)), rig.stream) == 100000
+
+
+def test_on_a_stream_the_shape_is_known_after_waiting(rig, sim, sums):
+    x = np.ones((3, 4), np.float32)
+    outputs = rig.dataset((rig.device(64), 64))
+    ok(sim.mdl.execute_async(sums, shaped(rig, x), outputs, rig.stream))
+    assert sim.mdl.get_dataset_tensor_desc(outputs, 0) == 0
+    ok(sim.rt.synchronize_stream(rig.stream))
+    assert described(sim, outputs) == (3,)
+
+
+def test_a_small_output_is_told_its_need(rig, sim, sums):
+    x = np.ones((3, 4), np.float32)
+    assert sim.mdl.execute(sums, shaped(rig, x), rig.dataset((rig.device(8), 8))) == 145000
+    assert "needs 12 bytes" in sim.get_recent_err_msg()
+
+
+def test_work_memory_is_taken_for_the_run(rig, sim, sums):
+    free = ok(sim.rt.get_mem_info(1))[0]
+    inputs = shaped(rig, np.ones((8, 4), np.float32))
+    outputs = rig.dataset((rig.device(64), 64))
+    held = free - ok(sim.rt.get_mem_info(1))[0]
+    ok(sim.mdl.execute(sums, inputs, outputs))
+    assert free - ok(sim.rt.get_mem_info(1))[0] == held
+    ok(sim.rt.malloc(ok(sim.rt.get_mem_info(1))[0] - 64, 2))
+    assert sim.mdl.execute(sums, inputs, outputs) == 245000
