@@ -242,3 +242,21 @@ def test_script_errors_tell_the_cause(script):
     """The one line of a TorchScript error is its cause, not its stack."""
     with pytest.raises(GraphFailed, match="size of tensor a"):
         script(Pair()).run({"a": A, "b": np.ones(3, np.float32)}, {}, exclusive=False)
+
+
+def test_scratch_is_measured_per_prepared_shape(load):
+    """Two intermediates of known size; smaller runs get the bound of the next larger one."""
+
+    def program(x):
+        first = torch.exp(x)
+        second = torch.sin(first)
+        return second + first
+
+    graph = load(program, torch.ones(64, 1024))
+    assert graph.workspace_bytes({"x": (8, 1024)}) == 0
+    for rows in (64, 8):
+        graph.prepare({"x": np.ones((rows, 1024), np.float32)})
+    row = 1024 * 4
+    assert 3 * 64 * row <= graph.workspace_bytes({"x": (64, 1024)}) <= 3 * 64 * row + 65536
+    assert 3 * 8 * row <= graph.workspace_bytes({"x": (8, 1024)}) <= 3 * 8 * row + 65536
+    assert graph.workspace_bytes({"x": (1, 1024)}) == graph.workspace_bytes({"x": (8, 1024)})

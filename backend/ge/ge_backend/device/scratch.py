@@ -1,0 +1,55 @@
+"""What was measured of a graph's scratch memory, by the shapes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["ScratchTable", "shapes_of"]
+
+Shapes = Mapping[str, Shape]
+_Key = tuple[tuple[str, Shape], ...]
+
+# Measured bytes are rounded up to whole pages: nothing smaller is ever taken from the system.
+PAGE = 4096
+
+
+class ScratchTable:
+    """Peak scratch bytes of one run by input shapes; written at warm-up, read by every run.
+
+    Scratch grows with every dimension, so the peak of a larger run is a bound for a smaller one.
+    """
+
+    def __init__(self) -> None:
+        self._peaks: dict[_Key, int] = {}
+
+    def add(self, shapes: Shapes, peak_bytes: int) -> None:
+        """Note a measured peak; 0 says that it could not be measured and is not kept."""
+        if peak_bytes > 0:
+            # Replaced as a whole: lanes read it meanwhile.
+            self._peaks = {**self._peaks, _key(shapes): -(-peak_bytes // PAGE) * PAGE}
+
+    def bound(self, shapes: Shapes) -> int:
+        """Return the least measured peak of a run that was at least as large; 0 if there is none."""
+        key, peaks = _key(shapes), self._peaks
+        if key in peaks:
+            return peaks[key]
+        return min((peak for known, peak in peaks.items() if _covers(known, key)), default=0)
+
+
+def shapes_of(inputs: Mapping[str, Array]) -> dict[str, Shape]:
+    """Return the shapes of arrays by name."""
+    return {name: array.shape for name, array in inputs.items()}
+
+
+def _key(shapes: Shapes) -> _Key:
+    return tuple(sorted((name, tuple(shape)) for name, shape in shapes.items()))
+
+
+def _covers(known: _Key, key: _Key) -> bool:
+    """Whether every input of one run is at least as large in every dimension as the other's."""
+    return len(known) == len(key) and all(
+        name == other and len(have) == len(want) and all(map(int.__ge__, have, want))
+        for (name, have), (other, want) in zip(known, key, strict=True)
+    )

@@ -1,0 +1,66 @@
+"""Bounds for runs that were not measured come from larger ones that were, and from no others."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.device.scratch import ScratchTable, shapes_of
+
+SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+def table(**peaks):
+    """Return a table of `x` with shapes such as `r4s8`."""
+    made = ScratchTable()
+    for name, peak in peaks.items():
+        rows, size = name.removeprefix("r").split("s")
+        made.add({"x": (int(rows), int(size))}, peak)
+    return made
+
+
+def test_a_measured_run_is_itself():
+    """Its own peak counts, though a larger run took less; in whole pages."""
+    measured = table(r1s8=9000, r4s8=4096)
+    assert measured.bound({"x": (1, 8)}) == 12288
+    assert measured.bound({"x": (4, 8)}) == 4096
+
+
+def test_another_run_is_bounded_by_the_least_that_covers_it():
+    """In every dimension of every input."""
+    measured = table(r8s64=40960, r8s16=16384, r1s64=8192)
+    assert measured.bound({"x": (2, 10)}) == 16384
+    assert measured.bound({"x": (1, 10)}) == 8192
+    assert measured.bound({"x": (2, 64)}) == 40960
+
+
+def test_what_nothing_covers_is_unknown():
+    """More rows, another input, other dimensions: 0."""
+    measured = table(r8s64=40960)
+    assert measured.bound({"x": (9, 1)}) == 0
+    assert measured.bound({"y": (1, 1)}) == 0
+    assert measured.bound({"x": (1,)}) == 0
+    assert measured.bound({"x": (1, 1), "y": (1,)}) == 0
+
+
+def test_what_could_not_be_measured_is_unknown():
+    """A peak of 0 is no bound of 0."""
+    assert table(r1s1=0).bound({"x": (1, 1)}) == 0
+    assert table(r1s1=0, r2s2=4096).bound({"x": (1, 1)}) == 4096
+
+
+@given(st.dictionaries(SHAPES, st.integers(1, 10**9), max_size=12), SHAPES)
+def test_a_bound_is_never_below_what_a_covered_run_took(peaks, asked):
+    """For whatever was measured, in whatever order."""
+    measured = ScratchTable()
+    for shape, peak in peaks.items():
+        measured.add({"x": shape}, peak)
+    covering = [p for (r, s), p in peaks.items() if r >= asked[0] and s >= asked[1]]
+    bound = measured.bound({"x": asked})
+    assert bound >= min(covering, default=0)
+    assert bool(bound) == bool(covering)
+
+
+def test_shapes_of_arrays():
+    """Names and shapes, nothing else."""
+    import numpy as np
+
+    assert shapes_of({"x": np.zeros((2, 3)), "y": np.zeros(())}) == {"x": (2, 3), "y": ()}
