@@ -31,7 +31,7 @@ class ScratchTable:
             self._peaks = {**self._peaks, _key(shapes): -(-peak_bytes // PAGE) * PAGE}
 
     def bound(self, shapes: Shapes) -> int:
-        """Return the least measured peak of a run that was at least as large; 0 if there is none."""
+        """Return the least measured peak of a run at least as large; 0 if there is none."""
         key, peaks = _key(shapes), self._peaks
         if key in peaks:
             return peaks[key]

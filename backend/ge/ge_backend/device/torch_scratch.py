@@ -1,4 +1,4 @@
-"""How much memory one run of a torch program takes at its peak, from the allocator's own records."""
+"""How much memory one run of a torch program takes at its peak, by the allocator's own records."""
 
 from __future__ import annotations
 
