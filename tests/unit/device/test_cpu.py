@@ -33,6 +33,7 @@ def test_reads_meminfo():
         ("m.pt2", "torch", "torch"),
         ("m.pt", "torch", "torch"),
         ("tokenizer.json", "tokenizers", "text"),
+        ("image.json", "PIL", "image"),
     ],
 )
 def test_a_missing_engine_names_what_to_install(tmp_path, monkeypatch, name, library, extra):

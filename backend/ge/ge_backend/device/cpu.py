@@ -1,4 +1,4 @@
-"""The CPU as a device: ONNX Runtime, torch, and what turns texts into tensors."""
+"""The CPU as a device: ONNX Runtime, torch, and what turns texts and images into tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ _TOKENIZER = Engine(
     extra="text",
     options="tokenizer.",
 )
+_IMAGE = Engine(
+    module="ge_backend.device.image_graph", attribute="ImageGraph", library="PIL", extra="image"
+)
 ENGINES: Mapping[str, Engine] = {
     ".onnx": _ONNX,
     ".pt2": _TORCH,
     ".pt": _TORCH,
     "tokenizer.json": _TOKENIZER,
+    "image.json": _IMAGE,
 }
 
 

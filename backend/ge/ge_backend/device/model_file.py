@@ -12,7 +12,7 @@ from ge_backend.errors import ModelError
 __all__ = ["find_model_file", "model_files", "stamp_of"]
 
 # In this order when a folder holds several and config.pbtxt names none.
-NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json")
+NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json", "image.json")
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
