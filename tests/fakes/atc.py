@@ -58,9 +58,8 @@ def main():
 
 
 def write_simulated(om, graph, options, shapes, gears):
+    from acl_simulator import BatchGears, DimsGears, Static, write_om
     from acl_simulator.graphs import GRAPHS
-    from acl_simulator.models import write_om
-    from acl_simulator.shapes import BatchGears, DimsGears, Static
 
     kind = Static
     if gears:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from acl_simulator.simulator import Simulator
+from acl_simulator import Simulator
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import masked_mean, parameters, token_rows, write_model
 

@@ -13,8 +13,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
-from acl_simulator.graphs import Affine, Echo, MatMul, Sums, TokenRows  # noqa: E402
-from acl_simulator.models import read_om  # noqa: E402
+from acl_simulator import Affine, Echo, MatMul, Simulator, Sums, TokenRows  # noqa: E402
 from builders.cann import fake_cann, runs_of_atc  # noqa: E402
 from builders.graphs import masked_mean, plus_one  # noqa: E402
 from builders.simulated_onnx import onnx_of  # noqa: E402
@@ -80,22 +79,29 @@ def test_a_model_is_compiled_once(request_, cache, runs):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "mode", "gears"),
+    ("shapes", "batches", "dims"),
     [
-        ([(2, 3)], "static", []),
-        ([(1, 3), (2, 3)], "batch", [(1,), (2,)]),
-        ([(2, 3), (2, 5)], "dims", [(3,), (5,)]),
-        ([(1, 3), (2, 5)], "dims", [(1, 3), (2, 5)]),
+        ([(2, 3)], [], []),
+        ([(1, 3), (2, 3)], [1, 2], []),
+        ([(2, 3), (2, 5)], [], [[2, 3], [2, 5]]),
+        ([(1, 3), (2, 5)], [], [[1, 3], [2, 5]]),
     ],
 )
-def test_the_simulator_runs_what_the_fake_compiles(request_, cache, shapes, mode, gears):
+def test_the_simulator_loads_what_the_fake_compiles(request_, cache, shapes, batches, dims):
     """A model made from a graph of the simulator becomes that graph, with these gears."""
     request_.model.write_bytes(onnx_of(Affine(a=3.0)))
     x = TensorSpec(name="x", dtype=data_type("FP32"), dims=(-1, -1), axes=("", ""))
     asked = replace(request_, inputs=(x,), shapes=tuple({"x": shape} for shape in shapes))
-    om = read_om(compile_onnx(asked, cache).read_bytes())
-    assert (om.graph, om.soc) == (Affine(a=3.0), "Ascend910B3")
-    assert (om.shapes.mode, om.shapes.all_gears) == (mode, gears)
+    acl = Simulator(soc=asked.soc)
+    assert acl.init() == acl.rt.set_device(0) == 0
+    model, code = acl.mdl.load_from_file(str(compile_onnx(asked, cache)))
+    assert code == 0
+    description = acl.mdl.create_desc()
+    assert acl.mdl.get_desc(description, model) == 0
+    assert acl.mdl.get_dynamic_batch(description)[0]["batch"] == batches
+    count, _ = acl.mdl.get_input_dynamic_gear_count(description, -1)
+    gears = acl.mdl.get_input_dynamic_dims(description, -1, count)[0] if count else []
+    assert [gear["dims"] for gear in gears] == dims
 
 
 @pytest.mark.parametrize("graph", [Affine(), Echo(), MatMul(rows=3), Sums(), TokenRows()])

@@ -172,16 +172,24 @@ def test_options_are_passed_through():
     assert given["op_debug_level"] == "0"
 
 
+def test_options_for_other_engines_are_not_for_atc():
+    """The model's configuration may have some; they make no other result."""
+    options = (("ge.aicoreNum", "12|10"), ("npu.timeout_s", "5"), ("tokenizer.max_length", "9"))
+    asked = request((1, 8), options=options)
+    assert arguments(asked) == arguments(request((1, 8), options=options[:1]))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ([("atc.model", "other.onnx")], "'atc.model' cannot be given to atc: .* own file"),
         ([("atc.soc_version", "Ascend310")], "it is the device's"),
         ([("atc.dynamic_dims", "1;2")], "the model's buckets say it"),
+        ([("graph.ge.dynamicDims", "1;2")], "'graph.ge.dynamicDims' cannot .* buckets say it"),
         ([("atc.external_weight", "1")], "one file per model"),
         ([("atc.mode", "3")], "it would not compile"),
         ([("ge.unheardOf", "1")], "'ge.unheardOf' means nothing to atc.*ge.aicoreNum"),
-        ([("aicore_num", "1")], "'aicore_num' means nothing to atc"),
+        ([("session.aicoreNum", "1")], "'session.aicoreNum' means nothing to atc"),
         ([("atc.--Model x", "1")], "means nothing to atc"),
         ([("ge.aicoreNum", "1|1"), ("atc.aicore_num", "2|2")], "'1\\|1' elsewhere"),
         ([("ge.aicoreNum", "0|1")], "'0\\|1'; expected cube and vector cores"),

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from acl_simulator.simulator import Simulator
+from acl_simulator import Simulator
 from ge_backend.device.chip import chip_name
 from ge_backend.errors import DeviceUnavailable
 

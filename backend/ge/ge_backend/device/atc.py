@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ge_backend.device.atc_options import CompileRequest, arguments, gears_of
+from ge_backend.device.atc_options import PREFIXES, CompileRequest, arguments, gears_of
 from ge_backend.device.cann import Cann, find_cann
 from ge_backend.device.compile_cache import CompileCache, Compiled, file_digest
 from ge_backend.device.onnx_external import external_data
@@ -82,7 +82,7 @@ def _named_files(request: CompileRequest) -> dict[str, Path]:
     for key, value in request.options:
         try:
             path = request.model.parent / value
-            if value and path.is_file():
+            if value and key.startswith(PREFIXES) and path.is_file():
                 files[key] = path
         except (OSError, ValueError):
             continue  # too long for a path, or with a NUL

@@ -17,7 +17,7 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Shape, TensorSpec
 
-__all__ = ["CompileRequest", "Gears", "arguments", "gears_of"]
+__all__ = ["PREFIXES", "CompileRequest", "Gears", "arguments", "gears_of"]
 
 ONNX_FRAMEWORK = 5
 # `aclmdlBatch` and `aclmdlIODims` hold so many entries: the device could not list or set more.
@@ -35,6 +35,7 @@ GE_OPTIONS: Mapping[str, str] = {
     "ge.customizeDtypes": "customize_dtypes",
     "ge.debugDir": "debug_dir",
     "ge.deterministic": "deterministic",
+    "ge.dynamicDims": "dynamic_dims",
     "ge.enableSingleStream": "enable_single_stream",
     "ge.enableSmallChannel": "enable_small_channel",
     "ge.exec.allow_hf32": "allow_hf32",
@@ -44,7 +45,9 @@ GE_OPTIONS: Mapping[str, str] = {
     "ge.exec.op_precision_mode": "op_precision_mode",
     "ge.exec.precision_mode": "precision_mode",
     "ge.exec.precision_mode_v2": "precision_mode_v2",
+    "ge.externalWeight": "external_weight",
     "ge.fusionSwitchFile": "fusion_switch_file",
+    "ge.inputShape": "input_shape",
     "ge.insertOpFile": "insert_op_conf",
     "ge.jit_compile": "jit_compile",
     "ge.oo.level": "oo_level",
@@ -54,8 +57,11 @@ GE_OPTIONS: Mapping[str, str] = {
     "ge.op_compiler_cache_mode": "op_compiler_cache_mode",
     "ge.optimizationSwitch": "optimization_switch",
     "ge.optypelistForImplmode": "optypelist_for_implmode",
+    "ge.socVersion": "soc_version",
 }
 GE_LEVELS = ("global.", "session.", "graph.")
+# Other keys of a configuration's options are for the engine that runs the model.
+PREFIXES = ("atc.", "ge.", *GE_LEVELS)
 # What `atc` is given from elsewhere, or what would make it do something else than compile.
 TAKEN: Mapping[str, str] = {
     "model": "it is the model's own file",
@@ -92,6 +98,7 @@ class CompileRequest:
         precision: `origin`, `fp16` or `bf16`.
         options: further ones, as config.pbtxt has them: `atc.<option>` for `atc --<option>=…`, and
             keys of the C++ GE backend: `ge.aicoreNum`, `session.ge.exec.precision_mode_v2`, …
+            Keys with another prefix are not for the compiler, and count for nothing here.
     """
 
     model: Path
@@ -236,6 +243,8 @@ def _options(given: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the further options by the name that `atc` has for them."""
     options: dict[str, str] = {}
     for key, value in given:
+        if not key.startswith(PREFIXES):
+            continue
         name = _option_name(key)
         if name in TAKEN:
             raise ConfigError(f"option {key!r} cannot be given to atc: {TAKEN[name]}")
@@ -254,15 +263,14 @@ def _option_name(key: str) -> str:
     name = key.removeprefix("atc.").removeprefix("--")
     if key.startswith("atc.") and _NAME.fullmatch(name):
         return name
-    for level in GE_LEVELS:
-        key = key.removeprefix(level)
-    if key not in GE_OPTIONS:
-        known = ", ".join(GE_OPTIONS)
+    level = next((level for level in GE_LEVELS if key.startswith(level)), "")
+    if key.removeprefix(level) not in GE_OPTIONS:
+        known = ", ".join(ge for ge, atc in GE_OPTIONS.items() if atc not in TAKEN)
         raise ConfigError(
             f"option {key!r} means nothing to atc; give 'atc.<option>' for one of its own, or "
             f"one of {known}"
         )
-    return GE_OPTIONS[key]
+    return GE_OPTIONS[key.removeprefix(level)]
 
 
 def _precision(precision: str, options: Mapping[str, str]) -> dict[str, str]:
