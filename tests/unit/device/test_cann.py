@@ -93,6 +93,17 @@ def test_a_compiler_that_names_no_version(find, tmp_path):
     assert find(ASCEND_HOME_PATH=str(root)).version != before
 
 
+def test_a_program_that_only_has_its_name(find, tmp_path):
+    """One that belongs to a known version comes before it."""
+    game = tmp_path / "games" / "atc"
+    game.parent.mkdir()
+    game.write_text("#!/bin/sh\n")
+    game.chmod(0o755)
+    assert find(PATH=str(game.parent)).atc == game
+    root = fake_cann(tmp_path / "Ascend" / "cann")
+    assert find(PATH=str(game.parent)).atc == root / "bin" / "atc"
+
+
 def test_a_link_to_the_compiler(find, tmp_path):
     """Its version and script are above the file that it links to."""
     root = fake_cann(tmp_path / "real")

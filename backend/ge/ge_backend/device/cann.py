@@ -26,6 +26,7 @@ PROGRAMS = ("bin/atc", "compiler/bin/atc")
 VERSION_FILES = ("*-linux/ascend_*_install.info", "version.cfg", "compiler/version.info")
 # Lines in them that tell versions apart. The others say where things were installed.
 VERSION_KEYS = ("version", "innerversion", "Version", "compiler_running_version")
+UNKNOWN = "unknown"
 # Runs a program in CANN's environment. Its process group lives as long as standard input is open:
 # atc starts processes of its own, and all of them must go when whoever waits for it does.
 # set_env.sh gets an empty argument, else it would see the program's.
@@ -84,9 +85,12 @@ def find_cann(environment: Mapping[str, str], prefix: Path = PREFIX) -> Cann:
         roots += [base / folder for folder in FOLDERS]
     places = [root / program for root in roots for program in PROGRAMS]
     on_path = shutil.which("atc", path=environment.get("PATH", ""))
-    for atc in [*([Path(on_path)] if on_path else []), *places]:
-        if atc.is_file():
-            return _installation(atc.absolute())
+    candidates = [*([Path(on_path)] if on_path else []), *places]
+    found = [_installation(atc.absolute()) for atc in candidates if atc.is_file()]
+    # Another program may have the name: there is a game.
+    named = [cann for cann in found if not cann.version.startswith(UNKNOWN)]
+    if found:
+        return (named or found)[0]
     looked = ", ".join(map(str, roots))
     raise DeviceUnavailable(
         "ONNX is compiled for an NPU with atc, which is neither on PATH nor in any of "
@@ -122,4 +126,4 @@ def _version(root: Path) -> str:
 def _unknown(atc: Path) -> str:
     """Return what changes when a compiler that names no version is replaced."""
     state = atc.stat()
-    return f"unknown, atc of {state.st_size} bytes from {state.st_mtime_ns}"
+    return f"{UNKNOWN}, atc of {state.st_size} bytes from {state.st_mtime_ns}"
