@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "COMPILE_PREFIXES",
     "ENGINE_PREFIXES",
     "FAMILIES",
     "HOST_KEYS",
@@ -203,6 +204,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(prefix="graph.", placeholder="ge.option", help="As `ge.<option>`."),
     Family(prefix="global.", placeholder="ge.option", help="As `ge.<option>`."),
     Family(
+        prefix="npu.",
+        placeholder="option",
+        help="For models that an NPU runs offline. `timeout_s`: how long one run may take, 60 "
+        "seconds if not given; after that the device counts as failed, and its executor starts "
+        "anew.",
+    ),
+    Family(
         prefix="tokenizer.",
         placeholder="option",
         help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
@@ -211,8 +219,9 @@ FAMILIES: tuple[Family, ...] = (
         "`INT64` (default) or `INT32`.",
     ),
 )
-# Those of them that only an engine understands.
-ENGINE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.", "tokenizer.")
+# Those of them that only an engine understands; the first ones only a compiler.
+COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
+ENGINE_PREFIXES = (*COMPILE_PREFIXES, "npu.", "tokenizer.")
 
 MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(

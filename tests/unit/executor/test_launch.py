@@ -86,6 +86,21 @@ def test_the_library_path_can_be_set(folder):
     assert launch._environment(address, {})["LD_LIBRARY_PATH"] == "/opt/cann/lib"
 
 
+def test_an_npus_executor_keeps_what_finds_cann(folder):
+    """CANN's parts of the search paths come behind our own."""
+    address = launch.ExecutorAddress(
+        device="npu:0", directory=folder, owner_pid=1, python="", library_path="/more"
+    )
+    inherited = {
+        "LD_LIBRARY_PATH": "/opt/tritonserver/lib:/usr/local/Ascend/cann/lib64",
+        "PYTHONPATH": "/opt/tritonserver/python:/usr/local/Ascend/cann/python/site-packages",
+    }
+    environment = launch._environment(address, inherited)
+    package = Path(ge_backend.__file__).resolve().parent.parent
+    assert environment["LD_LIBRARY_PATH"] == "/more:/usr/local/Ascend/cann/lib64"
+    assert environment["PYTHONPATH"] == f"{package}:/usr/local/Ascend/cann/python/site-packages"
+
+
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/"])
 def test_an_interpreter_that_does_not_start_is_named(folder, python):
     """A path that is no program leads to the setting that has to change, and leaves nothing."""

@@ -1,22 +1,47 @@
-"""An Ascend NPU as a device: `.om` files through pyACL, `.onnx` compiled to such."""
+"""An Ascend NPU as a device: `.om` through pyACL, `.onnx` compiled to such, torch beside them."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ge_backend.config import MachineConfig
+from ge_backend.device.acl_compiled import CompiledGraph
 from ge_backend.device.acl_device import AclDevice
 from ge_backend.device.acl_load import load_om
 from ge_backend.device.acl_loaded import OmSource
 from ge_backend.device.acl_memory import Block, SharedWeights
+from ge_backend.device.atc import CompileRequest, compile_onnx
 from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.compile_cache import CompileCache
+from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.onnx_signature import read_onnx_signature
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
+from ge_backend.settings import COMPILE_PREFIXES
+from ge_backend.tensors import Shape
+
+if TYPE_CHECKING:  # torch is imported when the first model of it is loaded
+    from ge_backend.device.torch_streams import Streams
 
 __all__ = ["NpuDevice"]
 
+OPTIONS = "npu."
 TIMEOUT_OPTION = "npu.timeout_s"
 DEFAULT_TIMEOUT_S = 60.0
+
+_TORCH = Engine(
+    module="ge_backend.device.torch_accelerator",
+    attribute="AcceleratorGraph",
+    library="torch",
+    extra="npu",
+)
 
 
 class NpuDevice:
@@ -34,9 +59,13 @@ class NpuDevice:
     """
 
     def __init__(self, acl: Any, index: int = 0, *, lanes: int = 2) -> None:
+        self._index = index
         self._device = AclDevice(acl, index, streams=lanes)
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
+        self._engines = Engines("npu", {".pt2": _TORCH, ".pt": _TORCH})
+        self._streams: Streams | None = None
+        self._opening = threading.Lock()
         self.name = self._device.name
         self.lanes = lanes
 
@@ -70,20 +99,17 @@ class NpuDevice:
     def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
         """Load a file; see `Device.load`."""
         path = Path(source.path)
-        if path.suffix != ".om":
-            raise ModelError(f"{path}: the npu device runs .om")
+        loaders = {
+            ".om": self._load_om,
+            ".onnx": self._load_onnx,
+            ".pt2": self._load_torch,
+            ".pt": self._load_torch,
+        }
+        if path.suffix not in loaders:
+            raise ModelError(f"{path}: the npu device runs {', '.join(loaders)}")
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
-        return load_om(
-            OmSource(
-                device=self._device,
-                path=path,
-                workspace=workspace,
-                pool=self._pool,
-                weights=self._weights,
-                timeout_ms=_timeout_ms(source),
-            )
-        )
+        return loaders[path.suffix](source, workspace)
 
     def memory(self) -> MemoryInfo:
         """Return the free and total memory of the NPU."""
@@ -95,6 +121,77 @@ class NpuDevice:
         if self._pool is not None:
             self._pool.close()
         self._device.close()
+
+    def _load_om(self, source: GraphSource, workspace: Workspace) -> Graph:
+        _refuse_options(source, (OPTIONS,))
+        return self._load_file(Path(source.path), source, workspace)
+
+    def _load_onnx(self, source: GraphSource, workspace: Workspace) -> Graph:
+        _refuse_options(source, (OPTIONS, *COMPILE_PREFIXES))
+        path = Path(source.path)
+        signature = read_onnx_signature(path)
+        request = CompileRequest(
+            model=path,
+            inputs=signature.inputs,
+            shapes=(),
+            soc=self._device.chip,
+            precision=source.precision,
+            options=tuple(o for o in source.options if not o[0].startswith(OPTIONS)),
+        )
+
+        def load(file: Path) -> Graph:
+            return self._load_file(file, source, workspace)
+
+        return CompiledGraph(path, signature, functools.partial(_compiled, request), load)
+
+    def _load_file(self, path: Path, source: GraphSource, workspace: Workspace) -> Graph:
+        return load_om(
+            OmSource(
+                device=self._device,
+                path=path,
+                workspace=workspace,
+                pool=self._pool,
+                weights=self._weights,
+                timeout_ms=_timeout_ms(source),
+            )
+        )
+
+    def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
+        """Load a torch model; torch has its own memory, streams and scratch on the device."""
+        del workspace
+        with self._opening:
+            if self._streams is None:
+                self._streams = _open_torch(self._index)
+        return self._engines.load(source, streams=self._streams)
+
+
+def _open_torch(index: int) -> Streams:
+    try:
+        from ge_backend.device.torch_npu import open_npu
+        from ge_backend.device.torch_streams import Streams
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"torch models on 'npu:{index}' need torch and torch_npu ({error}); "
+            "pip install 'triton-ge-backend[npu]'"
+        ) from error
+    return Streams(open_npu(index))
+
+
+def _compiled(request: CompileRequest, shapes: tuple[Mapping[str, Shape], ...]) -> Path:
+    """Return the `.om` of a request with these shapes, from the cache or made now."""
+    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
+    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder))
+
+
+def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
+    """Refuse options of engines that do not run this file."""
+    for key, _ in source.options:
+        if not key.startswith(known) or (key.startswith(OPTIONS) and key != TIMEOUT_OPTION):
+            raise ConfigError(
+                f"parameter {key!r} has no meaning for {Path(source.path).name} on an NPU; remove "
+                f"it (known: {TIMEOUT_OPTION}; atc.<option> and ge.<option> for ONNX)"
+            )
 
 
 def _timeout_ms(source: GraphSource) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import ge_backend
 from ge_backend.device.base import open_device
+from ge_backend.device.search_paths import SEARCH_PATHS, kept_paths
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
 from ge_backend.executor.address import ExecutorAddress
 from ge_backend.executor.link import Link
@@ -189,15 +190,19 @@ def _spawn(address: ExecutorAddress, *, ready: int, lock: int) -> subprocess.Pop
 def _environment(address: ExecutorAddress, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the server's environment without its private libraries, with only our own package.
 
-    The server's PYTHONPATH is for its stubs' Python, which need not be the executor's. torch
-    refuses to import where torch_npu is installed without CANN unless autoload is off.
+    The server's PYTHONPATH is for its stubs' Python, which need not be the executor's. Of both only
+    what the device's own libraries are found by is kept. torch refuses to import where torch_npu is
+    installed without CANN unless autoload is off.
     """
     environment = dict(inherited)
+    kept = {name: kept_paths(address.device, inherited, name) for name in SEARCH_PATHS}
     for name in ("LD_LIBRARY_PATH", "PYTHONHOME"):
         environment.pop(name, None)
-    if address.library_path:
-        environment["LD_LIBRARY_PATH"] = address.library_path
-    environment["PYTHONPATH"] = str(Path(ge_backend.__file__).resolve().parent.parent)
+    libraries = [*filter(None, [address.library_path]), *kept["LD_LIBRARY_PATH"]]
+    if libraries:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+    package = str(Path(ge_backend.__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join([package, *kept["PYTHONPATH"]])
     # No working directory on sys.path (from Python 3.11 on; before, it is our private folder).
     environment["PYTHONSAFEPATH"] = "1"
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
