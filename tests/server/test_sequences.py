@@ -1,0 +1,370 @@
+"""Sequences on the real server, under both of its schedulers, against plain Python."""
+
+import queue
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+from tritonclient.utils import InferenceServerException
+
+from builders.graphs import accumulator, controlled, history, parameters, write_model
+from ge_backend.tritonserver import ServerOptions, TritonServer
+
+VALUE = """
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+STATE = 'state [ { input_name: "h" output_name: "h_next" data_type: TYPE_FP32 dims: [ 1 ] %s } ]'
+IDLE_S = 2.0
+LONG = "max_sequence_idle_microseconds: 60000000"
+CONTROLS = """
+control_input [
+  { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] },
+  { name: "END" control [ { kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 5 ] } ] },
+  { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] },
+  { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+]
+"""
+
+
+def batching(scheduler, more=LONG, state=""):
+    return f"sequence_batching {{ {scheduler} {more} {STATE % state} }}"
+
+
+def from_file(name):
+    return f'initial_state {{ name: "i" data_type: TYPE_FP32 dims: [ 1 ] data_file: "{name}" }}'
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A repository with a model for each ability."""
+    models = tmp_path_factory.mktemp("models")
+    two = "max_batch_size: 2 instance_group [ { kind: KIND_CPU count: 2 } ]"
+    oldest = "oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 1000 }"
+    write_model(models, "direct", f"{two} {VALUE} {batching('direct {}')}", accumulator())
+    write_model(models, "oldest", f"max_batch_size: 4 {VALUE} {batching(oldest)}", accumulator())
+    many = "oldest { max_candidate_sequences: 64 max_queue_delay_microseconds: 1000 }"
+    write_model(models, "many", f"max_batch_size: 16 {VALUE} {batching(many)}", accumulator())
+    idle = f"max_sequence_idle_microseconds: {int(IDLE_S * 1e6)}"
+    write_model(
+        models, "idle", f"max_batch_size: 1 {VALUE} {batching('direct {}', idle)}", accumulator()
+    )
+    starting = batching("direct {}", state=from_file("ten"))
+    write_model(models, "from_file", f"max_batch_size: 2 {VALUE} {starting}", accumulator())
+    (models / "from_file" / "initial_state").mkdir()
+    (models / "from_file" / "initial_state" / "ten").write_bytes(np.float32(10).tobytes())
+    whole = VALUE.replace("FP32", "INT32")
+    whole = f"max_batch_size: 2 {whole} {batching('direct {}').replace('FP32', 'INT32')}"
+    write_model(models, "whole", whole, accumulator(TensorProto.INT32))
+    ragged = VALUE.replace("dims: [ 1 ] }", "dims: [ -1 ] allow_ragged_batch: true }", 1)
+    ragged = ragged.replace("dims: [ 1 ] }", "dims: [ 1 ] reshape { shape: [ ] } }")
+    past = 'input_name: "past" output_name: "present" data_type: TYPE_FP32 dims: [ -1 ]'
+    growing = f"sequence_batching {{ {many} {LONG} state [ {{ {past} }} ] }}"
+    write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
+    flags = f"sequence_batching {{ direct {{}} {LONG} {CONTROLS} }}"
+    shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 3 ] }").replace("[ 3 ]", "[ 1 ]", 1)
+    write_model(models, "controlled", f"max_batch_size: 2 {shown} {flags}", controlled())
+    textual = CONTROLS.replace("TYPE_UINT64", "TYPE_STRING")
+    flags = f"sequence_batching {{ direct {{}} {textual} }}"
+    write_model(models, "bad_id", f"max_batch_size: 2 {shown} {flags}", controlled())
+    bad = batching("direct {}").replace('"h"', '"g"')
+    write_model(models, "bad_state", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
+    dying = f"max_batch_size: 2 {VALUE} {batching('direct {}')} "
+    write_model(models, "dying", dying + parameters(threads="1"), accumulator())
+    return models
+
+
+@pytest.fixture(scope="module")
+def server(models, installation, tmp_path_factory):
+    options = ServerOptions(
+        repositories=(models,),
+        log_file=tmp_path_factory.mktemp("log") / "server.log",
+        arguments=("--exit-on-error=false", "--strict-readiness=false"),
+    )
+    with TritonServer(installation, options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        yield connected
+
+
+def tensor(values, kind="FP32"):
+    array = np.array([np.atleast_1d(values)], np.int32 if kind == "INT32" else np.float32)
+    item = grpcclient.InferInput("x", list(array.shape), kind)
+    item.set_data_from_numpy(array)
+    return [item]
+
+
+def step(client, model, sequence, values, *, start=False, end=False, kind="FP32"):
+    """Take one step and wait for it."""
+    answer = client.infer(
+        model,
+        tensor(values, kind),
+        sequence_id=sequence,
+        sequence_start=start,
+        sequence_end=end,
+        client_timeout=60,
+    )
+    found = answer.as_numpy("y")[0].tolist()
+    return found[0] if len(found) == 1 else found
+
+
+class Steps:
+    """Steps sent over a stream for each sequence, which keeps their order and their answers'."""
+
+    def __init__(self, url, model):
+        self.url, self.model = url, model
+        self.clients, self.answers = {}, queue.Queue()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for client in self.clients.values():
+            client.stop_stream(cancel_requests=True)
+            client.close()
+
+    def send(self, sequence, values, *, start=False, end=False):
+        if sequence not in self.clients:
+            self.clients[sequence] = grpcclient.InferenceServerClient(self.url)
+            self.clients[sequence].start_stream(
+                lambda result, error: self.answers.put((sequence, error, result))
+            )
+        self.clients[sequence].async_stream_infer(
+            self.model,
+            tensor(values),
+            sequence_id=sequence,
+            sequence_start=start,
+            sequence_end=end,
+        )
+
+    def take(self, count):
+        """Return {sequence: answers} of the next so many answers."""
+        found = {}
+        for _ in range(count):
+            sequence, error, answer = self.answers.get(timeout=60)
+            assert error is None, error.message()
+            found.setdefault(sequence, []).append(answer.as_numpy("y")[0][0])
+        return found
+
+
+@pytest.mark.parametrize("model", ["direct", "oldest", "many"])
+@pytest.mark.parametrize("names", [(11, 12, 13), ("a", "b", "ü" * 40)])
+def test_every_sequence_has_its_own_state(client, model, names):
+    """Interleaved sequences with number and text ids go on from where each was."""
+    first, second, third = names
+    assert step(client, model, first, 1, start=True) == 1
+    assert step(client, model, second, 10, start=True) == 10
+    assert step(client, model, first, 2) == 3
+    assert step(client, model, third, 100, start=True, end=True) == 100
+    assert step(client, model, second, 20, end=True) == 30
+    assert step(client, model, first, 3, end=True) == 6
+    assert step(client, model, third, 5, start=True, end=True) == 5
+
+
+@pytest.mark.parametrize("model", ["direct", "oldest"])
+def test_start_in_the_middle_begins_anew(client, model):
+    """The state of before is gone."""
+    step(client, model, 21, 5, start=True)
+    assert step(client, model, 21, 1, start=True) == 1
+    assert step(client, model, 21, 1, end=True) == 2
+
+
+@pytest.mark.parametrize("model", ["direct", "oldest"])
+def test_who_does_not_begin_is_refused(client, model):
+    """No START, or END twice: INVALID_ARGUMENT from the host, and nobody else is disturbed."""
+    step(client, model, 31, 5, start=True)
+    with pytest.raises(InferenceServerException, match="START") as caught:
+        step(client, model, 32, 5)
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+    step(client, model, 31, 5, end=True)
+    with pytest.raises(InferenceServerException, match="START"):
+        step(client, model, 31, 5, end=True)
+
+
+def test_a_state_begins_with_the_value_of_its_file(client):
+    """Every time the sequence starts."""
+    for _ in range(2):
+        assert step(client, "from_file", 1, 1, start=True) == 11
+        assert step(client, "from_file", 1, 1, end=True) == 12
+
+
+def test_whole_numbers_are_kept_as_they_are(client):
+    """A state has the type that is declared."""
+    big = 2**30
+    assert step(client, "whole", 1, big, start=True, kind="INT32") == big
+    assert step(client, "whole", 1, 7, end=True, kind="INT32") == big + 7
+
+
+def test_controls_reach_graphs_that_have_them(client):
+    """With the declared values; those that the graph does not have are left out."""
+    assert step(client, "controlled", 1, 7, start=True) == [7, 1, 0]
+    assert step(client, "controlled", 1, 7) == [7, 0, 0]
+    assert step(client, "controlled", 1, 7, end=True) == [7, 0, 5]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("bad_id", "leave the control out: string ids work without it"),
+        ("bad_state", "declares the state 'g', which the graph does not have"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_load(client, model, message):
+    """The reason is the server's own list of models."""
+    index = client.get_model_repository_index(as_json=True)["models"]
+    assert message in next(item["reason"] for item in index if item["name"] == model)
+
+
+def test_states_of_growing_size_share_batches_with_ragged_inputs(server):
+    """Each sequence's sum over everything that came, whatever its neighbours' lengths."""
+    generator = np.random.default_rng(3)
+    sums = dict.fromkeys(range(1, 13), 0.0)
+    with Steps(server.grpc, "history") as steps:
+        for number in range(6):
+            for sequence in sums:
+                values = generator.integers(1, 9, int(generator.integers(1, 20)))
+                sums[sequence] += float(values.sum())
+                steps.send(sequence, values, start=number == 0, end=number == 5)
+            answers = steps.take(len(sums))
+            assert answers == {sequence: [total] for sequence, total in sums.items()}
+
+
+def test_the_direct_example_of_the_documentation(server):
+    """Two instances of two slots: 0 to 3 run at once, 4 and 5 wait for the slots of 3 and 1."""
+    first, waiting = [400, 401, 402, 403], {404, 405}
+    with Steps(server.grpc, "direct") as steps:
+        for name in first:
+            steps.send(name, 1, start=True)
+        assert steps.take(4) == {name: [1] for name in first}
+        for name in waiting:
+            steps.send(name, 1, start=True)
+        for name in first:
+            steps.send(name, 1)
+        assert steps.take(4) == {name: [2] for name in first}
+        for ending in (403, 401):
+            assert steps.answers.empty()
+            steps.send(ending, 1, end=True)
+            answers = steps.take(2)
+            assert answers.pop(ending) == [3]
+            ((begun, answer),) = answers.items()
+            assert answer == [1]
+            waiting.remove(begun)
+        for name in (400, 402, 404, 405):
+            steps.send(name, 1, end=True)
+        assert steps.take(4) == {400: [3], 402: [3], 404: [2], 405: [2]}
+
+
+def test_the_oldest_example_of_the_documentation(server):
+    """Four candidates at once; the steps of a sequence run in order, never two in one batch."""
+    names, count = [501, 502, 503, 504, 505, 506], 8
+    with Steps(server.grpc, "oldest") as steps:
+        for number in range(count):
+            for name in names:
+                steps.send(name, number + 1, start=number == 0, end=number == count - 1)
+        expected = [float(n * (n + 1) // 2) for n in range(1, count + 1)]
+        assert steps.take(count * len(names)) == dict.fromkeys(names, expected)
+
+
+def test_many_sequences_share_batches(client, server):
+    """64 live sequences: results are each one's own, and executions are fewer than requests."""
+    before = executions(client, "many")
+    names = range(600, 664)
+    with Steps(server.grpc, "many") as steps:
+        for number in range(5):
+            for name in names:
+                steps.send(name, name, start=number == 0, end=number == 4)
+            assert steps.take(64) == {name: [float(name * (number + 1))] for name in names}
+    requests, runs = (a - b for a, b in zip(executions(client, "many"), before, strict=True))
+    assert requests == 320
+    assert runs < requests
+
+
+def executions(client, model):
+    """Return how many requests and how many batches a model has had."""
+    (stats,) = client.get_inference_statistics(model).model_stats
+    return stats.inference_count, stats.execution_count
+
+
+def test_an_idle_sequence_makes_room(client):
+    """After the host's idle time the only slot is another's, and the old one must begin again."""
+    assert step(client, "idle", 1, 5, start=True) == 5
+    assert step(client, "idle", 2, 7, start=True, end=True) == 7  # waits until 1 is given up
+    with pytest.raises(InferenceServerException, match="START"):
+        step(client, "idle", 1, 1)
+
+
+EVENTS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 9), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(events=EVENTS)
+@pytest.mark.parametrize("model", ["direct", "oldest"])
+def test_random_interleavings_agree_with_an_oracle(server, model, events):
+    """Sequences begin, go on, begin anew, end and are taken up after their end, in any order.
+
+    An id is begun again once its steps are answered: before, the host may run them in any order.
+    """
+    totals, expected, found, waiting = {}, {}, {}, 0
+    with Steps(server.grpc, model) as steps:
+        for who, value, start, end in events:
+            sequence = 700 + who
+            begins = start or sequence not in totals
+            if begins and sequence not in totals and len(totals) == 4:
+                continue  # it would wait for a slot that only a later event frees
+            if begins and sequence in expected:
+                merge(found, steps.take(waiting))
+                waiting = 0
+            totals[sequence] = float(value) + (0.0 if begins else totals[sequence])
+            expected.setdefault(sequence, []).append(totals[sequence])
+            steps.send(sequence, value, start=begins, end=end)
+            waiting += 1
+            if end:
+                del totals[sequence]
+        for sequence, total in totals.items():
+            expected[sequence].append(total)
+            steps.send(sequence, 0, end=True)
+        merge(found, steps.take(waiting + len(totals)))
+    assert found == expected
+
+
+def merge(found, answers):
+    for sequence, values in answers.items():
+        found.setdefault(sequence, []).extend(values)
+
+
+def kill_executor(server):
+    """Kill the executor of a server; whoever started it may have ended, so it need not be a child."""
+    owner = f"--owner={server.pid}"
+    (executor,) = [
+        p for p in psutil.process_iter(["cmdline"]) if owner in (p.info["cmdline"] or ())
+    ]
+    executor.kill()
+    executor.wait(timeout=30)
+
+
+def test_a_killed_executor_costs_its_sequences_one_clear_error(client, server):
+    """State is gone with it; what begins anew works at once."""
+    assert step(client, "dying", 1, 5, start=True) == 5
+    assert step(client, "dying", 2, 5, start=True) == 5
+    kill_executor(server)
+    with pytest.raises(InferenceServerException, match="begin the sequence again"):
+        step(client, "dying", 1, 1)
+    with pytest.raises(InferenceServerException, match="begin the sequence again"):
+        step(client, "dying", 2, 1)
+    assert step(client, "dying", 1, 3, start=True) == 3
+    assert step(client, "dying", 1, 1, end=True) == 4
+    assert step(client, "dying", 2, 2, start=True, end=True) == 2
