@@ -11,6 +11,7 @@ from ge_backend.device.null import NullDevice
 from ge_backend.device.null_faults import Fault
 from ge_backend.errors import GraphFailed, ProtocolError
 from ge_backend.executor.registry import Registry
+from ge_backend.workspace.pool import Pool
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def source(tmp_path):
 def test_many_at_once_load_a_source_once(device, source):
     """Eight threads that acquire one source while it loads share one graph."""
     device.inject(Fault(on="load", do="sleep", ms=50))
-    registry = Registry(device, linger_s=0)
+    registry = Registry(device, Pool(0), linger_s=0)
     got = []
     threads = [
         threading.Thread(target=lambda: got.append(registry.acquire(source))) for _ in range(8)
@@ -43,7 +44,7 @@ def test_many_at_once_load_a_source_once(device, source):
 
 def test_sources_that_differ_in_anything_are_loaded_apart(device, source):
     """Another precision, thread count or state of the file is another graph."""
-    registry = Registry(device, linger_s=0)
+    registry = Registry(device, Pool(0), linger_s=0)
     sources = [
         source,
         GraphSource(path=source.path, stamp=source.stamp, precision="bf16"),
@@ -56,7 +57,7 @@ def test_sources_that_differ_in_anything_are_loaded_apart(device, source):
 
 def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, source, tmp_path):
     """While a slow source loads, one that is loaded already is acquired at once."""
-    registry = Registry(device, linger_s=0)
+    registry = Registry(device, Pool(0), linger_s=0)
     registry.acquire(source)
     slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 500}])
     thread = threading.Thread(target=registry.acquire, args=(slow,))
@@ -69,7 +70,7 @@ def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, sourc
 
 def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(device, source):
     """A graph stays while it is held and a little longer, and then goes."""
-    registry = Registry(device, linger_s=0.1)
+    registry = Registry(device, Pool(0), linger_s=0.1)
     entry, _ = registry.acquire(source)
     registry.hold(entry)
     registry.release(entry)
@@ -87,7 +88,7 @@ def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(device
 
 def test_a_graph_taken_up_again_within_the_linger_time_is_not_loaded_again(device, source):
     """Whoever comes soon after the last one left finds the graph still loaded."""
-    registry = Registry(device, linger_s=60)
+    registry = Registry(device, Pool(0), linger_s=60)
     first, _ = registry.acquire(source)
     registry.release(first)
     registry.close_idle()
@@ -97,7 +98,7 @@ def test_a_graph_taken_up_again_within_the_linger_time_is_not_loaded_again(devic
 
 def test_closing_now_does_not_wait_but_spares_what_is_held(device, source, tmp_path):
     """At the end idle graphs go at once; one that is still held is not pulled away."""
-    registry = Registry(device, linger_s=60)
+    registry = Registry(device, Pool(0), linger_s=60)
     idle, _ = registry.acquire(source)
     registry.release(idle)
     held, _ = registry.acquire(write_null(tmp_path / "held.null"))
@@ -108,7 +109,7 @@ def test_closing_now_does_not_wait_but_spares_what_is_held(device, source, tmp_p
 
 def test_a_failed_load_leaves_nothing_and_can_be_tried_again(device, source):
     """After a load that failed nothing is held, and the next try loads."""
-    registry = Registry(device, linger_s=60)
+    registry = Registry(device, Pool(0), linger_s=60)
     device.inject(Fault(on="load", do="fail", nth=1))
     with pytest.raises(GraphFailed):
         registry.acquire(source)
@@ -119,7 +120,7 @@ def test_a_failed_load_leaves_nothing_and_can_be_tried_again(device, source):
 
 def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, source):
     """One failure is one caller's; whoever waited for it loads again."""
-    registry = Registry(device, linger_s=60)
+    registry = Registry(device, Pool(0), linger_s=60)
     device.inject(Fault(on="load", do="sleep", ms=100))
     device.inject(Fault(on="load", do="fail", nth=1))
     outcomes = []
@@ -141,7 +142,7 @@ def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, sou
 
 def test_one_release_too_many_is_an_error(device, source):
     """Releasing what nobody holds is a defect that is named."""
-    registry = Registry(device, linger_s=0)
+    registry = Registry(device, Pool(0), linger_s=0)
     entry, _ = registry.acquire(source)
     registry.release(entry)
     with pytest.raises(ProtocolError, match="once too often"):

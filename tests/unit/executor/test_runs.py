@@ -15,6 +15,7 @@ from ge_backend.executor.arena import Segment
 from ge_backend.executor.messages import Prepare, PrepareInput, Run, TensorRef
 from ge_backend.executor.registry import Entry
 from ge_backend.executor.runs import measure, run
+from ge_backend.executor.waiting import Turn
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
@@ -63,6 +64,10 @@ def segment():
     return segment
 
 
+def turn(*, waited_ns=0, **changes):
+    return Turn(came_ns=time.monotonic_ns() - waited_ns, **changes)
+
+
 def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
     nbytes = int(np.prod(shape)) * (DATA_TYPES[dtype].itemsize or 1)
     return TensorRef(name=name, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes)
@@ -70,7 +75,7 @@ def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
 
 def run_with(graph, segment, *places, deadline_ns=0, inputs=()):
     message = Run(id=7, graph=1, arena=0, inputs=inputs, outputs=places, deadline_ns=deadline_ns)
-    return run(entry_of(graph), segment, message, queued_ns=time.monotonic_ns(), exclusive=True)
+    return run(entry_of(graph), segment, message, turn=turn(alone=True))
 
 
 def spilled(done, descriptor):
@@ -194,9 +199,9 @@ def test_waiting_and_running_are_timed_apart(segment):
 
     entry = entry_of(Graph(y=slow))
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(place(),))
-    queued_ns = time.monotonic_ns() - 50_000_000
-    done, _ = run(entry, segment, message, queued_ns=queued_ns, exclusive=False)
+    done, _ = run(entry, segment, message, turn=turn(waited_ns=50_000_000, held_up_ns=7))
     assert 50_000_000 <= done.queue_ns < 1_000_000_000
+    assert done.held_up_ns == 7
     assert 20_000_000 <= done.run_ns < 1_000_000_000
 
 

@@ -5,7 +5,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge_backend.device.base import Range
@@ -113,6 +113,7 @@ def test_a_gap_is_filled_before_anything_has_to_wait():
     assert plan.ranges["new"] == Range(offset=0, nbytes=footprint(4000))
 
 
+@settings(deadline=None)
 @given(pools())
 def test_every_plan_is_sound(case):
     """Each holder has one answer; ranges lie in the pool, on the grid, and are hardly too long."""
@@ -154,6 +155,7 @@ def _check_gaps(plan: MemoryPlan):
     assert 0 <= plan.fragmentation <= count / (count + 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 5000), max_size=8), st.integers(0, 500))
 def test_needs_that_fit_beside_each_other_never_meet(sizes, spare):
     """From nothing, whatever the sizes: no conflict, and the rest is one gap."""
@@ -163,6 +165,7 @@ def test_needs_that_fit_beside_each_other_never_meet(sizes, spare):
     assert plan.fragmentation == 0
 
 
+@settings(deadline=None)
 @given(pools(), st.integers(1, 9000))
 def test_another_holder_moves_nothing_that_is_in_use(case, nbytes):
     """When a set grows or shrinks with everything in use, all ranges stay where they were."""
@@ -180,6 +183,7 @@ def test_another_holder_moves_nothing_that_is_in_use(case, nbytes):
     assert all(shrunk.ranges[need.holder] == need.fixed for need in held[1:])
 
 
+@settings(deadline=None)
 @given(pools(), st.integers(1, 9000))
 def test_the_newest_meets_as_little_as_any_place_allows(case, nbytes):
     """One holder among ranges in use gets the best of all places, tried one by one."""

@@ -12,8 +12,8 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ge_backend.device.base import Device
@@ -25,6 +25,8 @@ from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.registry import Entry, Registry
 from ge_backend.executor.runs import loaded_graph, measure, run
+from ge_backend.executor.waiting import NORMAL, Job, Turn
+from ge_backend.workspace.pool import Pool
 
 __all__ = ["Connection", "Shared"]
 
@@ -43,12 +45,31 @@ class Shared(Protocol):
     device: Device
     registry: Registry
     lanes: Lanes
+    pool: Pool
     outstanding: Outstanding
     measuring: threading.Lock
     on_fault: Callable[[], None]
 
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """What a message asks of a lane.
+
+    Attributes:
+        entry: the graph that it names; None if the connection has no such graph.
+        action: returns the answer.
+        nbytes: returns what it takes of the workspace pool; 0: the graph's place there.
+        then: called once, whatever happens.
+    """
+
+    request_id: int
+    entry: Entry | None
+    action: Callable[[Turn], Reply]
+    nbytes: Callable[[Entry], int]
+    then: Callable[[], None]
 
 
 class Connection:
@@ -86,6 +107,7 @@ class Connection:
         with self._sending:
             self._open = False
             self._sock.close()
+        self._shared.lanes.cancel(self)
         self._slots.clear()  # a run in a lane still has its own
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
@@ -104,23 +126,31 @@ class Connection:
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
         slots = self._slots.get(message.graph)
-        queued_ns = time.monotonic_ns()
         claim = self._shared.outstanding.claim(message.cost_ns)
 
-        def action(*, alone: bool) -> Reply:
+        def action(turn: Turn) -> Reply:
             if segment is None:
                 raise ProtocolError(f"arena {message.arena} was never attached")
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
             try:
-                reply = run(held, segment, message, slots, queued_ns=queued_ns, exclusive=alone)
+                reply = run(held, segment, message, slots, turn=turn)
             finally:
                 claim.release()  # before the stub is told, which may look at it then
             self._shared.registry.count_run(held)
             return reply
 
-        self._queue(message.id, entry, action, solo=message.solo, then=claim.release)
+        def nbytes(held: Entry) -> int:
+            shapes = {ref.name: ref.shape for ref in message.inputs}
+            return self._shared.registry.run_bytes(held, shapes)
+
+        self._queue(
+            _Errand(message.id, entry, action, nbytes, claim.release),
+            priority=message.priority,
+            deadline_ns=message.deadline_ns,
+            solo=message.solo,
+        )
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane, one at a time for all connections.
@@ -128,44 +158,73 @@ class Connection:
         Models that warm up side by side would else measure each other; and this thread may wait,
         since its stub does nothing else meanwhile.
         """
-        entry = self._graphs.get(message.graph)
-        measuring = self._shared.measuring
+        entry, registry = self._graphs.get(message.graph), self._shared.registry
 
-        def action(*, alone: bool) -> Reply:
-            del alone  # measured as it will run under load
-            return measure(_held(entry, message.graph), message), None
+        def action(turn: Turn) -> Reply:
+            del turn  # measured as it will run under load
+            held = _held(entry, message.graph)
+            prepared = measure(held, message)
+            registry.place(held, prepared.workspace_bytes)
+            return prepared, None
 
-        measuring.acquire()
-        self._queue(message.id, entry, action, solo=False, then=measuring.release)
+        # Taken here and not in the lane: whoever has a lease of the workspace waits for nothing.
+        locks = contextlib.ExitStack()
+        if entry is not None:
+            locks.enter_context(entry.lock)
+            locks.enter_context(self._shared.measuring)
+        self._queue(_Errand(message.id, entry, action, registry.measuring_bytes, locks.close))
 
     def _queue(
         self,
-        request_id: int,
-        entry: Entry | None,
-        action: Callable[..., Reply],
+        errand: _Errand,
         *,
-        solo: bool,
-        then: Callable[[], None] = lambda: None,
+        priority: int = NORMAL,
+        deadline_ns: int = 0,
+        solo: bool = False,
     ) -> None:
         """Let a lane do it, or send the error.
 
         The error too comes from the lane, so that this thread never waits for room to send while
         the stub may be waiting for room to send to it.
         """
-        registry = self._shared.registry
+        entry, action = errand.entry, errand.action
+        holder, nbytes = "", 0
+        if entry is not None:
+            self._shared.registry.hold(entry)
+            if self._shared.pool.size_bytes:
+                try:
+                    holder, nbytes = entry.holder, errand.nbytes(entry)
+                except Exception as error:  # noqa: BLE001 - the lane raises it
+                    holder, action = "", functools.partial(_refuse, error)
 
-        def job(*, alone: bool) -> None:
+        def end() -> None:
+            errand.then()
+            if entry is not None:
+                self._shared.registry.release(entry)
+
+        def work(turn: Turn) -> None:
             try:
                 if self._open:
-                    self._reply(request_id, functools.partial(action, alone=alone))
+                    self._reply(errand.request_id, lambda: action(turn))
             finally:
-                then()
-                if entry is not None:
-                    registry.release(entry)
+                end()
 
-        if entry is not None:
-            registry.hold(entry)
-        self._shared.lanes.submit(job, solo=solo)
+        def drop(error: GeError) -> None:
+            end()
+            self._send(_failed(errand.request_id, error))
+
+        self._shared.lanes.submit(
+            Job(
+                work=work,
+                drop=drop,
+                holder=holder,
+                nbytes=nbytes,
+                priority=priority,
+                deadline_ns=deadline_ns,
+                solo=solo,
+                owner=self,
+            )
+        )
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error: nothing a request does ends the executor."""
@@ -268,6 +327,11 @@ def _held(entry: Entry | None, graph: int) -> Entry:
     if entry is None:
         raise ProtocolError(f"graph {graph} is not held by this connection")
     return entry
+
+
+def _refuse(error: Exception, turn: Turn) -> Reply:
+    del turn
+    raise error
 
 
 def _failed(request_id: int, error: GeError) -> messages.Failed:

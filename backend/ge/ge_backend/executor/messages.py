@@ -23,7 +23,9 @@ from dataclasses import dataclass, field
 
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.descriptions import SignatureMessage, SpecMessage, StateMessage
+from ge_backend.executor.waiting import NORMAL
 from ge_backend.tensors import Shape
+from ge_backend.workspace.pool import PoolFigures
 
 __all__ = [
     "VERSION",
@@ -190,6 +192,7 @@ class Run:
     Attributes:
         outputs: where to put those outputs whose shape is known beforehand.
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
+        priority: 1 is the highest.
         solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
             when an executor died is repeated so, and if this one dies too it is clear over what.
         slots: where the state of each real row lies; empty for graphs without.
@@ -204,6 +207,7 @@ class Run:
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
     deadline_ns: int = 0
+    priority: int = NORMAL
     solo: bool = False
     slots: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
@@ -225,6 +229,8 @@ class Done:
     Attributes:
         settled: names of those that lie where the run's message said.
         spilled: those whose shape was not known; they lie in the segment that comes along.
+        queue_ns: how long the run waited for its turn.
+        held_up_ns: for how much of that a lane was free and its workspace was not.
         states: the shape of one row of each state as it is now, by the name of its input.
     """
 
@@ -233,6 +239,7 @@ class Done:
     spilled: tuple[TensorRef, ...]
     queue_ns: int
     run_ns: int
+    held_up_ns: int = 0
     states: dict[str, Shape] = field(default_factory=dict)
 
 
@@ -255,7 +262,12 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the executor holds, and how much memory its device has left."""
+    """What the executor holds, and how much memory its device has left.
+
+    Attributes:
+        evictions: graphs that nobody held and that were closed to make room for another.
+        defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
+    """
 
     id: int
     device: str
@@ -264,6 +276,9 @@ class Report:
     graphs: tuple[GraphReport, ...]
     free_bytes: int
     total_bytes: int
+    pool: PoolFigures
+    evictions: int
+    defects: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

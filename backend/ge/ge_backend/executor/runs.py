@@ -9,10 +9,11 @@ import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.host_slots import HostSlots
-from ge_backend.errors import DeadlineExceeded, GraphFailed, ProtocolError
+from ge_backend.errors import GraphFailed, ProtocolError
 from ge_backend.executor.arena import Segment, aligned
 from ge_backend.executor.messages import Done, Prepare, Prepared, PrepareInput, Run, TensorRef
 from ge_backend.executor.registry import Cost, Entry
+from ge_backend.executor.waiting import Turn, too_late
 from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
 __all__ = ["loaded_graph", "measure", "run"]
@@ -27,8 +28,7 @@ def run(
     message: Run,
     slots: HostSlots | None = None,
     *,
-    queued_ns: int,
-    exclusive: bool,
+    turn: Turn,
 ) -> tuple[Done, int | None]:
     """Run a graph; return the reply and, if outputs were spilled, a descriptor to send and close.
 
@@ -38,21 +38,17 @@ def run(
     """
     started_ns = time.monotonic_ns()
     if message.deadline_ns and started_ns > message.deadline_ns:
-        late_ms = (started_ns - message.deadline_ns) / 1e6
-        raise DeadlineExceeded(
-            f"the request waited {(started_ns - queued_ns) / 1e6:.1f} ms for the device and was "
-            f"{late_ms:.1f} ms too late to start; allow more time or send less at once"
-        )
+        raise too_late(started_ns - turn.came_ns, started_ns - message.deadline_ns)
     graph = loaded_graph(entry)
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
     # BYTES has no size that could be predicted: it always comes in a segment of its own.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
     states: dict[str, Shape] = {}
     if slots is None:
-        results = graph.run(inputs, views, exclusive=exclusive)
+        results = graph.run(inputs, views, exclusive=turn.alone)
     else:
         results, states = slots.run(
-            inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=exclusive
+            inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=turn.alone
         )
     ended_ns = time.monotonic_ns()
     strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
@@ -61,7 +57,8 @@ def run(
         id=message.id,
         settled=tuple(name for name in results if name not in strays),
         spilled=spilled,
-        queue_ns=started_ns - queued_ns,
+        queue_ns=started_ns - turn.came_ns,
+        held_up_ns=turn.held_up_ns,
         run_ns=ended_ns - started_ns,
         states=states,
     )
@@ -71,14 +68,13 @@ def run(
 def measure(entry: Entry, message: Prepare) -> Prepared:
     """Prepare a graph for these inputs and measure the median of some runs, once for all stubs.
 
+    The caller holds the entry's lock.
     With no repeats it is only prepared, as after a restart, when costs are known already.
     """
-    graph = loaded_graph(entry)
-    with entry.lock:
-        cost = entry.costs.get(message.inputs)
-        cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
-        if cost is None or not cached:
-            cost = entry.costs[message.inputs] = _measured(graph, message)
+    cost = entry.costs.get(message.inputs)
+    cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
+    if cost is None or not cached:
+        cost = entry.costs[message.inputs] = _measured(loaded_graph(entry), message)
     return Prepared(
         id=message.id,
         cost_ns=cost.run_ns,

@@ -17,6 +17,7 @@ from ge_backend.executor.messages import GraphReport, Report
 from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.peer import peer_uid
 from ge_backend.executor.registry import Registry
+from ge_backend.workspace.pool import Pool
 
 __all__ = ["Executor"]
 
@@ -31,18 +32,25 @@ class Executor:
     Args:
         device: becomes the executor's; closed at the end.
         linger_s: how long to stay, and to keep graphs, after the last connection has left.
+        pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
         on_fault: called when the device broke or hangs, before anybody is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
             repeat in the next one.
     """
 
     def __init__(
-        self, device: Device, *, linger_s: float, on_fault: Callable[[], None] = lambda: None
+        self,
+        device: Device,
+        *,
+        linger_s: float,
+        pool_bytes: int = 0,
+        on_fault: Callable[[], None] = lambda: None,
     ) -> None:
         self.device = device
         self.on_fault = on_fault
-        self.registry = Registry(device, linger_s)
-        self.lanes = Lanes(device.lanes)
+        self.pool = Pool(device.reserve(pool_bytes))
+        self.registry = Registry(device, self.pool, linger_s)
+        self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
@@ -104,6 +112,9 @@ class Executor:
             ),
             free_bytes=memory.free_bytes,
             total_bytes=memory.total_bytes,
+            pool=self.pool.figures(),
+            evictions=self.registry.evictions,
+            defects=(*self.pool.integrity(), *self.registry.defects()),
         )
 
     def join(self) -> None:

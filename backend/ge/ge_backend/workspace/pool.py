@@ -50,7 +50,7 @@ class PoolFigures:
         leased_bytes: that runs use now.
         peak_bytes: the most that runs ever used at once.
         fragmentation: the share of the unplaced bytes that lies outside their largest gap.
-        holders: (name, bytes that it asked for), in the order of their coming.
+        holders: what each asked for, by name, in the order of their coming.
     """
 
     size_bytes: int
@@ -58,7 +58,7 @@ class PoolFigures:
     leased_bytes: int
     peak_bytes: int
     fragmentation: float
-    holders: tuple[tuple[str, int], ...]
+    holders: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -107,11 +107,12 @@ class Pool:
         self._leases: set[Lease] = set()
         self._leased_bytes = 0
         self._peak_bytes = 0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # for `place`, which may wait for leases
 
     def workspace(self, holder: str) -> PoolWorkspace:
         """Let a holder in, without a place yet; pair with `remove`."""
-        with self._changed:
+        with self._lock:
             if holder in self._holdings:
                 raise ProtocolError(f"{holder} is in the workspace pool already")
             self._holdings[holder] = _Holding()
@@ -119,7 +120,7 @@ class Pool:
 
     def remove(self, holder: str) -> None:
         """Give a holder's place back; a lease that it still has runs on to its end."""
-        with self._changed:
+        with self._lock:
             self._holding(holder)
             del self._holdings[holder]
             if self.size_bytes:
@@ -131,19 +132,21 @@ class Pool:
         Args:
             holder: let in before.
             nbytes: of its largest run; a place that is large enough stays.
-            bound: the range is for good. Else it is moved when others come and go.
+            bound: the range is for good. Else it is moved when others come and go, and the place
+                of a holder that is bound already does not change.
 
         Raises:
             OutOfMemory: the pool is smaller; nothing has changed then.
         """
-        with self._changed:
+        with self._lock:
             holding = self._holding(holder)
             if not self.size_bytes:
+                holding.nbytes = max(holding.nbytes, nbytes)
                 return Range(offset=0, nbytes=nbytes)
             if nbytes > self.size_bytes:
                 raise self._too_large(holder, nbytes)
             holding.bound = holding.bound or bound
-            if not holding.ranges or nbytes > holding.ranges[-1].nbytes:
+            if not holding.ranges or (nbytes > holding.nbytes and (bound or not holding.bound)):
                 holding.nbytes = nbytes
                 holding.ranges = holding.ranges[:1] if holding.changing else ()
                 plan = self._plan_again(self._need(holder, holding))
@@ -159,18 +162,18 @@ class Pool:
         It is not known which of the two a run will use that begins meanwhile. `place` waits within
         it until all runs hold both; so it must not be called by one that has a lease itself.
         """
-        with self._changed:
+        with self._lock:
             holding = self._holding(holder)
-            former = holding.ranges
+            former = holding.nbytes, holding.ranges
             holding.changing = True
         try:
             yield
         except BaseException:
-            with self._changed:
-                holding.ranges = former
+            with self._lock:
+                holding.nbytes, holding.ranges = former
             raise
         finally:
-            with self._changed:
+            with self._lock:
                 holding.changing = False
                 holding.ranges = holding.ranges[-1:]
 
@@ -183,7 +186,7 @@ class Pool:
                 of a measured holder can choose.
             claimed: ranges that others have waited for longer.
         """
-        with self._changed:
+        with self._lock:
             holding = self._holding(holder)
             ranges = self._free(holding, self._wanted(holding, nbytes), claimed)
             if ranges is None:
@@ -197,7 +200,7 @@ class Pool:
 
     def claim(self, holder: str, nbytes: int = 0) -> tuple[Range, ...]:
         """Return the ranges for which this run waits, so that nobody after it takes them."""
-        with self._changed:
+        with self._lock:
             return self._wanted(self._holding(holder), nbytes)
 
     def release(self, lease: Lease) -> None:
@@ -206,7 +209,7 @@ class Pool:
         Raises:
             ProtocolError: that was done before.
         """
-        with self._changed:
+        with self._lock:
             if lease not in self._leases:
                 raise ProtocolError(f"a lease of {lease.holder} was released twice")
             self._leases.remove(lease)
@@ -214,11 +217,12 @@ class Pool:
             if (holding := self._holdings.get(lease.holder)) is not None:
                 holding.leases -= 1
                 holding.busy_ns += time.monotonic_ns() - lease.begun_ns
-            self._changed.notify_all()
+            if any(holding.changing for holding in self._holdings.values()):
+                self._changed.notify_all()
 
     def figures(self) -> PoolFigures:
         """Return the pool in numbers."""
-        with self._changed:
+        with self._lock:
             plan = plan_memory(self._kept(moving=False), self.size_bytes)
             return PoolFigures(
                 size_bytes=self.size_bytes,
@@ -226,12 +230,12 @@ class Pool:
                 leased_bytes=self._leased_bytes,
                 peak_bytes=self._peak_bytes,
                 fragmentation=plan.fragmentation,
-                holders=tuple((name, held.nbytes) for name, held in self._holdings.items()),
+                holders={name: holding.nbytes for name, holding in self._holdings.items()},
             )
 
     def integrity(self) -> list[str]:
         """Recount ranges and leases; return what does not agree, with both numbers."""
-        with self._changed:
+        with self._lock:
             return [*self._misplaced(), *self._miscounted(), *self._double()]
 
     def _holding(self, holder: str) -> _Holding:
@@ -331,5 +335,7 @@ def _is_movable(holding: _Holding) -> bool:
 
 def _covered(ranges: tuple[Range, ...]) -> int:
     """Return the bytes in at least one of the ranges."""
+    if len(ranges) == 1:
+        return ranges[0].nbytes
     end = max((held.end for held in ranges), default=0)
     return end - sum(gap.nbytes for gap in free_gaps(ranges, end))
