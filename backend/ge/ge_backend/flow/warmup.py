@@ -16,7 +16,7 @@ from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape
 
-__all__ = ["Effort", "bucket_shapes", "describe_bucket", "warm_up"]
+__all__ = ["Effort", "bucket_inputs", "bucket_shapes", "describe_bucket", "warm_up"]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def warm_up(
 def _prepare(session: Session, layout: Layout, bucket: Bucket, repeats: int) -> Prepared | None:
     """Prepare one bucket; None when an engine that need not be prepared cannot run it."""
     try:
-        return session.prepare(_inputs(bucket, layout), repeats)
+        return session.prepare(bucket_inputs(bucket, layout), repeats)
     except GraphFailed as error:
         label = describe_bucket(bucket, layout)
         if session.static_shapes:
@@ -118,7 +118,8 @@ def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
     return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
 
 
-def _inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
+def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
+    """Return what every input of the graph is when a bucket is prepared."""
     states = tuple(
         PrepareInput(
             name=state.input,
