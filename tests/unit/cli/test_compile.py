@@ -9,9 +9,14 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from acl_simulator import Simulator
+from onnx import TensorProto
+
+from acl_simulator import Affine, Simulator
 from builders.cann import fake_cann, runs_of_atc
-from builders.graphs import masked_mean, parameters, token_rows, write_model
+from builders.graphs import masked_mean, parameters, plus_one, token_rows, write_model
+from builders.simulated_onnx import onnx_of
+from ge_backend.cli.model.opened import open_model
+from ge_backend.device.om_files import read_axes
 
 CONFIG = "max_batch_size: 4\n" + parameters(buckets__rows="1,4", buckets__sequence="8,16")
 
@@ -102,7 +107,34 @@ def test_into_a_file(folder, compiled, tmp_path, monkeypatch):
     target.unlink()
     compiled(folder, "--into", target)
     assert target.is_file()
-    assert sorted(path.name for path in tmp_path.glob("*model.om*")) == ["model.om"]
+    assert {path.name for path in tmp_path.glob("*model.om*")} == {"model.om", "model.om.json"}
+
+
+def test_the_names_of_axes_go_with_it(folder, compiled, tmp_path):
+    """They are what an .om does not keep; a dimension that has none there gets none here."""
+    compiled(folder, "--into", tmp_path / "model.om")
+    assert read_axes(tmp_path / "model.om") == {
+        "ids": ("batch", "sequence"),
+        "attention_mask": ("batch", "sequence"),
+        "y": ("batch", ""),
+    }
+    config = CONFIG + parameters(axes__x="batch,sequence", axes__y="batch,sequence")
+    write_model(tmp_path / "models", "bare", config, plus_one(TensorProto.FLOAT, ("n", None)))
+    compiled(tmp_path / "models" / "bare", "--into", tmp_path / "bare.om")
+    assert read_axes(tmp_path / "bare.om") == {}
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_a_server_finds_what_was_compiled(folder, compiled, runs, monkeypatch, into):
+    """In the cache, or as the file that the model's folder has; it runs and compiles no more."""
+    (folder / "1" / "model.onnx").write_bytes(onnx_of(Affine(a=3.0), ("batch", "sequence")))
+    compiled(folder, *(("--into", folder / "1" / "model.om") if into else ()))
+    monkeypatch.setitem(sys.modules, "acl", Simulator())
+    with open_model(folder, device="npu:0") as model:
+        assert model.grid.entries == ((1, 8), (1, 16), (4, 8), (4, 16))
+        assert model.layout.axes == ("sequence",)
+        assert model.measure().keys() == set(model.grid.entries)
+    assert len(runs()) == 1
 
 
 def test_the_chip_of_this_machine(folder, ge_backend, runs, monkeypatch):

@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ge_backend.cli.model.ahead import Ahead, look_ahead
+from ge_backend.cli.model.replacing import replacing
 from ge_backend.cli.report.table import table
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config import MachineConfig
 from ge_backend.device.atc import compile_model
 from ge_backend.device.atc_options import gears_of
 from ge_backend.device.compile_cache import CompileCache, Compiled
+from ge_backend.device.om_files import axes_file
 from ge_backend.errors import ConfigError
+from ge_backend.tensors import Signature
 
 __all__ = ["register"]
 
@@ -49,7 +52,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "it only if config.pbtxt has it too",
     )
     parser.add_argument(
-        "--into", type=Path, metavar="FILE", help="copy the result there, as a model.om to serve"
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="copy the result there, as a model.om to serve; the names of its axes go beside it",
     )
     parser.add_argument(
         "--cache-dir", type=Path, metavar="DIR", help="where it is kept; default: GE_CACHE_DIR"
@@ -76,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             with waiting(f"compiling {ahead.name} for {soc}, {len(ahead.grid.entries)} buckets"):
                 made.append((ahead, compile_model(ahead.request, cache)))
         if arguments.into is not None:
-            _copy(made[0][1].path, arguments.into)
+            ahead, compiled = made[0]
+            _put(ahead.signature, compiled.path, arguments.into)
         print(_as_json(made) if arguments.json else "\n".join(_as_text(made, cache)))
     return 0
 
@@ -110,16 +117,20 @@ def _cache_folder(arguments: argparse.Namespace) -> Iterator[Path]:
             yield Path(temporary)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Replace a file whole, so that no server loads half of it."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+def _put(signature: Signature, source: Path, target: Path) -> None:
+    """Copy a compiled file, and put the names of its axes beside it, which it does not keep."""
+    named = {
+        spec.name: spec.axes
+        for spec in (*signature.inputs, *signature.outputs)
+        if all(axis or dim >= 0 for dim, axis in zip(spec.dims, spec.axes, strict=True))
+    }
     try:
-        shutil.copyfile(source, draft)
-        draft.replace(target)
+        with replacing(axes_file(target)) as draft:
+            draft.write_text(json.dumps({"axes": named}, indent=2) + "\n", encoding="utf-8")
+        with replacing(target) as draft:
+            shutil.copyfile(source, draft)
     except OSError as error:
         raise ConfigError(f"--into {target}: {error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _as_text(made: list[tuple[Ahead, Compiled]], cache: CompileCache) -> list[str]:

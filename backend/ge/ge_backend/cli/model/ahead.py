@@ -17,6 +17,7 @@ from ge_backend.flow.grid import build_grid
 from ge_backend.flow.layout import build_layout
 from ge_backend.flow.store import Store
 from ge_backend.flow.warmup import bucket_shapes
+from ge_backend.tensors import Signature
 
 __all__ = ["Ahead", "look_ahead"]
 
@@ -29,11 +30,13 @@ class Ahead:
 
     Attributes:
         name: the model's.
+        signature: the file's.
         grid: its buckets.
         request: what the device would have compiled.
     """
 
     name: str
+    signature: Signature
     grid: BucketGrid
     request: CompileRequest
 
@@ -65,6 +68,7 @@ def look_ahead(
     grid = build_grid(config, layout, static_shapes=True, traffic=traffic)
     return Ahead(
         name=config.name,
+        signature=signature,
         grid=grid,
         request=CompileRequest(
             model=file,

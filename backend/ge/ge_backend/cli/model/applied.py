@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.cli.model.folder import parse_config
 from ge_backend.cli.model.parameter import set_parameter
+from ge_backend.cli.model.replacing import replacing
 from ge_backend.errors import ConfigError
 
 __all__ = ["apply_parameters"]
@@ -29,7 +26,7 @@ def apply_parameters(file: Path, parameters: Mapping[str, str]) -> str:
         before = file.read_text(encoding="utf-8")
         after = _edited(before, parameters, file)
         if after != before:
-            with _replacing(file.resolve()) as draft:
+            with replacing(file.resolve()) as draft:
                 draft.write_text(after, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be changed: {error}") from error
@@ -50,17 +47,3 @@ def _edited(before: str, parameters: Mapping[str, str], file: Path) -> str:
             f"{file} is written in a way that this command cannot edit; set the parameters by hand"
         )
     return after
-
-
-@contextlib.contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """Give a draft beside a file, with its permissions, that takes its place at the end."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
-    draft = Path(name)
-    try:
-        shutil.copymode(file, draft)
-        yield draft
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)
