@@ -29,6 +29,7 @@ from ge_backend.settings import (
     SETTINGS,
     Setting,
 )
+from ge_backend.sizes import parse_device_bytes
 from ge_backend.tensors import DataType, Shape, data_type
 
 __all__ = [
@@ -96,6 +97,7 @@ class MachineConfig:
     python: str
     library_path: str
     linger_s: float
+    workspace_pool: Mapping[str, int]
     cache_dir: Path | None
     numpy_2: bool
 
@@ -113,6 +115,7 @@ class MachineConfig:
             python=given["python"] or sys.executable or "python3",
             library_path=given["library_path"],
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
+            workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
             cache_dir=_cache_dir(given["cache_dir"], environment),
             numpy_2=given["numpy_2"] == "allow",
         )
@@ -157,6 +160,7 @@ class ModelConfig:
     learn: str
     learn_every_s: float
     early_reply: bool
+    priority: int
     buckets: Mapping[str, str]
     pad: Mapping[str, float]
     generate: Mapping[str, str]
@@ -232,6 +236,7 @@ def _read_model(
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
+        priority=int(values["priority"]),
         buckets=families["buckets."],
         pad={key: _number(f"pad.{key}", text) for key, text in families["pad."].items()},
         generate={key: _generator(key, text) for key, text in families["generate."].items()},

@@ -151,6 +151,15 @@ SETTINGS: tuple[Setting, ...] = (
         help="Whether requests of a sub-batch that ends well before its batch are answered at "
         "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
     ),
+    Setting(
+        key="priority",
+        default="2",
+        choices=("1", "2", "3"),
+        help="Which of the models that wait for a device goes first: 1 is the highest, as in "
+        "Triton's `priority_levels` (a request's own priority is not shown to Python). A run is "
+        "passed only by those of a higher priority that come within 0.2 s per level after it, so "
+        "none waits for ever.",
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (
@@ -249,6 +258,15 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         default="3",
         variable="GE_EXECUTOR_LINGER_S",
         help="Seconds that an executor stays after its last model instance has left.",
+    ),
+    Setting(
+        key="workspace_pool",
+        default="0",
+        variable="GE_WORKSPACE_POOL",
+        help="The scratch memory that all graphs of a device share, such as `12GiB`, `512MiB` or "
+        "plain bytes, or one per device: `npu:0=12GiB,cuda=8GiB,2GiB` (one without a device is for "
+        "all others). Graphs whose ranges of it overlap run in turn; one that needs more than all "
+        "of it is refused at load. 0: no limit, nobody waits.",
     ),
     Setting(
         key="numpy_2",

@@ -27,6 +27,7 @@ class ExecutorAddress:
         library_path: `LD_LIBRARY_PATH` for the executor, which must not see the server's own
             private libraries.
         linger_s: how long the executor stays after its last stub has left.
+        pool_bytes: of the device's workspace pool; 0: none.
     """
 
     device: str
@@ -35,6 +36,7 @@ class ExecutorAddress:
     python: str
     library_path: str
     linger_s: float = 3.0
+    pool_bytes: int = 0
 
     @property
     def socket(self) -> Path:

@@ -42,6 +42,7 @@ def main() -> None:
         executor = Executor(
             open_device(arguments.device),
             linger_s=arguments.linger,
+            pool_bytes=arguments.workspace_pool,
             on_fault=functools.partial(_end_broken, door),
         )
         door.open()
@@ -61,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ready", type=int, required=True)
     parser.add_argument("--lock", type=int, required=True)
     parser.add_argument("--linger", type=float, required=True)
+    parser.add_argument("--workspace-pool", type=int, required=True, help="bytes; 0: none")
     return parser.parse_args()
 
 
