@@ -289,6 +289,23 @@ def test_a_linger_time_that_is_no_number_is_refused():
         machine(GE_EXECUTOR_LINGER_S="soon")
 
 
+def test_the_pool_has_a_size_per_device():
+    """Without the variable there is no pool; what is no size is refused with its name."""
+    assert machine().workspace_pool == {"": 0}
+    pool = machine(GE_WORKSPACE_POOL="npu:0=12GiB,512MiB").workspace_pool
+    assert pool == {"npu:0": 12 << 30, "": 512 << 20}
+    with pytest.raises(ConfigError, match=r"GE_WORKSPACE_POOL.*much"):
+        machine(GE_WORKSPACE_POOL="much")
+
+
+def test_priorities_are_tritons():
+    """1 is the highest; the default is between, so that a model can be put before all others."""
+    assert [read(parameters={"priority": text}).priority for text in "123"] == [1, 2, 3]
+    assert read().priority == 2
+    with pytest.raises(ConfigError, match="expected one of 1, 2, 3"):
+        read(parameters={"priority": "0"})
+
+
 def test_the_cache_can_be_moved_and_turned_off():
     """The cache follows GE_CACHE_DIR, then XDG_CACHE_HOME, then the home folder."""
     assert machine(GE_CACHE_DIR="off").cache_dir is None

@@ -103,7 +103,7 @@ def test_options_become_those_of_the_server(tmp_path):
     arguments = [
         "serve", "--model-repository", str(tmp_path), "--host", "0.0.0.0", "--http-port", "1",
         "--grpc-port", "2", "--metrics-port", "3", "--device", "null", "--log-verbose", "2",
-        "--log-file", "x.log", "--start-timeout", "5", "--exit-timeout", "6", "--", "--id=me",
+        "--workspace-pool", "12GiB", "--log-file", "x.log", "--start-timeout", "5", "--exit-timeout", "6", "--", "--id=me",
     ]  # fmt: skip
 
     assert serve._options(build_parser().parse_args(arguments)) == ServerOptions(
@@ -113,11 +113,19 @@ def test_options_become_those_of_the_server(tmp_path):
         grpc_port=2,
         metrics_port=3,
         log_file=Path("x.log"),
-        environment={"GE_DEVICE": "null"},
+        environment={"GE_DEVICE": "null", "GE_WORKSPACE_POOL": "12GiB"},
         arguments=("--log-verbose=2", "--id=me"),
         start_timeout_s=5,
         exit_timeout_s=6,
     )
+
+
+def test_a_pool_that_is_no_size_is_refused_before_anything_starts(servers, capsys, tmp_path):
+    """It would else be told once per model, in the server's log."""
+    arguments = ["--model-repository", str(tmp_path), "--workspace-pool", "12 apples"]
+    assert main(["serve", *arguments]) != 0
+    assert "--workspace-pool" in capsys.readouterr().err
+    assert servers == ["tied"]
 
 
 def test_without_options_the_server_has_its_usual_ports_and_no_setting(tmp_path):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from ge_backend.sizes import parse_device_bytes
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 from ge_backend.tritonserver.leash import die_with_parent
 
@@ -30,6 +31,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_server_options(parser)
     parser.add_argument("--device", help="device of models that name none: cpu, … (GE_DEVICE)")
+    parser.add_argument(
+        "--workspace-pool",
+        metavar="SIZE",
+        help="scratch memory that all models of a device share, such as 12GiB, or per device: "
+        "npu:0=12GiB,cuda=8GiB,2GiB (GE_WORKSPACE_POOL)",
+    )
     parser.add_argument("--log-verbose", type=int, default=0, metavar="N", help="default: 0")
     parser.add_argument("--log-file", type=Path, help="default: this terminal")
     parser.add_argument(
@@ -96,7 +103,6 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> ServerOptions:
-    environment = {"GE_DEVICE": arguments.device} if arguments.device else {}
     verbose = [f"--log-verbose={arguments.log_verbose}"] if arguments.log_verbose else []
     return ServerOptions(
         repositories=tuple(arguments.model_repository),
@@ -105,11 +111,19 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         grpc_port=arguments.grpc_port,
         metrics_port=arguments.metrics_port,
         log_file=arguments.log_file,
-        environment=environment,
+        environment=_environment(arguments),
         arguments=(*verbose, *arguments.server_arguments),
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the machine-wide settings, which reach stubs and executors as variables."""
+    if arguments.workspace_pool:
+        parse_device_bytes(arguments.workspace_pool, "--workspace-pool")  # refused here, not later
+    given = {"GE_DEVICE": arguments.device, "GE_WORKSPACE_POOL": arguments.workspace_pool}
+    return {name: value for name, value in given.items() if value}
 
 
 def _pass_signals_on(server: TritonServer) -> None:
