@@ -49,7 +49,15 @@ SETTINGS: tuple[Setting, ...] = (
         key="device",
         default="cpu",
         variable="GE_DEVICE",
-        help="The device that runs the model: `cpu` (or `null`, which computes nothing).",
+        help="The device that runs the model: `cpu`, `npu`, `cuda:1` (or `null`, which computes "
+        "nothing). Without a number the first one. Default: `npu` where `device_ids` are given.",
+    ),
+    Setting(
+        key="device_ids",
+        default="",
+        help="Several devices of the kind that `device` names: `0,1`. Each batch is spread over "
+        "them by the cost of its parts and by what else they have to do. Without effect where "
+        "`GE_DEVICE` sends the model to a `cpu` or to one numbered device.",
     ),
     Setting(
         key="executor",
@@ -280,8 +288,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         key="cache_dir",
         default="",
         variable="GE_CACHE_DIR",
-        help="Where measured costs and recorded traffic are kept between starts; `off` keeps "
-        "nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`.",
+        help="Where measured costs, recorded traffic and compiled models are kept between starts; "
+        "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`.",
     ),
 )
 
