@@ -3,7 +3,6 @@
 import atexit
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 from acl_simulator.machine.machine import Machine
@@ -39,7 +38,7 @@ class Reporter:
             "calls": dict(machine.calls),
             "uploaded_bytes": machine.uploaded_bytes,
             "downloaded_bytes": machine.downloaded_bytes,
-            "runs": Counter(model for model, _ in machine.executions),
+            "runs": dict(machine.runs),
             "finalised": machine.finalised,
         }
         draft = self._path.with_suffix(f".{os.getpid()}")

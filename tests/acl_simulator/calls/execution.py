@@ -54,6 +54,7 @@ class Execution:
         self._name = f"run of {model}"
         self._ins = self._pair("input", self._om.inputs, buffers_of(machine, inputs))
         self._outs = self._pair("output", self._om.outputs, buffers_of(machine, outputs))
+        self._targets = [(buffer.address, buffer.size) for _, buffer in self._outs]
         self._dims = self._resolve(inputs)
         self._check_inputs()
         self._check_outputs()
@@ -68,9 +69,7 @@ class Execution:
             else (self._model.work, self._om.work_bytes)
         )
         inputs = [(tensor, buffer.address, buffer.size) for tensor, buffer in self._ins]
-        kernel = Kernel(
-            self._machine, self._model, dict(self._dims), inputs, self._write_all, place
-        )
+        kernel = Kernel(self._machine, self._model, self._dims, inputs, self._write_all, place)
 
         def finish() -> None:
             try:
@@ -135,7 +134,7 @@ class Execution:
             if buffer.address == 0 and self._at_once and self._om.is_range:
                 continue  # the runtime will allocate it
             self._check_place(tensor, buffer)
-            self._check_room(tensor, buffer, max(tensor.size, self._bytes(tensor, dims)))
+            self._check_room(tensor, buffer.size, max(tensor.size, self._bytes(tensor, dims)))
 
     def _check_place(self, tensor: Tensor, buffer: DataBuffer) -> None:
         if buffer.address == 0:
@@ -147,11 +146,11 @@ class Execution:
         if buffer.address % ALIGNMENT:
             self._machine.misuses.refuse(f"{self._name}: {tensor.name} is not 64-byte aligned")
 
-    def _check_room(self, tensor: Tensor, buffer: DataBuffer, needed: int) -> None:
-        if buffer.size < needed:
+    def _check_room(self, tensor: Tensor, room: int, needed: int) -> None:
+        if room < needed:
             raise Refusal(
                 Code.GE_PARAM_INVALID,
-                f"output {tensor.name} needs {needed} bytes, the buffer has {buffer.size}",
+                f"output {tensor.name} needs {needed} bytes, the buffer has {room}",
             )
 
     def _temporary_work(self) -> Block | None:
@@ -199,19 +198,23 @@ class Execution:
         return size_of(tensor.dtype, dims[tensor.key])
 
     def _write_all(self, results: list[np.ndarray]) -> None:
-        for (tensor, buffer), result in zip(self._outs, results, strict=True):
-            self._write(tensor, buffer, np.frombuffer(result.tobytes(), np.uint8))
+        for (tensor, buffer), target, result in zip(
+            self._outs, self._targets, results, strict=True
+        ):
+            self._write(tensor, buffer, target, np.frombuffer(result.tobytes(), np.uint8))
         if self._om.is_range or self._carries_desc:
             for at, ((tensor, _), result) in enumerate(zip(self._outs, results, strict=True)):
                 desc = TensorDesc(tensor.dtype, result.shape, tensor.format, borrowed=True)
                 attach_desc(self._machine, self._outputs, at, desc)
 
-    def _write(self, tensor: Tensor, buffer: DataBuffer, raw: np.ndarray) -> None:
-        if buffer.address == 0:
-            block = self._model.context.device.memory.allocate(
-                max(len(raw), 1), refusal=Code.GE_MEMORY_ALLOCATION
-            )
-            buffer.address, buffer.size = block.start, len(raw)
-        self._check_room(tensor, buffer, len(raw))
+    def _write(
+        self, tensor: Tensor, buffer: DataBuffer, target: tuple[int, int], raw: np.ndarray
+    ) -> None:
+        address, room = target
+        if address == 0:
+            memory = self._model.context.device.memory
+            block = memory.allocate(max(len(raw), 1), refusal=Code.GE_MEMORY_ALLOCATION)
+            address, room = buffer.address, buffer.size = block.start, len(raw)
+        self._check_room(tensor, room, len(raw))
         if len(raw):
-            self._machine.memory.view(buffer.address, len(raw))[:] = raw
+            self._machine.memory.view(address, len(raw))[:] = raw

@@ -78,7 +78,8 @@ class Kernel:
             if self._code:
                 raise Refusal(self._code, f"run of {self._model}: a fault that the test asked for")
             self._write(self._compute(inputs))
-            self._machine.executions.append((self._model.om.name, dict(self._dims)))
+            self._machine.executions.append((self._model.om.name, self._dims))
+            self._machine.runs[self._model.om.name] += 1
         finally:
             self._scribble()
 

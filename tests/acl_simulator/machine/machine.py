@@ -29,6 +29,7 @@ class Machine:
         uploaded_bytes, downloaded_bytes: by copies between host and device.
         models: loaded models by id.
         executions: (model's name, input shapes) in the order in which they ran.
+        runs: how many of them, by the model's name.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Machine:
         self.downloaded_bytes = 0
         self.models: dict[int, Any] = {}
         self.executions: list[tuple[str, dict[str, tuple[int, ...]]]] = []
+        self.runs: Counter[str] = Counter()
         self._thread = threading.local()
 
     @property

@@ -115,6 +115,16 @@ def test_finalize_finds_what_leaked(rig, sim):
     assert len(sim.misuses) == 1
 
 
+def test_finalize_finds_late_writes(rig, sim):
+    address, view = rig.pinned(32)
+    ok(sim.rt.free_host(address))
+    view[:] = 1
+    ok(sim.rt.destroy_stream(rig.stream))
+    ok(sim.rt.reset_device(0))
+    ok(sim.finalize())
+    assert "written after free_host" in str(sim.misuses[0])
+
+
 def test_a_clean_end_is_clean(rig, sim):
     ok(sim.rt.destroy_stream(rig.stream))
     ok(sim.rt.reset_device(0))

@@ -80,6 +80,18 @@ def test_a_stream_that_waits_for_a_hang_hangs(rig, sim, other):
     assert sim.rt.synchronize_stream_with_timeout(other, 5) == 507046
 
 
+def test_a_stream_waits_for_the_event_as_it_was(rig, sim, other):
+    event = ok(sim.rt.create_event())
+    upload(rig, rig.stream)
+    ok(sim.rt.record_event(event, rig.stream))
+    ok(sim.rt.stream_wait_event(other, event))
+    sim.hang()
+    model = rig.load(Affine(), Static({"x": (8,)}))
+    ok(sim.mdl.execute_async(model, *rig.datasets(model), rig.stream))
+    ok(sim.rt.record_event(event, rig.stream))
+    ok(sim.rt.synchronize_stream_with_timeout(other, 5))
+
+
 def test_events_tell_the_time(rig, sim):
     model = rig.load(Affine(), Static({"x": (8,)}), duration_ms=2.5)
     inputs, outputs = rig.datasets(model)

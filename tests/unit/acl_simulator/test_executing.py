@@ -197,6 +197,18 @@ class TestTogether:
         ok(sim.rt.synchronize_stream(rig.stream))
         assert np.all(rig.results(model, outputs)[0] == 11)
 
+    def test_addresses_are_those_of_the_call(self, rig, sim):
+        model = rig.load(Affine(), STATIC)
+        inputs, outputs = rig.datasets(model)
+        rig.fill(inputs, X)
+        address, size = rig.buffer(outputs, 0)
+        ok(sim.mdl.execute_async(model, inputs, outputs, rig.stream))
+        for dataset in (inputs, outputs):
+            buffer = sim.mdl.get_dataset_buffer(dataset, 0)
+            ok(sim.update_data_buffer(buffer, rig.device(size), size))
+        ok(sim.rt.synchronize_stream(rig.stream))
+        assert np.array_equal(rig.download(address, np.float32, X.shape), 2 * X + 1)
+
     def test_an_output_read_too_early_is_a_race(self, rig, sim):
         model = rig.load(Affine(), STATIC)
         inputs, outputs = rig.datasets(model)

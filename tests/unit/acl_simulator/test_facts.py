@@ -23,7 +23,7 @@ def arguments(name: str) -> list:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_call_takes_as_many_arguments_as_the_table_says(sim, name):
+def test_every_call_takes_the_arguments_of_the_table_by_position(sim, name):
     fewest, most = CALLS[name].arity
     parameters = inspect.signature(entry(sim, name)._act).parameters.values()
     assert len(parameters) == most
@@ -33,21 +33,18 @@ def test_every_call_takes_as_many_arguments_as_the_table_says(sim, name):
     if fewest:
         with pytest.raises(TypeError, match=f"acl.{name} args parse failed"):
             entry(sim, name)(*arguments(name)[: fewest - 1])
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_no_call_takes_keywords(sim, name):
     with pytest.raises(TypeError, match="no keyword arguments"):
         entry(sim, name)(*arguments(name), size=1)
 
 
 @pytest.mark.parametrize("name", [n for n, call in CALLS.items() if "k" in call.arguments])
-@pytest.mark.parametrize("value", [np.int64(1), 1.0, None], ids=["numpy", "float", "none"])
-def test_pointers_and_sizes_are_nothing_but_int(sim, name, value):
-    given = arguments(name)
-    given[CALLS[name].arguments.index("k")] = value
-    with pytest.raises(TypeError, match=f"acl.{name} args parse failed"):
-        entry(sim, name)(*given)
+def test_pointers_and_sizes_are_nothing_but_int(sim, name):
+    at = CALLS[name].arguments.index("k")
+    for value in (np.int64(1), 1.0, None):
+        given = arguments(name)
+        given[at] = value
+        with pytest.raises(TypeError, match=f"acl.{name} args parse failed: int is required"):
+            entry(sim, name)(*given)
 
 
 @pytest.mark.parametrize("name", [n for n, call in CALLS.items() if call.returns])

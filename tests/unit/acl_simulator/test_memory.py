@@ -126,9 +126,19 @@ def test_nobody_writes_past_the_end_of_pinned_memory(rig, sim):
         sim.check()
 
 
+def test_whoever_wrote_past_the_end_is_found_when_it_is_freed(rig, sim):
+    address, _ = rig.pinned(8)
+    host_view(address, 9)[8] = 1
+    ok(sim.rt.free_host(address))
+    with pytest.raises(Misuse, match="written behind the end"):
+        sim.check()
+
+
 def test_nobody_writes_pinned_memory_after_it_was_freed(rig, sim):
     address, view = rig.pinned(8)
+    view[:] = 5
     ok(sim.rt.free_host(address))
+    assert set(view) == {POISON}
     sim.check()
     view[0] = 1
     with pytest.raises(Misuse, match="written after free_host"):

@@ -65,6 +65,13 @@ def test_a_wait_ends_by_virtual_time(rig, sim):
     assert np.array_equal(result(), 2 * X + 1)
 
 
+def test_a_wait_counts_all_the_work_before_it(rig, sim):
+    slow_run(rig, 6.0)
+    slow_run(rig, 6.0)
+    assert sim.rt.synchronize_stream_with_timeout(rig.stream, 10) == 507046
+    ok(sim.rt.synchronize_stream_with_timeout(rig.stream, 2))
+
+
 def test_a_negative_timeout_is_none(rig, sim):
     slow_run(rig, 30.0)
     assert sim.rt.synchronize_stream_with_timeout(rig.stream, -2) == 107000
