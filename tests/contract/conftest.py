@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ge_backend.device.base import Device, Graph, GraphSource, open_device
+from ge_backend.errors import DeviceUnavailable
 
 ECHO = "echo"  # y = x, both [batch, length]
 SCALAR = "scalar"  # y = x, both []
@@ -98,19 +99,38 @@ class TorchEngine:
         torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(names)})
 
 
-# id -> (device, engine, the library it needs)
+def fake_accelerator() -> Device:
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device.cuda import CudaDevice
+
+    return CudaDevice(FakeVendor())
+
+
+def prepared(device: Device) -> Device:
+    from fakes.torch_vendor import PreparedDevice
+
+    return PreparedDevice(device)
+
+
+# id -> (device, or what opens it, engine, the library it needs)
 ENGINES = {
     "null": ("null", NullEngine(), None),
     "cpu-onnx": ("cpu", OnnxEngine(), "onnxruntime"),
     "cpu-torch": ("cpu", TorchEngine(), "torch"),
+    "fake-eager-torch": (fake_accelerator, TorchEngine(), "torch"),
+    "fake-graphs-torch": (lambda: prepared(fake_accelerator()), TorchEngine(), "torch"),
+    "cuda-onnx": ("cuda", OnnxEngine(), "onnxruntime"),
+    "cuda-eager-torch": ("cuda", TorchEngine(), "torch"),
+    "cuda-graphs-torch": (lambda: prepared(open_device("cuda")), TorchEngine(), "torch"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One device with graphs to load on it."""
+    """One device with graphs to load on it; `kind` is what it was opened as, "" if made."""
 
     id: str
+    kind: str
     device: Device
     engine: NullEngine | OnnxEngine | TorchEngine
     folder: Path
@@ -129,6 +149,10 @@ def bench(request, tmp_path):
     name, engine, library = ENGINES[request.param]
     if library:
         pytest.importorskip(library)
-    device = open_device(name)
-    yield Bench(id=request.param, device=device, engine=engine, folder=tmp_path)
+    try:
+        device = open_device(name) if isinstance(name, str) else name()
+    except DeviceUnavailable as error:
+        pytest.skip(str(error))
+    kind = name if isinstance(name, str) else ""
+    yield Bench(id=request.param, kind=kind, device=device, engine=engine, folder=tmp_path)
     device.close()

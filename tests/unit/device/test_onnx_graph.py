@@ -161,9 +161,9 @@ class Sessions:
         self.threads = []
         real = onnx_graph.open_session
 
-        def opened(path, threads, *, spin):
+        def opened(path, threads, provider, *, spin):
             self.threads.append(threads)
-            return real(path, threads, spin=spin)
+            return real(path, threads, provider, spin=spin)
 
         monkeypatch.setattr(onnx_graph, "open_session", opened)
 

@@ -8,12 +8,13 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper  # noqa: E402
 
 from builders.graphs import masked_mean  # noqa: E402
+from ge_backend.device import onnx_session  # noqa: E402
 from ge_backend.device.onnx_session import (  # noqa: E402
     open_session,
     read_signature,
     signature_of,
 )
-from ge_backend.errors import ModelError  # noqa: E402
+from ge_backend.errors import DeviceUnavailable, ModelError  # noqa: E402
 
 
 @pytest.fixture
@@ -79,3 +80,23 @@ def test_a_model_with_an_operator_that_is_not_known(written):
     model.ir_version = 8
     with pytest.raises(ModelError, match="cannot load it"):
         read_signature(written(model.SerializeToString()))
+
+
+def test_a_provider_that_this_build_lacks_is_refused(written):
+    """ONNX Runtime itself would compute on the CPU."""
+    with pytest.raises(DeviceUnavailable, match=r"needs CUDAExecutionProvider; .*has only .*CPU"):
+        open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)
+
+
+def test_a_provider_that_does_not_load_is_refused(written, monkeypatch):
+    """ONNX Runtime says so only in its log, and opens the session on the CPU."""
+    opened = onnx_session.onnxruntime.InferenceSession
+
+    def fall_back(path, options, providers):
+        return opened(path, options, providers=["CPUExecutionProvider"])
+
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnx_session.onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", fall_back)
+    with pytest.raises(DeviceUnavailable, match="fell back to CPUExecutionProvider"):
+        open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)

@@ -87,5 +87,5 @@ def test_a_place_is_used_where_it_fits(shape):
 
 def test_types_that_triton_lacks_are_refused():
     """An undeclared complex output names itself."""
-    with pytest.raises(GraphFailed, match="'x' of model.pt2 is complex64"):
+    with pytest.raises(GraphFailed, match=r"'x' of model\.pt2 is complex64"):
         codec(declared=False).output_type("x", torch.ones(1, dtype=torch.complex64))

@@ -247,6 +247,7 @@ class Device(Protocol):
 # kind -> (module, class); a module is imported only when a device of its kind is opened.
 DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
     "cpu": ("ge_backend.device.cpu", "CpuDevice"),
+    "cuda": ("ge_backend.device.cuda", "CudaDevice"),
     "npu": ("ge_backend.device.npu", "NpuDevice"),
     "null": ("ge_backend.device.null", "NullDevice"),
 }

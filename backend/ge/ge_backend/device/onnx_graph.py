@@ -11,7 +11,13 @@ import onnxruntime
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
-from ge_backend.device.onnx_session import ENGINE_ERRORS, open_session, signature_of
+from ge_backend.device.onnx_session import (
+    CPU_PROVIDER,
+    ENGINE_ERRORS,
+    Provider,
+    open_session,
+    signature_of,
+)
 from ge_backend.device.threads import ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
@@ -35,19 +41,24 @@ class OnnxGraph:
     from the client and the server for a moment after each run. The narrow session never spins.
 
     Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else.
+
+    Args:
+        provider: what computes; tensors are in host memory, and ONNX Runtime moves them.
     """
 
     static_shapes = False
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, cores: int) -> None:
+    def __init__(
+        self, source: GraphSource, *, cores: int, provider: Provider = CPU_PROVIDER
+    ) -> None:
         if source.precision != "origin":
             raise Unsupported(
-                f"precision {source.precision!r} of {source.path}: ONNX Runtime runs on the CPU "
-                "what the file says; use a model.pt2, or precision origin"
+                f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
+                "file says; use a model.pt2, or precision origin"
             )
-        self._path = source.path
-        self._narrow = open_session(source.path, source.threads or 1, spin=False)
+        self._path, self._provider = source.path, provider
+        self._narrow = open_session(source.path, source.threads or 1, provider, spin=False)
         self._wide: onnxruntime.InferenceSession | None = None
         self._wide_threads = cores if source.threads == 0 and cores > 1 else 0
         self._choice = ThreadChoice()
@@ -68,7 +79,7 @@ class OnnxGraph:
         if not self._wide_threads:
             return
         if self._wide is None:
-            self._wide = open_session(self._path, self._wide_threads, spin=True)
+            self._wide = open_session(self._path, self._wide_threads, self._provider, spin=True)
         narrow, wide = self._narrow, self._wide
         self._choice.measure(
             num_elements(inputs),

@@ -8,10 +8,21 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from ge_backend.device.failures import reason
-from ge_backend.errors import ModelError
+from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
-__all__ = ["ENGINE_ERRORS", "open_session", "read_signature", "signature_of"]
+__all__ = [
+    "CPU_PROVIDER",
+    "ENGINE_ERRORS",
+    "Provider",
+    "open_session",
+    "read_signature",
+    "signature_of",
+]
+
+# An execution provider of ONNX Runtime, which computes, and its options.
+Provider = tuple[str, dict[str, str]]
+CPU_PROVIDER: Provider = ("CPUExecutionProvider", {})
 
 # ONNX Runtime raises classes of its own, derived from Exception directly, and RuntimeError.
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
@@ -23,17 +34,21 @@ ENGINE_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
-def open_session(path: str, threads: int, *, spin: bool) -> onnxruntime.InferenceSession:
-    """Return a session on the CPU with so many threads for one run.
+def open_session(
+    path: str, threads: int, provider: Provider = CPU_PROVIDER, *, spin: bool
+) -> onnxruntime.InferenceSession:
+    """Return a session with so many CPU threads for one run.
 
     Raises:
         ModelError: ONNX Runtime cannot load the file.
+        DeviceUnavailable: the provider is not there or does not load. ONNX Runtime would compute
+            on the CPU then, many times slower, and say so only in its log.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return _opened(path, options)
+    return _opened(path, options, provider)
 
 
 def read_signature(path: str) -> Signature:
@@ -45,7 +60,7 @@ def read_signature(path: str) -> Signature:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return signature_of(_opened(path, options), path)
+    return signature_of(_opened(path, options, CPU_PROVIDER), path)
 
 
 def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
@@ -61,13 +76,29 @@ def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
     )
 
 
-def _opened(path: str, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+def _opened(
+    path: str, options: onnxruntime.SessionOptions, provider: Provider
+) -> onnxruntime.InferenceSession:
+    name = provider[0]
+    available = onnxruntime.get_available_providers()
+    if name not in available:
+        raise DeviceUnavailable(
+            f"{path} needs {name}; this onnxruntime {onnxruntime.__version__} has only "
+            f"{', '.join(available)}: for CUDA, replace it by onnxruntime-gpu"
+        )
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what it would log as an error it also raises
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(path, options, providers=[provider])
     except ENGINE_ERRORS as error:
         raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
+    active = session.get_providers()[0]
+    if active != name:
+        raise DeviceUnavailable(
+            f"{path} needs {name}, and ONNX Runtime fell back to {active}: a library that the "
+            "provider needs is missing or of another version; the log above has its own message"
+        )
+    return session
 
 
 def _spec(node: Any, path: str) -> TensorSpec:

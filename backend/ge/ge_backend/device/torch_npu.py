@@ -1,0 +1,83 @@
+"""torch on Ascend NPUs: `torch.npu`, which `torch_npu` adds, how to set it, what its errors mean.
+
+Not run on an NPU. A test holds every name and keyword that is used of it, here and in
+`torch_vendor.py`, against the sources of torch_npu 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.device.torch_vendor import TorchVendor
+from ge_backend.errors import DeviceUnavailable
+
+__all__ = ["open_npu"]
+
+# torch_npu puts the error codes of ACL into its messages. 507xxx: the device, a core or the driver
+# broke, or does not answer; 507903 only says that a capture was spoilt.
+# Source: CANN, API reference, aclError.
+_NO_MEMORY = re.compile(r"out of memory|\b(200000|207001|207018|245000)\b")
+_FAULT = re.compile(r"\b507(?!903)\d{3}\b")
+
+# What an import raises where CANN is missing or does not fit; an assertion is torchair's.
+_IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
+# So many shapes get a program of their own; by default torch.compile gives up after 8.
+_PROGRAMS = 512
+
+
+def open_npu(index: int) -> TorchVendor:
+    """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
+
+    From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
+    computed in FP32, not in HF32: `origin` promises what the file says.
+    Source: torch_npu 2.13, npu/npu_config.py.
+
+    Raises:
+        DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
+    """
+    try:
+        import torch_npu  # noqa: F401 - adds torch.npu
+    except _IMPORT_ERRORS as error:
+        raise DeviceUnavailable(
+            f"device 'npu:{index}' needs torch_npu for torch models: {reason(error)}; install the "
+            "torch_npu that belongs to your torch, and source CANN's set_env.sh"
+        ) from error
+    count = torch.npu.device_count() if torch.npu.is_available() else 0
+    if index >= count:
+        raise DeviceUnavailable(
+            f"device 'npu:{index}': torch sees {count} NPUs; see npu-smi info and "
+            "ASCEND_RT_VISIBLE_DEVICES"
+        )
+    torch.npu.set_device(index)
+    torch.npu.set_compile_mode(jit_compile=False)
+    torch.npu.matmul.allow_hf32 = False
+    torch.npu.conv.allow_hf32 = False
+    return TorchVendor(
+        device=f"npu:{index}",
+        api=torch.npu,
+        graph=torch.npu.NPUGraph,
+        compiler=_compile,
+        no_memory=_NO_MEMORY,
+        fault=_FAULT,
+    )
+
+
+def _compile(module: torch.nn.Module) -> None:
+    """Let torchair make a GE graph for each shape.
+
+    Source: torch_npu 2.13, dynamo/torchair/configs/compiler_config.py: `max-autotune` is GE.
+    """
+    try:
+        from torch_npu.dynamo import torchair
+    except _IMPORT_ERRORS as error:
+        raise DeviceUnavailable(
+            f"torch.mode torchair: torchair cannot be imported: {reason(error)}"
+        ) from error
+    torch._dynamo.config.recompile_limit = _PROGRAMS  # noqa: SLF001 - torch documents it so
+    config = torchair.CompilerConfig()
+    config.mode = "max-autotune"
+    backend = torchair.get_npu_backend(compiler_config=config)
+    module.compile(backend=backend, dynamic=False)

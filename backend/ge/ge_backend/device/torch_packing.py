@@ -1,0 +1,62 @@
+"""Several tensors in one block of memory, so that they move between host and device in one copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["Packing"]
+
+# What device allocators align to, so that kernels see each tensor as if it were allocated alone.
+ALIGNMENT = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    dtype: torch.dtype
+    shape: Shape
+    begin: int
+    end: int
+
+
+class Packing:
+    """Where in a block of bytes each tensor lies.
+
+    Args:
+        kinds: name -> (type, shape).
+
+    Attributes:
+        nbytes: the size of a block; at least 1, since devices do not allocate nothing.
+    """
+
+    def __init__(self, kinds: Mapping[str, tuple[torch.dtype, Shape]]) -> None:
+        self._fields: dict[str, _Field] = {}
+        end = 0
+        for name, (dtype, shape) in kinds.items():
+            begin = -(-end // ALIGNMENT) * ALIGNMENT
+            end = begin + math.prod(shape) * dtype.itemsize
+            self._fields[name] = _Field(dtype=dtype, shape=shape, begin=begin, end=end)
+        self.nbytes = max(1, end)
+
+    def tensors(self, block: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the tensors in a block, UINT8 `[nbytes]`; views."""
+        return {
+            name: block[field.begin : field.end].view(field.dtype).view(field.shape)
+            for name, field in self._fields.items()
+        }
+
+    def arrays(self, block: torch.Tensor) -> dict[str, Array]:
+        """Return the tensors in a host block as arrays; views, BF16 as uint16."""
+        return {name: _array(tensor) for name, tensor in self.tensors(block).items()}
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.view(torch.uint16)
+    array: Array = tensor.numpy()
+    return array

@@ -1,0 +1,215 @@
+"""What an accelerator must offer so that torch programs run on it: streams, graphs, memory.
+
+`TorchVendor` has it from `torch.cuda` or from `torch.npu`, which give the same things the same
+names; `torch_cuda.py` and `torch_npu.py` say what differs. Tests have a `Vendor` on the CPU whose
+streams run later. What is done with it is in `torch_accelerator.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ge_backend.device.base import MemoryInfo
+
+__all__ = ["CapturedGraph", "Event", "Stream", "TorchVendor", "Vendor"]
+
+
+class Stream(Protocol):
+    """A queue of work on the device; what is in it runs in order, and later."""
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is queued from now on wait until the event has happened."""
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def record(self, stream: Stream) -> None:
+        """Let it happen when all that is queued in the stream so far is done."""
+
+    def synchronize(self) -> None:
+        """Wait until it has happened; other Python threads run meanwhile.
+
+        Raises:
+            RuntimeError: something that was queued before has failed.
+        """
+
+
+class CapturedGraph(Protocol):
+    """Work that was recorded once, with its addresses, and is queued again as one."""
+
+    def replay(self) -> None:
+        """Queue it in the current stream."""
+
+
+class Vendor(Protocol):
+    """One opened device. Its methods may be called from any thread."""
+
+    @property
+    def device(self) -> str:
+        """As torch calls it: `cuda:0`, `npu:1`."""
+
+    def new_stream(self) -> Stream:
+        """Return a stream that does not wait for the default one."""
+
+    def new_event(self) -> Event:
+        """Return an event that only orders work; it measures no time."""
+
+    def new_pool(self) -> object:
+        """Return a handle for the memory that captured graphs share."""
+
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
+        """Make a stream, and its device, the thread's current one."""
+
+    def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
+        """Record what `work` queues, in a stream that is current and empty.
+
+        Its scratch memory comes from the pool. One capture at a time per process; other threads
+        may go on using the device.
+
+        Raises:
+            RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
+                device has no streams or events left for another graph.
+        """
+
+    def empty(self, nbytes: int) -> torch.Tensor:
+        """Return device memory, UINT8 `[nbytes]`, its content undefined."""
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        """Return host memory that the device reads and writes by itself, UINT8 `[nbytes]`."""
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Queue a copy in the current stream; leave both alone until it has run."""
+
+    def synchronize(self) -> None:
+        """Wait for everything that is queued on the device."""
+
+    def memory(self) -> MemoryInfo:
+        """Return the device's memory now; what torch keeps for later tensors counts as used."""
+
+    def allocated_bytes(self) -> int:
+        """Return the bytes that tensors of this process have now."""
+
+    def begin_peak(self) -> None:
+        """Begin to watch for the largest value of `allocated_bytes`."""
+
+    def peak_bytes(self) -> int:
+        """Return the largest value since then."""
+
+    def give_back(self) -> None:
+        """Return memory that torch keeps for later tensors to the device."""
+
+    def compile(self, module: torch.nn.Module) -> None:
+        """Let the vendor's compiler make a program of its own for each shape that comes.
+
+        Raises:
+            Unsupported: the vendor has none.
+            DeviceUnavailable: it is not installed.
+        """
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the error says that device memory is used up."""
+
+    def is_fault(self, error: BaseException) -> bool:
+        """Whether the error says that the device, or this process's hold of it, is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchVendor:
+    """A `Vendor` through one of torch's own modules.
+
+    Attributes:
+        api: `torch.cuda` or `torch.npu`.
+        graph: its class of captured graphs.
+        compiler: see `Vendor.compile`.
+        no_memory, fault: found in the messages of errors that say so.
+    """
+
+    device: str
+    api: Any
+    graph: Callable[[], CapturedGraph]
+    compiler: Callable[[torch.nn.Module], None]
+    no_memory: re.Pattern[str]
+    fault: re.Pattern[str]
+
+    def new_stream(self) -> Stream:
+        """See `Vendor`."""
+        stream: Stream = self.api.Stream(device=self.device)
+        return stream
+
+    def new_event(self) -> Event:
+        """See `Vendor`."""
+        event: Event = self.api.Event()
+        return event
+
+    def new_pool(self) -> object:
+        """See `Vendor`."""
+        pool: object = self.api.graph_pool_handle()
+        return pool
+
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
+        """See `Vendor`."""
+        context: AbstractContextManager[object] = self.api.stream(stream)
+        return context
+
+    def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
+        """See `Vendor`. By keyword, since the vendors' further parameters come in another order."""
+        graph = self.graph()
+        with self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            work()
+        return graph
+
+    def empty(self, nbytes: int) -> torch.Tensor:
+        """See `Vendor`."""
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        """See `Vendor`."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Vendor`."""
+        target.copy_(source, non_blocking=True)
+
+    def synchronize(self) -> None:
+        """See `Vendor`."""
+        self.api.synchronize(self.device)
+
+    def memory(self) -> MemoryInfo:
+        """See `Vendor`."""
+        free, total = self.api.mem_get_info(self.device)
+        return MemoryInfo(free_bytes=free, total_bytes=total)
+
+    def allocated_bytes(self) -> int:
+        """See `Vendor`."""
+        return int(self.api.memory_allocated(self.device))
+
+    def begin_peak(self) -> None:
+        """See `Vendor`."""
+        self.api.reset_peak_memory_stats(self.device)
+
+    def peak_bytes(self) -> int:
+        """See `Vendor`."""
+        return int(self.api.max_memory_allocated(self.device))
+
+    def give_back(self) -> None:
+        """See `Vendor`."""
+        self.api.empty_cache()
+
+    def compile(self, module: torch.nn.Module) -> None:
+        """See `Vendor`."""
+        self.compiler(module)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """See `Vendor`."""
+        return bool(self.no_memory.search(str(error)))
+
+    def is_fault(self, error: BaseException) -> bool:
+        """See `Vendor`."""
+        return bool(self.fault.search(str(error)))

@@ -1,0 +1,214 @@
+"""torch on NPUs: every name and keyword that is used of torch_npu, held against its sources.
+
+The wheel cannot be imported without CANN, so its sources are parsed. `make test` fetches it.
+"""
+
+import ast
+import inspect
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from builders.api_use import uses  # noqa: E402
+from builders.wheel_sources import WheelSources  # noqa: E402
+from ge_backend.device import torch_npu, torch_vendor  # noqa: E402
+from ge_backend.device.torch_npu import open_npu  # noqa: E402
+from ge_backend.errors import DeviceUnavailable  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+NPU = Path(torch_npu.__file__)
+VENDOR = Path(torch_vendor.__file__)
+NAMES = "torch_npu.npu"
+COMPILER = "torch_npu.dynamo.torchair"
+USED = [
+    *((NAMES, use) for use in sorted(uses(NPU, "torch.npu") | uses(VENDOR, "self.api"))),
+    *((COMPILER, use) for use in sorted(uses(NPU, "torchair"))),
+]
+# What is done with the objects that those names make, and what they are.
+MADE = {"Stream": "Stream", "Event": "Event", "CapturedGraph": "NPUGraph"}
+
+
+@pytest.fixture(scope="module")
+def sources():
+    wheels = sorted(ROOT.glob(".cache/wheels/torch_npu-2.13.*.whl"))
+    if not wheels:
+        pytest.skip("there is no wheel of torch_npu in .cache/wheels; `make test` fetches it")
+    return WheelSources(wheels[-1])
+
+
+def test_the_names_are_found_in_our_files():
+    """The scan itself works: it sees calls with their keywords, and names that are not called."""
+    found = {(use.name, use.keywords) for _, use in USED}
+    assert ("graph", ("capture_error_mode", "pool", "stream")) in found
+    assert ("set_compile_mode", ("jit_compile",)) in found
+    assert ("conv.allow_hf32", ()) in found
+    assert ("get_npu_backend", ("compiler_config",)) in found
+
+
+@pytest.mark.parametrize(("module", "use"), USED, ids=[use.name for _, use in USED])
+def test_every_name_is_there_and_takes_what_it_is_given(sources, module, use):
+    """A name that is called takes so many arguments and these keywords."""
+    sources.find(module, use.name)
+    if use.positional >= 0:
+        names, anything = sources.parameters(module, use.name)
+        assert use.positional <= len(names)
+        assert anything or set(use.keywords) <= set(names[use.positional :])
+
+
+@pytest.mark.parametrize("protocol", MADE)
+def test_objects_have_the_methods_that_are_used(sources, protocol):
+    """Streams, events and graphs take what our protocols say, in that order."""
+    node = sources.find(NAMES, MADE[protocol])
+    theirs = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+    for name, ours in inspect.getmembers(getattr(torch_vendor, protocol), inspect.isfunction):
+        if not name.startswith("_"):
+            wanted = list(inspect.signature(ours).parameters)
+            assert [a.arg for a in theirs[name].args.args][: len(wanted)] == wanted
+
+
+def test_values_that_are_passed_as_text(sources):
+    """Modes are chosen by a word, which the sources must know."""
+    assert '"thread_local"' in sources.text("torch_npu.npu.graphs")
+    assert '"max-autotune"' in sources.text("torch_npu.dynamo.torchair.configs.compiler_config")
+    assert "self.mode" in sources.text("torch_npu.dynamo.torchair.configs.compiler_config")
+
+
+def test_torch_has_the_module(sources):
+    """`torch.npu` is `torch_npu.npu`."""
+    assert '_register_device_module("npu", torch_npu.npu)' in sources.text(
+        "torch_npu._init.registry.backend"
+    )
+
+
+def test_a_wrong_name_would_be_found(sources):
+    """The check can fail."""
+    with pytest.raises(LookupError):
+        sources.find(NAMES, "Streams")
+    with pytest.raises(LookupError):
+        sources.find(NAMES, "conv.allow_tf32")
+    names, anything = sources.parameters(NAMES, "graph")
+    assert "enable_annotations" not in names
+    assert not anything
+
+
+@pytest.mark.parametrize("error", [ImportError, RuntimeError, OSError])
+def test_without_cann_it_says_what_to_install(monkeypatch, error):
+    """Whatever the import raises is the reason."""
+
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch_npu":
+                raise error("libhccl.so: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "torch_npu", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(DeviceUnavailable, match=r"'npu:1' needs torch_npu .*libhccl.*set_env\.sh"):
+        open_npu(1)
+
+
+class Settings(types.SimpleNamespace):
+    """`torch.npu` with two NPUs, which notes what is set."""
+
+    def __init__(self):
+        super().__init__(matmul=types.SimpleNamespace(), conv=types.SimpleNamespace())
+        self.NPUGraph = object
+        self.calls = []
+
+    def is_available(self):
+        return True
+
+    def device_count(self):
+        return 2
+
+    def set_device(self, index):
+        self.calls.append(index)
+
+    def set_compile_mode(self, *, jit_compile):
+        self.calls.append(jit_compile)
+
+
+@pytest.fixture
+def npus(monkeypatch):
+    settings = Settings()
+    monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
+    monkeypatch.setattr(torch, "npu", settings, raising=False)
+    return settings
+
+
+def test_operators_are_not_compiled_for_each_shape_and_float32_stays_float32(npus):
+    """What a process that has opened an NPU has set."""
+    assert open_npu(1).device == "npu:1"
+    assert npus.calls == [1, False]
+    assert not npus.matmul.allow_hf32
+    assert not npus.conv.allow_hf32
+
+
+def test_an_index_out_of_range(npus):
+    """The error names how many there are."""
+    with pytest.raises(DeviceUnavailable, match="'npu:2': torch sees 2 NPUs"):
+        open_npu(2)
+
+
+def test_torchair_compiles_each_shape(npus, monkeypatch):
+    """The GE graph, static shapes, and more of them than torch.compile makes by default."""
+
+    def backend(graph, inputs):
+        compiled.append([tuple(tensor.shape) for tensor in inputs])
+        return graph.forward
+
+    compiled, configs = [], []
+    torchair = types.SimpleNamespace(
+        CompilerConfig=types.SimpleNamespace,
+        get_npu_backend=lambda *, compiler_config: configs.append(compiler_config) or backend,
+    )
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
+    monkeypatch.setitem(sys.modules, "torch_npu.dynamo", types.SimpleNamespace(torchair=torchair))
+    rows = {0: torch.export.Dim("rows", min=1, max=64)}
+    example = torch.zeros(3, 2)
+    module = torch.export.export(torch.nn.ReLU(), (example,), dynamic_shapes=(rows,)).module()
+    open_npu(0).compile(module)
+    with torch.inference_mode():
+        for count in (*range(2, 12), 2):
+            assert module(torch.full((count, 2), -1.0)).tolist() == [[0, 0]] * count
+    assert configs[0].mode == "max-autotune"
+    assert compiled == [[(count, 2)] for count in range(2, 12)]
+
+
+def test_torchair_that_is_missing(npus, monkeypatch):
+    """The error says which mode asked for it."""
+    monkeypatch.setitem(sys.modules, "torch_npu.dynamo", None)
+    with pytest.raises(DeviceUnavailable, match=r"torch\.mode torchair: torchair cannot be"):
+        open_npu(0).compile(torch.nn.ReLU())
+
+
+@pytest.mark.parametrize(
+    ("text", "memory", "fault"),
+    [
+        ("NPU out of memory. Tried to allocate 2.00 GiB", True, False),
+        ("call aclrtMalloc failed, error code is 207001[ERROR]", True, False),
+        ("NPU function error: aclrtSynchronizeStream, error code is 507015", False, True),
+        ("error code is 507903, capture invalidated", False, False),
+        ("error code is 207008, stream resources are insufficient", False, False),
+        ("The size of tensor a (507015507) must match", False, False),
+    ],
+)
+def test_what_errors_mean(npus, text, memory, fault):
+    """Lack of memory passes, a fault does not, all else is about the run."""
+    vendor = open_npu(0)
+    assert vendor.is_out_of_memory(RuntimeError(text)) is memory
+    assert vendor.is_fault(RuntimeError(text)) is fault
+
+
+def test_the_codes_are_those_of_a_fault():
+    """507xxx, but for the one that only ends a capture."""
+    assert [
+        code for code in (507000, 507014, 507903) if re.search(torch_npu._FAULT, str(code))
+    ] == [
+        507000,
+        507014,
+    ]
