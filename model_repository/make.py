@@ -1,8 +1,7 @@
 """Writes the small models of this repository: `python model_repository/make.py`.
 
 The configurations are kept in git, the model files are not: they follow from this script, and a
-fixed seed makes them the same everywhere. Run it as a script; importing it would leave a
-`__pycache__` here, which Triton would take for a model.
+fixed seed makes them the same everywhere.
 """
 
 from __future__ import annotations
@@ -14,10 +13,15 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # Triton would take a __pycache__ here for a model
+
+# ruff: noqa: E402 - the line above comes first
+import image_models
 import numpy as np
-import onnx
+import text_models
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx_file import save
 
 HERE = Path(__file__).resolve().parent
 SEED = 20_240_601
@@ -47,7 +51,7 @@ def mean_embedding(path: Path) -> None:
         "attention_mask": (TensorProto.INT64, ["batch", "sequence"]),
     }
     outputs = {"mean": (TensorProto.FLOAT, ["batch", EMBEDDING])}
-    _save(path, nodes, inputs, outputs, constants)
+    save(path, nodes, inputs, outputs, constants)
 
 
 def token_scores(path: Path) -> None:
@@ -55,7 +59,7 @@ def token_scores(path: Path) -> None:
     nodes = [helper.make_node("Gather", ["table", "input_ids"], ["scores"])]
     inputs = {"input_ids": (TensorProto.INT64, ["batch", "sequence"])}
     outputs = {"scores": (TensorProto.FLOAT, ["batch", "sequence", SCORES])}
-    _save(path, nodes, inputs, outputs, {"table": _table(SCORES)})
+    save(path, nodes, inputs, outputs, {"table": _table(SCORES)})
 
 
 def add_sub(path: Path) -> None:
@@ -73,7 +77,7 @@ def echo_bytes(path: Path) -> None:
     nodes = [helper.make_node("Identity", ["text"], ["echo"])]
     inputs = {"text": (TensorProto.STRING, ["batch", "words"])}
     outputs = {"echo": (TensorProto.STRING, ["batch", "words"])}
-    _save(path, nodes, inputs, outputs, {})
+    save(path, nodes, inputs, outputs, {})
 
 
 class LengthsSum(torch.nn.Module):
@@ -107,21 +111,31 @@ def lengths_sum(path: Path) -> None:
 MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "add_sub": ("model.onnx", add_sub),
     "add_sub_int32": ("model.onnx", add_sub_int32),
+    "classifier_head": ("model.onnx", text_models.classifier_head),
     "echo_bytes": ("model.onnx", echo_bytes),
     "lengths_sum": ("model.pt2", lengths_sum),
     "mean_embedding": ("model.onnx", mean_embedding),
+    "pooling": ("model.onnx", text_models.pooling),
+    "preprocess": ("image.json", image_models.preprocess),
+    "shape_classifier": ("model.onnx", image_models.shape_classifier),
+    "text_encoder": ("model.onnx", text_models.text_encoder),
     "token_scores": ("model.onnx", token_scores),
+    "tokenizer": ("tokenizer.json", text_models.tokenizer),
 }
+# Models without a file: their version folder is empty.
+ENSEMBLES = ("image_classifier", "text_classifier", "text_embedding")
 
 
 def make(into: Path) -> None:
     """Write every model to `into/<model>/1`, and its configuration where `into` is elsewhere."""
-    for name, (filename, write) in MODELS.items():
+    for name in (*MODELS, *ENSEMBLES):
         version = into / name / "1"
         version.mkdir(parents=True, exist_ok=True)
-        write(version / filename)
-        if into != HERE:
-            shutil.copyfile(HERE / name / "config.pbtxt", into / name / "config.pbtxt")
+        if name in MODELS:
+            filename, write = MODELS[name]
+            write(version / filename)
+        for given in HERE.joinpath(name).glob("*.*") if into != HERE else ():
+            shutil.copyfile(given, into / name / given.name)
 
 
 def _add_sub(path: Path, dtype: int) -> None:
@@ -132,36 +146,12 @@ def _add_sub(path: Path, dtype: int) -> None:
     values = (dtype, ["batch", 16])
     inputs = {"INPUT0": values, "INPUT1": values}
     outputs = {"OUTPUT0": values, "OUTPUT1": values}
-    _save(path, nodes, inputs, outputs, {})
+    save(path, nodes, inputs, outputs, {})
 
 
 def _table(columns: int) -> np.ndarray:
     values = np.random.default_rng(SEED).standard_normal((VOCABULARY, columns))
     return values.astype(np.float32)
-
-
-Values = Mapping[str, tuple[int, list[str | int]]]
-
-
-def _save(
-    path: Path,
-    nodes: list[onnx.NodeProto],
-    inputs: Values,
-    outputs: Values,
-    constants: Mapping[str, np.ndarray],
-) -> None:
-    """Check and write one ONNX model; `inputs` and `outputs` give element type and axes."""
-    graph = helper.make_graph(
-        nodes,
-        path.parent.parent.name,
-        [helper.make_tensor_value_info(name, *value) for name, value in inputs.items()],
-        [helper.make_tensor_value_info(name, *value) for name, value in outputs.items()],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    # Older ONNX Runtimes refuse newer files, so say the oldest that has these operators.
-    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
-    onnx.checker.check_model(model)
-    onnx.save(model, str(path))
 
 
 def main(arguments: list[str]) -> None:
@@ -170,7 +160,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--into", type=Path, default=HERE, help="a folder to fill (default: here)")
     into = parser.parse_args(arguments).into.resolve()
     make(into)
-    print(f"{len(MODELS)} models in {into}")
+    print(f"{len(MODELS)} models and {len(ENSEMBLES)} ensembles in {into}")
 
 
 if __name__ == "__main__":
