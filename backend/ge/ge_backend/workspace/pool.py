@@ -247,11 +247,11 @@ class Pool:
         """Return where a run of this holder belongs: its place, or as much there as it takes."""
         if holding.bound or not self.size_bytes:
             return holding.ranges
-        place = holding.ranges[-1] if holding.ranges else Range(offset=0, nbytes=0)
-        needed = min(nbytes or place.nbytes, self.size_bytes)
+        needed = min(nbytes or holding.nbytes, self.size_bytes)
         if not needed:
             return ()
-        return (Range(offset=min(place.offset, self.size_bytes - needed), nbytes=needed),)
+        offset = holding.ranges[-1].offset if holding.ranges else 0
+        return (Range(offset=min(offset, self.size_bytes - needed), nbytes=needed),)
 
     def _free(
         self, holding: _Holding, wanted: tuple[Range, ...], claimed: Sequence[Range]
