@@ -228,6 +228,13 @@ FAMILIES: tuple[Family, ...] = (
         "anew.",
     ),
     Family(
+        prefix="torch.",
+        placeholder="option",
+        help="For torch models on a GPU or an NPU. `mode`: `graphs` (default) captures each bucket "
+        "as a device graph; `eager` runs operator by operator, at the rows' own sizes; `torchair`, "
+        "on NPUs, lets Ascend's compiler make a program for each bucket (docs/devices.md).",
+    ),
+    Family(
         prefix="tokenizer.",
         placeholder="option",
         help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
@@ -238,7 +245,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 # Those of them that only an engine understands; the first ones only a compiler.
 COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
-ENGINE_PREFIXES = (*COMPILE_PREFIXES, "npu.", "tokenizer.")
+ENGINE_PREFIXES = (*COMPILE_PREFIXES, "npu.", "torch.", "tokenizer.")
 
 MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(

@@ -256,10 +256,18 @@ def test_torchair_mode_leaves_the_programs_to_the_vendors_compiler(load, vendor,
     assert not logged(caplog)
 
 
-def test_an_unknown_mode_is_refused(load):
-    """The error lists the known ones."""
-    with pytest.raises(ConfigError, match=r"torch\.mode is 'fast'; expected one of graphs, eager"):
-        load(options=(("torch.mode", "fast"),))
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("torch.mode", "fast"), r"'torch\.mode' is 'fast'; expected one of graphs, eager"),
+        (("torch.modes", "eager"), r"torch\.modes are unknown; torch models know torch\.mode"),
+    ],
+)
+def test_unknown_options_are_refused(load, option, said):
+    """The error lists the known ones; options of other engines are none of its business."""
+    with pytest.raises(ConfigError, match=said):
+        load(options=(option,))
+    load(options=(("npu.timeout_s", "3"),))
 
 
 def test_wrong_inputs_are_refused_before_anything_is_queued(load, vendor):

@@ -24,7 +24,8 @@ __all__ = ["AcceleratorGraph", "Counts"]
 
 log = logging.getLogger(__name__)
 
-# How a program runs: an option of `GraphSource`.
+# The options of `GraphSource` that begin so are ours.
+OPTIONS = "torch."
 MODE = "torch.mode"
 MODES = ("graphs", "eager", "torchair")
 
@@ -80,9 +81,7 @@ class AcceleratorGraph:
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, *, streams: Streams) -> None:
-        self._mode = dict(source.options).get(MODE, MODES[0])
-        if self._mode not in MODES:
-            raise ConfigError(f"{MODE} is {self._mode!r}; expected one of {', '.join(MODES)}")
+        self._mode = _mode(source)
         self._streams, self._vendor = streams, streams.vendor
         self._path = source.path
         self._program = self._load()
@@ -262,6 +261,17 @@ class AcceleratorGraph:
         if self._vendor.is_out_of_memory(error):
             return OutOfMemory(f"{self._path} on {self._vendor.device}: {reason(error)}")
         return failure(error, self._path)
+
+
+def _mode(source: GraphSource) -> str:
+    """Return how the program runs, from its options; those of other engines are left to them."""
+    ours = {key: value for key, value in source.options if key.startswith(OPTIONS)}
+    mode = ours.pop(MODE, MODES[0])
+    if ours:
+        raise ConfigError(f"parameters {', '.join(ours)} are unknown; torch models know {MODE}")
+    if mode not in MODES:
+        raise ConfigError(f"parameter {MODE!r} is {mode!r}; expected one of {', '.join(MODES)}")
+    return mode
 
 
 def _key(inputs: Mapping[str, Array]) -> Key:
