@@ -7,6 +7,7 @@ import pytest
 from ge_backend.errors import InvalidRequest
 from ge_backend.flow.pipeline import Reply
 from ge_backend.flow.request import Request
+from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
 from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
@@ -28,7 +29,7 @@ def read(index=0):
 
 def test_flags_and_ids_are_the_hosts(module, pb_utils):
     """Bit 1 begins, bit 2 ends; ids are numbers or texts."""
-    steps = module.Steps(Sequencer(BATCHING))
+    steps = module.Steps(Sequencer(BATCHING), Recorder())
     begun = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert (begun.slot, begun.fresh) == (0, True)
     steps.settle(0, Reply(request=0, outputs={}))
@@ -40,6 +41,24 @@ def test_flags_and_ids_are_the_hosts(module, pb_utils):
     steps.settle(0, Reply(request=0, outputs={}))
     with pytest.raises(InvalidRequest):
         steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
+
+
+def test_what_becomes_of_sequences_is_counted(module, pb_utils):
+    """How many live, and how many began, ended or were lost."""
+    recorder, sequencer = Recorder(), Sequencer(BATCHING)
+    steps = module.Steps(sequencer, recorder)
+    for name in (1, 2):
+        steps.admit(read(), pb_utils.InferenceRequest(correlation_id=name, flags=1))
+        steps.settle(0, Reply(request=0, outputs={}))
+    sequencer.lose_all()
+    steps.admit(read(), pb_utils.InferenceRequest(correlation_id=3, flags=3))
+    steps.settle(0, Reply(request=0, outputs={}))
+    assert recorder.drain() == {
+        ("ge_sequences_total", (("event", "begun"),)): 3,
+        ("ge_sequences_total", (("event", "lost"),)): 2,
+        ("ge_sequences_total", (("event", "ended"),)): 1,
+        ("ge_sequences_live", ()): 0,
+    }
 
 
 @pytest.mark.parametrize(("given", "ready"), [(0, False), ("", False), (1, True), ("x", True)])

@@ -17,18 +17,22 @@ from ge_backend.executor.session import Session
 from ge_backend.flow.pipeline import Reply
 from ge_backend.flow.request import Request
 from ge_backend.flow.sequence_tensors import hidden_outputs
+from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
 
 __all__ = ["Steps", "is_ready", "keep_states", "nothing"]
 
 START, END = 1, 2
+EVENTS = ("begun", "ended", "expired", "displaced", "lost")
 
 
 class Steps:
     """The steps of a model with states, between the host's requests and ours."""
 
-    def __init__(self, sequencer: Sequencer) -> None:
+    def __init__(self, sequencer: Sequencer, recorder: Recorder) -> None:
         self._sequencer = sequencer
+        self._recorder = recorder
+        self._told = sequencer.figures()
 
     def admit(self, read: Request, request: Any) -> Request:
         """Return what was read with the slot of its sequence; pair with `settle`.
@@ -48,6 +52,16 @@ class Steps:
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
         self._sequencer.settle(index, reply.error, reply.states)
+        self._count()
+
+    def _count(self) -> None:
+        figures = self._sequencer.figures()
+        for event in EVENTS:
+            change = getattr(figures, event) - getattr(self._told, event)
+            if change:
+                self._recorder.add("ge_sequences_total", change, event=event)
+        self._recorder.set("ge_sequences_live", figures.live)
+        self._told = figures
 
 
 def is_ready(request: Any) -> bool:
