@@ -152,26 +152,26 @@ def test_a_process_that_is_killed_leaves_no_entry(cache):
 def test_one_makes_it_and_the_others_wait(cache):
     """Two at once: the second gets what the first made."""
     begun, go = threading.Event(), threading.Event()
-    results = []
+    results = {}
 
     def slow(folder):
         begun.set()
         assert go.wait(60)
         return write()(folder)
 
-    def ask(make):
-        results.append(cache.find_or_make(RECIPE, make, title="m"))
+    def ask(name, make):
+        results[name] = cache.find_or_make(RECIPE, make, title="m")
 
-    first = threading.Thread(target=ask, args=(slow,))
+    first = threading.Thread(target=ask, args=("first", slow))
     first.start()
     assert begun.wait(60)
-    second = threading.Thread(target=ask, args=(refuse,))
+    second = threading.Thread(target=ask, args=("second", refuse))
     second.start()
     go.set()
     first.join()
     second.join()
-    assert [entry.fresh for entry in results] == [True, False]
-    assert results[0].path == results[1].path
+    assert (results["first"].fresh, results["second"].fresh) == (True, False)
+    assert results["first"].path == results["second"].path
 
 
 def test_other_recipes_do_not_wait(cache):
