@@ -209,3 +209,23 @@ def test_only_exclusive_runs_are_wide(load, monkeypatch):
     graph.run({"x": ONES}, {}, exclusive=False)
     graph.run({"x": np.ones((60, 100))}, {}, exclusive=True)
     assert used == [True, False, False]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_scratch_is_measured_only_where_nothing_bounds_it(load, cores, monkeypatch):
+    """Smaller runs get a larger one's peak; a run that none covers is measured."""
+    measured = []
+
+    def peak_bytes(_path, run):
+        measured.append(run(graph._narrow)["y"].nbytes)
+        return measured[-1]
+
+    monkeypatch.setattr(onnx_graph, "peak_bytes", peak_bytes)
+    graph = load(RELU, cores=cores)
+    shapes = [(16, 512), (4, 512), (16, 64), (1, 2048)]
+    assert graph.workspace_bytes({"x": (16, 512)}) == 0
+    for shape in shapes:
+        graph.prepare({"x": np.ones(shape, np.float32)})
+    found = [graph.workspace_bytes({"x": shape}) for shape in shapes]
+    assert found == [32768, 32768, 32768, 8192]
+    assert measured == [32768, 8192]

@@ -11,6 +11,8 @@ import onnxruntime
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
+from ge_backend.device.onnx_arena import release_unused
+from ge_backend.device.onnx_scratch import peak_bytes
 from ge_backend.device.onnx_session import (
     CPU_PROVIDER,
     ENGINE_ERRORS,
@@ -18,6 +20,7 @@ from ge_backend.device.onnx_session import (
     open_session,
     signature_of,
 )
+from ge_backend.device.scratch import ScratchTable, shapes_of
 from ge_backend.device.threads import ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
@@ -62,6 +65,7 @@ class OnnxGraph:
         self._wide: onnxruntime.InferenceSession | None = None
         self._wide_threads = cores if source.threads == 0 and cores > 1 else 0
         self._choice = ThreadChoice()
+        self._scratch = ScratchTable()
         self.signature = signature_of(self._narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)
         for spec in specs:
@@ -75,22 +79,21 @@ class OnnxGraph:
         """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Measure whether this size gains from all cores; see `Graph.prepare`."""
-        if not self._wide_threads:
-            return
-        if self._wide is None:
-            self._wide = open_session(self._path, self._wide_threads, self._provider, spin=True)
-        narrow, wide = self._narrow, self._wide
-        self._choice.measure(
-            num_elements(inputs),
-            lambda: self._run(narrow, inputs, {}),
-            lambda: self._run(wide, inputs, {}),
-        )
+        """Measure whether this size gains from all cores, and its scratch; see `Graph.prepare`.
+
+        Scratch is measured in a session of its own, so only where no larger run bounds it: warm-up
+        comes with the largest first.
+        """
+        if self._wide_threads:
+            self._compare_threads(inputs)
+        shapes = shapes_of(inputs)
+        if not self._scratch.bound(shapes):
+            peak = peak_bytes(self._path, lambda session: self._run(session, inputs, {}))
+            self._scratch.add(shapes, peak)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return 0: the arena of ONNX Runtime is not ours to plan."""
-        del shapes
-        return 0
+        """Return the peak measured for these input shapes, or for larger ones."""
+        return self._scratch.bound(shapes)
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
@@ -101,13 +104,25 @@ class OnnxGraph:
             if self._choice.wide(num_elements(inputs)):
                 session = wide
             elif not self._choice.ever_wide:
-                self._wide = None
+                self._wide = wide = None
+                release_unused()
         return self._run(session, inputs, outputs)
 
     def close(self) -> None:
-        """Free both sessions."""
+        """Free both sessions, and what only they had in the arena."""
         self._wide = None
         del self._narrow
+        release_unused()
+
+    def _compare_threads(self, inputs: Mapping[str, Array]) -> None:
+        if self._wide is None:
+            self._wide = open_session(self._path, self._wide_threads, self._provider, spin=True)
+        narrow, wide = self._narrow, self._wide
+        self._choice.measure(
+            num_elements(inputs),
+            lambda: self._run(narrow, inputs, {}),
+            lambda: self._run(wide, inputs, {}),
+        )
 
     def _run(
         self,

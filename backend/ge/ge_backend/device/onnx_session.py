@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from ge_backend.device.failures import reason
+from ge_backend.device.onnx_arena import use_shared_arena
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -15,6 +17,7 @@ __all__ = [
     "CPU_PROVIDER",
     "ENGINE_ERRORS",
     "Provider",
+    "open_profiled",
     "open_session",
     "read_signature",
     "signature_of",
@@ -39,6 +42,8 @@ def open_session(
 ) -> onnxruntime.InferenceSession:
     """Return a session with so many CPU threads for one run.
 
+    On the CPU all sessions share one arena.
+
     Raises:
         ModelError: ONNX Runtime cannot load the file.
         DeviceUnavailable: the provider is not there or does not load. ONNX Runtime would compute
@@ -48,7 +53,27 @@ def open_session(
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if provider == CPU_PROVIDER:
+        use_shared_arena(options)
     return _opened(path, options, provider)
+
+
+def open_profiled(path: str, prefix: Path) -> onnxruntime.InferenceSession:
+    """Return a one-thread session on the CPU that records its runs, with an arena of its own.
+
+    Args:
+        path: the model file.
+        prefix: how the file begins that `end_profiling` writes.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the file.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False  # as in the sessions that serve
+    options.enable_profiling = True
+    options.profile_file_prefix = str(prefix)
+    return _opened(path, options, CPU_PROVIDER)
 
 
 def read_signature(path: str) -> Signature:

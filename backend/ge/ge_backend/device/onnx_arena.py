@@ -1,0 +1,65 @@
+"""One arena for the scratch memory of all ONNX Runtime sessions of a process.
+
+By default each session has an arena of its own, which grows to what its largest run needed and is
+never given back: eight models of one kind hold that eight times, although they rarely run at once.
+From a shared arena a run takes what the run before it gave back. It grows by what is missing and
+not to the next power of two, and sessions plan no pattern of addresses per shape: with those it
+kept 180 MB of an encoder's four sessions where 100 suffice, and runs were no faster.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import numpy as np
+import onnxruntime
+
+__all__ = ["release_unused", "use_shared_arena"]
+
+# Source: include/onnxruntime/core/session/onnxruntime_c_api.h, OrtArenaCfg.
+SAME_AS_REQUESTED = 1
+UNLIMITED = 0
+
+# Identity of one FP32 element. Only a run can shrink the arena, and there may be no other session.
+_IDENTITY = (
+    b'\x08\x08:6\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x00Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12'
+    b"\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
+
+
+def use_shared_arena(options: onnxruntime.SessionOptions) -> None:
+    """Have a session that is opened with these options take its memory from the shared arena."""
+    _register()
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.use_env_allocators", "1")
+
+
+def release_unused() -> None:
+    """Give back to the system what no session uses; the next runs of those that stay take it anew.
+
+    Packed weights lie in the arena, too, so this is called when a session has been closed.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    use_shared_arena(options)
+    session = onnxruntime.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
+    shrink = onnxruntime.RunOptions()
+    shrink.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session.run(None, {"x": np.zeros(1, np.float32)}, shrink)
+    # The C library keeps blocks below its threshold of up to 32 MiB for itself.
+    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
+@functools.cache
+def _register() -> None:
+    """Create the arena, once: the environment that holds it is the process's, too."""
+    info = onnxruntime.OrtMemoryInfo(
+        "Cpu",
+        onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+        0,
+        onnxruntime.OrtMemType.DEFAULT,
+    )
+    arena = {"max_mem": UNLIMITED, "arena_extend_strategy": SAME_AS_REQUESTED}
+    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(arena))
