@@ -38,3 +38,24 @@ def test_a_name_that_only_begins_alike_is_not_cann():
     """Folders are compared whole."""
     given = {"PYTHONPATH": "/cann/8.50/python:/opt/Ascendant", "ASCEND_HOME_PATH": "/cann/8.5"}
     assert kept_paths("npu:0", given, "PYTHONPATH") == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "kept"),
+    [
+        ("/usr/local/nvidia/lib64", True),
+        ("/usr/local/cuda-12.4/compat/lib.real", True),
+        ("/usr/local/cuda/lib64", True),
+        ("/usr/lib/wsl/lib", True),
+        ("/site-packages/nvidia/cublas/lib", True),
+        ("/opt/tritonserver/lib", False),
+        ("/site-packages/pytriton/tritonserver/external_libs", False),
+        ("/home/cudachen/lib", False),
+    ],
+)
+def test_a_gpu_keeps_the_folders_of_its_driver_and_of_cuda(entry, kept):
+    """Of the libraries only, and no other device keeps them."""
+    environment = {"LD_LIBRARY_PATH": f"/a:{entry}", "PYTHONPATH": entry}
+    assert kept_paths("cuda:0", environment, "LD_LIBRARY_PATH") == [entry] * kept
+    assert kept_paths("cuda:0", environment, "PYTHONPATH") == []
+    assert kept_paths("cpu", environment, "LD_LIBRARY_PATH") == []
