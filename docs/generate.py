@@ -32,7 +32,8 @@ METRICS_HEAD = """\
 # Metrics
 
 On the host's own endpoint (`http://…:8002/metrics` by default), four times a second.
-Every series has the labels `model`, `version` and `device`; further ones are listed.
+Every series has the labels `model`, `version` and `device`; further ones are listed. `device` is
+what the model runs on, `npu:0,npu:1` for several; where it is listed again, it is one of them.
 Instances of one model add into one series.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """

@@ -33,6 +33,10 @@ class TritonPythonModel:
         """Answer a batch of requests."""
         return self.backend.execute(requests)
 
+    def is_ready(self) -> bool:
+        """Tell a server whether requests make sense now; Triton asks from release 26.03 on."""
+        return self.backend.ready
+
     def finalize(self) -> None:
         """Leave the executor."""
         self.backend.close()

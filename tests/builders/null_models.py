@@ -12,10 +12,12 @@ import numpy as np
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null import NullDevice
+from ge_backend.executor.flight import RunOrder
 from ge_backend.executor.launch import ExecutorAddress
 from ge_backend.executor.link import Link
 from ge_backend.executor.service import Executor
-from ge_backend.executor.session import RunOrder
+from ge_backend.flow.fleet import Fleet
+from ge_backend.flow.member import Pauses
 
 DEADLY = 666.0  # an input with this value ends the process, if the model says so
 
@@ -78,11 +80,32 @@ def order(session, value, *, rows=2, length=3, deadline_ns=0, predict=True):
     return RunOrder(inputs=(ref,), outputs=places, deadline_ns=deadline_ns)
 
 
+SHORT = Pauses(first_s=0.01, most_s=0.05)
+
+
+def fleet_of(session):
+    """Return the fleet of this session alone, always the same one."""
+    if not hasattr(session, "fleet"):
+        session.fleet = Fleet({"null": session}, SHORT)
+    return session.fleet
+
+
+def running(session, orders):
+    """Run orders that are staged; yield (index, outcome) as they end."""
+    fleet = fleet_of(session)
+
+    def staged(_, chosen, *, again):
+        return [orders[index] for index in chosen]
+
+    for ended in fleet.run([1.0] * len(orders), staged):
+        yield ended.index, ended.outcome
+
+
 def run_values(session, *values):
     """Run one order per value; return the outcomes in the order of the values."""
     session.reserve(128 * len(values))
     orders = [order(session, value) for value in values]
-    outcomes = dict(session.run(orders))
+    outcomes = dict(running(session, orders))
     return [outcomes[index] for index in range(len(values))]
 
 

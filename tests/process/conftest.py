@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from builders.null_models import address_in, comes_true
+from builders.null_models import address_in, comes_true, fleet_of
 from ge_backend.executor.launch import connect
 from ge_backend.executor.session import Session
 
@@ -73,7 +73,7 @@ class Machine:
 
     def close(self):
         for session in self._sessions:
-            session.close()
+            fleet_of(session).close()
         for process in self._processes:
             process.kill()
             process.wait()

@@ -13,6 +13,7 @@ from builders.null_models import (
     deadly,
     order,
     run_values,
+    running,
     sums,
     write_null,
 )
@@ -140,7 +141,7 @@ def test_who_stops_early_and_loses_the_executor_goes_on(machine, source):
     """Outcomes nobody takes and an executor that dies meanwhile do not disturb the next batch."""
     session = machine.session(source)
     session.reserve(4096)
-    runs = session.run([order(session, value) for value in range(20)])
+    runs = running(session, [order(session, value) for value in range(20)])
     next(runs)
     machine.kill()
     runs.close()
@@ -155,7 +156,7 @@ def test_a_larger_arena_is_shown_to_the_next_executor(machine, source):
         machine.kill()
         assert comes_true(lambda: not machine.executors())
         session.reserve(128 * values)
-        ((_, outcome),) = session.run([order(session, values)])
+        ((_, outcome),) = running(session, [order(session, values)])
         assert sums([outcome]) == [3.0 * values]
     assert session.arena.id == 2
 
@@ -166,7 +167,7 @@ def test_growth_right_after_a_death_is_attached(machine, source):
     machine.kill()
     assert comes_true(lambda: not machine.executors())
     session.reserve(1 << 20)
-    ((_, outcome),) = session.run([order(session, 5)])
+    ((_, outcome),) = running(session, [order(session, 5)])
     assert sums([outcome]) == [15]
     assert machine.restarts == 1
 

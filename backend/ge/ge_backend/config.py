@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.errors import ConfigError
+from ge_backend.placement import Placement, place
 from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.settings import (
     ENGINE_PREFIXES,
@@ -128,6 +129,7 @@ class ModelConfig:
     Attributes:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
+        placement: the devices that it runs on.
         sequence: how it takes part in sequences; None where it does not.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
         options: what is only for the engine, by whole keys, sorted.
@@ -144,7 +146,7 @@ class ModelConfig:
     outputs: tuple[TensorConfig, ...]
     batch_inputs: tuple[BatchInput, ...]
     batch_outputs: tuple[BatchOutput, ...]
-    device: str
+    placement: Placement
     executor: str
     precision: str
     threads: int
@@ -189,6 +191,11 @@ class ModelConfig:
             raise ConfigError(f"model {name!r}: {error}") from error
 
     @property
+    def device(self) -> str:
+        """The first device, which speaks for all: they are of one kind."""
+        return self.placement.devices[0]
+
+    @property
     def concatenate(self) -> bool:
         """Whether ragged inputs are concatenated flat rather than padded."""
         described = bool(self.batch_inputs or self.batch_outputs)
@@ -220,7 +227,11 @@ def _read_model(
         outputs=tuple(map(_tensor, config.get("output", []))),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
-        device=values["device"],
+        placement=place(
+            device=scalars.get("device", "").strip(),
+            device_ids=values["device_ids"],
+            forced=environment.get("GE_DEVICE", ""),
+        ),
         executor=values["executor"],
         precision=values["precision"],
         threads=_count("threads", values["threads"], least=0),

@@ -60,13 +60,32 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_read_seconds_total", "Time spent reading and checking requests."),
         _counter("ge_plan_seconds_total", "Time spent planning."),
         _counter("ge_stage_seconds_total", "Time spent copying rows into the arena."),
-        _counter("ge_queue_seconds_total", "Time sub-batches waited in the executor."),
-        _counter("ge_run_seconds_total", "Time graphs ran in the executor."),
+        _counter("ge_queue_seconds_total", "Time sub-batches waited in the executor.", "device"),
+        _counter("ge_run_seconds_total", "Time graphs ran in the executor.", "device"),
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
         _counter("ge_early_replies_total", "Replies sent before their whole batch was done."),
-        _counter("ge_executor_restarts_total", "Times this model found its executor dead."),
+        _counter(
+            "ge_executor_restarts_total", "Times this model found an executor dead.", "device"
+        ),
         _counter("ge_grid_swaps_total", "Times the buckets were changed while serving."),
+        _gauge(
+            "ge_device_up",
+            "Whether this model can use the device: 1, or 0 while it is lost.",
+            "device",
+        ),
+        _gauge(
+            "ge_device_outstanding_seconds",
+            "Estimated time for all runs that wait or run on the device, of all models.",
+            "device",
+        ),
+        _counter(
+            "ge_sequences_total",
+            "Sequences that began, ended, were idle too long (expired), gave their slot to another "
+            "(displaced), or whose state was lost with the executor.",
+            "event",
+        ),
+        _gauge("ge_sequences_live", "Sequences whose state is kept."),
         _gauge("ge_warmup_seconds", "Time the last warm-up took."),
         _gauge("ge_buckets", "Buckets that are prepared."),
     )

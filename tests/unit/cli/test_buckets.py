@@ -197,7 +197,7 @@ def test_the_command_finds_what_warm_up_measured(model, ge_backend):
     folder = model(cost_ms={"*": 1.0})
     with open_model(folder) as opened:
         served = measured_costs(
-            opened.config, opened.layout, opened.session, opened.grid, opened.store
+            opened.config, opened.layout, [opened.session], opened.grid, opened.store
         )
     assert min(served.values()) >= 1e6
     found = json.loads(ge_backend("buckets", "--model", folder, "--json")[1])

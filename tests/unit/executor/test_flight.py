@@ -9,6 +9,7 @@ import pytest
 from builders.null_models import (
     order,
     run_values,
+    running,
     sums,
 )
 from ge_backend.device.null_faults import Fault
@@ -28,7 +29,7 @@ def test_more_runs_than_the_socket_takes_do_not_deadlock(session):
     count = 3000
     session.reserve(256)
     template = order(session, 1)
-    outcomes = list(session.run([template] * count))
+    outcomes = list(running(session, [template] * count))
     assert sorted(index for index, _ in outcomes) == list(range(count))
     assert set(sums([outcome for _, outcome in outcomes])) == {3.0}
 
@@ -38,7 +39,7 @@ def test_who_stops_early_mistakes_no_later_answer(session, bench, taken):
     """Outcomes that nobody took are waited for: the next batch gets its own, in its own arena."""
     bench.device.inject(Fault(on="run", do="sleep", ms=5))
     session.reserve(4096)
-    runs = session.run([order(session, 7) for _ in range(20)])
+    runs = running(session, [order(session, 7) for _ in range(20)])
     for _ in range(taken):
         next(runs)
     runs.close()
@@ -96,5 +97,5 @@ def test_outputs_are_views_of_the_arena(session):
     """Nothing is copied on the way back when the shape was predicted."""
     session.reserve(1024)
     staged = order(session, 5)
-    ((_, outcome),) = session.run([staged])
+    ((_, outcome),) = running(session, [staged])
     assert np.shares_memory(outcome.outputs["y"], session.arena.view(staged.outputs[0]))

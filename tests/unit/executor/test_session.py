@@ -13,6 +13,7 @@ from builders.null_models import (
     num_descriptors,
     order,
     run_values,
+    running,
     sums,
     write_null,
 )
@@ -54,7 +55,7 @@ def test_every_run_has_its_own_outcome(session):
 
 def test_no_runs_are_no_outcomes(session):
     """An empty batch ends at once."""
-    assert list(session.run([])) == []
+    assert list(running(session, [])) == []
 
 
 def test_outcomes_come_as_runs_end(session, tmp_path, bench):
@@ -63,13 +64,13 @@ def test_outcomes_come_as_runs_end(session, tmp_path, bench):
     session = bench.session(source)
     session.reserve(1024)
     orders = [order(session, 1, rows=1, length=1), order(session, 1, rows=2, length=2)]
-    assert [index for index, _ in session.run(orders)] == [1, 0]
+    assert [index for index, _ in running(session, orders)] == [1, 0]
 
 
 def test_a_result_of_unpredicted_shape_arrives_too(session):
     """Without a place for an output, it comes in memory of its own and outlives the next batch."""
     session.reserve(1024)
-    ((_, outcome),) = session.run([order(session, 5, predict=False)])
+    ((_, outcome),) = running(session, [order(session, 5, predict=False)])
     run_values(session, 1, 2, 3)
     assert outcome.outputs["y"].tolist() == [15, 15]
 
@@ -86,7 +87,7 @@ def test_a_late_run_is_not_made(session):
     """A run whose deadline has passed has that as its outcome."""
     session.reserve(1024)
     late = order(session, 1, deadline_ns=time.monotonic_ns() - 1)
-    assert sums([outcome for _, outcome in session.run([late])]) == ["DeadlineExceeded"]
+    assert sums([outcome for _, outcome in running(session, [late])]) == ["DeadlineExceeded"]
 
 
 def test_a_larger_batch_gets_a_larger_arena(session, bench):
@@ -105,10 +106,10 @@ def mapped(executor):
 def test_kept_outcomes_survive_a_second_round(session):
     """With `keep`, the outputs of a first round stay as they were through a second one."""
     session.reserve(1024)
-    ((_, first),) = session.run([order(session, 5)])
+    ((_, first),) = running(session, [order(session, 5)])
     for _ in range(3):
         session.reserve(4096, keep=True)
-        list(session.run([order(session, 9) for _ in range(8)]))
+        list(running(session, [order(session, 9) for _ in range(8)]))
     assert first.outputs["y"].tolist() == [15, 15]
 
 
@@ -170,7 +171,7 @@ def test_thousands_of_runs_leak_nothing(session):
     for round_ in range(500):
         run_values(session, *range(8))
         session.reserve(1024)
-        list(session.run([order(session, round_, predict=False)]))
+        list(running(session, [order(session, round_, predict=False)]))
     assert comes_true(lambda: num_descriptors() == before)
     assert resident_pages() - pages < 2000
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders.null_models import order, sums, write_null
+from builders.null_models import order, running, sums, write_null
 from ge_backend.errors import ExecutorLost, ModelError
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES
@@ -45,7 +45,9 @@ def step(session, values, slots, fresh=()):
         order_in(session, value, slot, fresh=slot in fresh)
         for value, slot in zip(values, slots, strict=True)
     ]
-    return sums([outcome for _, outcome in sorted(session.run(orders), key=lambda ended: ended[0])])
+    return sums(
+        [outcome for _, outcome in sorted(running(session, orders), key=lambda ended: ended[0])]
+    )
 
 
 def test_each_slot_goes_on_from_its_own_state(session):
@@ -57,7 +59,7 @@ def test_each_slot_goes_on_from_its_own_state(session):
 def test_a_hidden_state_is_not_sent(session):
     """Only the output that was declared comes back, with the state's shape."""
     session.reserve(4096)
-    ((_, outcome),) = session.run([order_in(session, 1, 0, fresh=True)])
+    ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
     assert list(outcome.outputs) == ["y"]
     assert outcome.states == {"h": ()}
 
@@ -67,7 +69,7 @@ def test_state_lost_with_its_executor_is_an_error(bench, session):
     step(session, [1], [0], fresh=[0])
     bench.cut()
     session.reserve(4096)
-    ((_, outcome),) = session.run([order_in(session, 1, 0)])
+    ((_, outcome),) = running(session, [order_in(session, 1, 0)])
     assert isinstance(outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(outcome.error)
     assert step(session, [5], [0], fresh=[0]) == [15]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders.null_models import comes_true
+from builders.null_models import SHORT, comes_true
 from ge_backend.config import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null import Fault, NullDevice
@@ -21,6 +21,7 @@ from ge_backend.executor.service import Executor
 from ge_backend.executor.session import Session
 from ge_backend.flow import learner
 from ge_backend.flow.buckets import listed_grid
+from ge_backend.flow.fleet import Fleet
 from ge_backend.flow.layout import build_layout
 from ge_backend.flow.learner import Learner
 from ge_backend.flow.measure import cost_model, measured_costs
@@ -70,30 +71,35 @@ def config_of(dims=1, **changes):
 class Instance:
     """What a stub has: a pipeline and a learner beside it."""
 
-    def __init__(self, bench, config, buckets, connect):
-        self.bench, self.connect = bench, connect
+    def __init__(self, bench, config, buckets, connects):
+        self.bench, self.connects = bench, connects
         self.recorder = Recorder()
-        session = self.open_session()
+        fleet = self.open_fleet()
+        session = fleet.sessions[0]
         static = session.static_shapes
         layout = build_layout(config, session.signature, static_shapes=static)
         grid = listed_grid(("rows", *layout.axes), buckets)
-        costs = measured_costs(config, layout, session, grid, Store(None))
+        costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
         self.pipeline = Pipeline(
             layout=layout,
-            session=session,
+            fleet=fleet,
             costs=cost_model(config, costs, static_shapes=static),
             policy=Policy(axes=layout.axes, refuse_overflow=static),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),
         )
-        self.learner = Learner(config, self.pipeline, costs, bench.store, self.open_session)
+        self.learner = Learner(config, self.pipeline, costs, bench.store, self.open_fleet)
         self.swaps = 0
 
-    def open_session(self):
+    def open_fleet(self):
         if self.bench.refuse is not None:
             raise self.bench.refuse
         source = GraphSource.of(self.bench.path)
-        return Session(self.connect, source, arena_bytes=1, on_restart=lambda: None)
+        sessions = {
+            name: Session(connect, source, arena_bytes=1, on_restart=lambda: None)
+            for name, connect in zip(("null", "null:1"), self.connects, strict=False)
+        }
+        return Fleet(sessions, SHORT)
 
     def ask(self, *shapes):
         """Run a batch of requests of ones; return the sum of each, or its error."""
@@ -158,9 +164,9 @@ class Bench:
         text = json.dumps({**graph, "static_shapes": static, **given})
         if not self.path.exists() or self.path.read_text() != text:
             self.path.write_text(text)
-        connect = changes.pop("connect", self.connect)
+        connects = changes.pop("connects", (self.connect,))
         dims = len(graph["inputs"][0]["dims"]) - 1
-        self.instances.append(Instance(self, config_of(dims, **changes), buckets, connect))
+        self.instances.append(Instance(self, config_of(dims, **changes), buckets, connects))
         return self.instances[-1]
 
     def close(self):
@@ -330,10 +336,31 @@ def test_an_executor_that_dies_during_preparation_is_found_again(bench):
 
 def test_an_executor_inside_the_process_gets_the_new_buckets(bench):
     """Each session has an executor of its own there."""
-    one = bench.instance(overflow="extend", connect=lambda: connect_inline("null"))
+    one = bench.instance(overflow="extend", connects=[lambda: connect_inline("null")])
     one.ask(50)
     assert one.swapped()
     assert one.ask(50, 8) == [50, 8]
+
+
+def test_new_buckets_are_prepared_on_every_device(bench):
+    """Each could be given a run in them from the next batch on."""
+    other = Executor(NullDevice(index=1), linger_s=0.0)
+    bench.executors.insert(0, other)
+
+    def connect_other():
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        other.accept(theirs)
+        return Link(ours)
+
+    one = bench.instance(overflow="extend", connects=[bench.connect, connect_other])
+    prepared = other.device.counts.prepares
+    assert prepared == len(BUCKETS)
+    one.ask(50)
+    assert one.swapped()
+    assert other.device.counts.prepares > prepared
+    for _ in range(4):
+        assert one.ask(50, 60, 8) == [50, 60, 8]
+    assert all(executor.device.counts.runs > prepared for executor in (other, bench.executors[-1]))
 
 
 def test_a_preparation_that_fails_leaves_the_grid_and_is_not_repeated(bench, caplog):

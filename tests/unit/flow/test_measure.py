@@ -17,6 +17,7 @@ from ge_backend.flow.costs import DynamicCosts, StaticCosts, element_costs
 from ge_backend.flow.layout import build_layout
 from ge_backend.flow.measure import added_costs, cost_key, cost_model, measured_costs
 from ge_backend.flow.store import Store
+from ge_backend.placement import Placement
 
 MODEL = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
@@ -62,11 +63,20 @@ class Start:
 
     def costs(self, grid=SMALL, **changes):
         config = replace(CONFIG, **changes)
-        return measured_costs(config, self.layout, self.session, grid, self.store)
+        return measured_costs(config, self.layout, [self.session], grid, self.store)
+
+    def costs_with(self, others, **changes):
+        config = replace(CONFIG, **changes)
+        sessions = [self.session, *(other.session for other in others)]
+        return measured_costs(config, self.layout, sessions, SMALL, self.store)
+
+    def add_with(self, others, buckets, known):
+        sessions = [self.session, *(other.session for other in others)]
+        return added_costs(CONFIG, self.layout, sessions, buckets, known, lambda: False)
 
     def add(self, buckets, known, stopped=lambda: False, **changes):
         config = replace(CONFIG, **changes)
-        return added_costs(config, self.layout, self.session, buckets, known, stopped)
+        return added_costs(config, self.layout, [self.session], buckets, known, stopped)
 
 
 @pytest.fixture
@@ -130,7 +140,7 @@ def test_only_new_buckets_are_measured(start):
         {"cost_ms": {"*": 0.1}},  # another file
         {"precision": "bf16"},
         {"threads": 2},
-        {"device": "null:1"},
+        {"placement": Placement(devices=("npu:0",))},
         {"machine": ["another"]},
         {"axes": ("width",)},
     ],
@@ -143,7 +153,7 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
     config, layout = CONFIG, first.layout
     if "cost_ms" in change:
         first = start(**change)
-    elif "device" in change:
+    elif "placement" in change:
         config = replace(config, **change)
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
@@ -274,3 +284,30 @@ def test_without_warm_up_added_buckets_are_estimated_like_the_others(start):
     assert dynamic.asked == {}
     assert static.add([(4, 16), (4, 32)], known, warmup=False) == wanted
     assert static.asked == {(4, 16): 0, (4, 32): 0}
+
+
+def test_further_devices_are_prepared_and_not_measured(start):
+    """Costs are one table for all devices of a kind."""
+    first, second, third = (start(static_shapes=True) for _ in range(3))
+    costs = first.costs_with([second, third])
+    assert set(costs) == set(SMALL.entries)
+    assert set(first.asked.values()) == {CONFIG.warmup_repeats}
+    assert second.asked == third.asked == dict.fromkeys(SMALL.entries, 0)
+    more = [*SMALL.entries, (1, 32)]
+    first.add_with([second], more, costs)
+    assert second.asked == dict.fromkeys(more, 0)
+
+
+def test_further_devices_of_engines_that_run_any_shape_are_only_woken(start):
+    """With the smallest and the largest of few rows."""
+    first, second = start(), start()
+    first.costs_with([second])
+    assert second.asked == {(1, 8): 0}
+
+
+def test_a_bucket_that_fails_on_a_further_device_is_an_error(start):
+    """It could never be served there."""
+    fatal = [{"on": "prepare", "do": "fail", "nth": 2}]
+    first, second = start(static_shapes=True), start(static_shapes=True, faults=fatal)
+    with pytest.raises(ModelError, match="warm-up of bucket"):
+        first.costs_with([second])

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from builders.null_models import SHORT
 from ge_backend.config import ModelConfig
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.errors import (
@@ -18,9 +19,11 @@ from ge_backend.errors import (
     ShapeTooLarge,
 )
 from ge_backend.executor.arena import Arena
+from ge_backend.executor.flight import Outcome
 from ge_backend.executor.launch import connect_inline
-from ge_backend.executor.session import Outcome, Session
+from ge_backend.executor.session import Session
 from ge_backend.flow.costs import DynamicCosts, StaticCosts
+from ge_backend.flow.fleet import Ended, Fleet
 from ge_backend.flow.layout import InputLayout, Layout, OutputLayout, build_layout
 from ge_backend.flow.pipeline import Pipeline
 from ge_backend.flow.plan import Policy
@@ -58,7 +61,7 @@ ECHO = {
 @pytest.fixture
 def open_pipeline(tmp_path):
     """Returns a function from a null graph to a pipeline over an inline executor."""
-    sessions = []
+    fleets = []
 
     def build(*, costs=None, policy=None, arena_bytes=1, **graph):
         path = tmp_path / "model.null"
@@ -69,11 +72,11 @@ def open_pipeline(tmp_path):
             arena_bytes=arena_bytes,
             on_restart=lambda: None,
         )
-        sessions.append(session)
+        fleets.append(Fleet({"null": session}, SHORT))
         layout = build_layout(CONFIG, session.signature, static_shapes=session.static_shapes)
         return Pipeline(
             layout=layout,
-            session=session,
+            fleet=fleets[-1],
             costs=costs or DynamicCosts(TABLE, 4),
             policy=policy or Policy(axes=layout.axes),
             recorder=Recorder(),
@@ -81,8 +84,8 @@ def open_pipeline(tmp_path):
         )
 
     yield build
-    for session in sessions:
-        session.close()
+    for fleet in fleets:
+        fleet.close()
 
 
 CONFIG = ModelConfig.read(
@@ -150,7 +153,7 @@ def test_static_shapes_run_in_prepared_buckets_only(open_pipeline):
     """The graph would refuse any other shape; what it returns is cut back."""
     pipeline = open_pipeline(static_shapes=True, costs=StaticCosts(TABLE))
     for bucket in TABLE:
-        pipeline.session.prepare(prepare_inputs(bucket), 1)
+        pipeline.fleet.sessions[0].prepare(prepare_inputs(bucket), 1)
     batch = [[[1, 2]], [[3] * 20], [[4] * 8], [[5]]]
     replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
     for position, rows in enumerate(batch):
@@ -273,31 +276,31 @@ def test_sizes_without_a_bucket_are_named_once(open_pipeline, caplog, monkeypatc
 
 
 def test_a_successor_serves_from_the_next_batch_on(open_pipeline):
-    """The batch in flight ends as it began; then the session before is closed."""
+    """The batch in flight ends as it began; then the fleet before is closed."""
     pipeline, other = open_pipeline(), open_pipeline(costs=DynamicCosts({(1, 64): 5.0}, 4))
-    first = pipeline.session
+    first = pipeline.fleet
     running = pipeline.run(requests_of(pipeline.layout, [[1, 2]], [[3] * 30]))
     replies = [next(running)]
-    pipeline.hand_over(other.session, other.costs)
+    pipeline.hand_over(other.fleet, other.costs)
     replies += running
     assert {r.request: r.outputs["echo"].tolist() for r in replies} == {0: [[1, 2]], 1: [[3] * 30]}
-    assert pipeline.session is first
+    assert pipeline.fleet is first
     replies_of(pipeline, requests_of(pipeline.layout, [[7] * 60]))
-    assert (pipeline.session, pipeline.costs) == (other.session, other.costs)
+    assert (pipeline.fleet, pipeline.costs) == (other.fleet, other.costs)
     assert pipeline.traffic.take_missed() == []
-    assert first.arena.descriptor < 0
+    assert first.sessions[0].arena.descriptor < 0
 
 
 def test_a_successor_that_never_served_is_closed(open_pipeline):
     """Because a later one took its place, or because the pipeline was closed."""
     pipeline, second, third = open_pipeline(), open_pipeline(), open_pipeline()
-    first = pipeline.session
-    pipeline.hand_over(second.session, second.costs)
-    pipeline.hand_over(third.session, third.costs)
-    assert second.session.arena.descriptor < 0
+    first = pipeline.fleet
+    pipeline.hand_over(second.fleet, second.costs)
+    pipeline.hand_over(third.fleet, third.costs)
+    assert second.fleet.sessions[0].arena.descriptor < 0
     pipeline.close()
-    assert third.session.arena.descriptor < 0
-    assert first.arena.descriptor < 0
+    assert third.fleet.sessions[0].arena.descriptor < 0
+    assert first.sessions[0].arena.descriptor < 0
 
 
 def test_the_arena_grows_with_the_batch(open_pipeline):
@@ -329,7 +332,7 @@ def test_padding_is_counted_in_elements(open_pipeline):
     """Real, run, and what padding everything to the longest would have run."""
     pipeline = open_pipeline(static_shapes=True, costs=StaticCosts(TABLE))
     for bucket in TABLE:
-        pipeline.session.prepare(prepare_inputs(bucket), 1)
+        pipeline.fleet.sessions[0].prepare(prepare_inputs(bucket), 1)
     replies_of(pipeline, requests_of(pipeline.layout, [[1] * 5], [[1] * 8, [2] * 8], [[1] * 20]))
     counts = counted(pipeline.recorder)
     assert counts["ge_batches_total",] == 1
@@ -338,11 +341,13 @@ def test_padding_is_counted_in_elements(open_pipeline):
     assert counts["ge_elements_real_total",] == 5 + 16 + 20
     assert counts["ge_elements_run_total",] == 4 * 8 + 1 * 32
     assert counts["ge_elements_longest_total",] == 4 * 20
-    for stage in ("plan", "stage", "queue", "run", "wait", "split"):
+    for stage in ("plan", "stage", "wait", "split"):
         assert counts[f"ge_{stage}_seconds_total",] >= 0
+    for stage in ("queue", "run"):
+        assert counts[f"ge_{stage}_seconds_total", "null"] >= 0
 
 
-class FakeSession:
+class FakeFleet:
     """Echoes, and ends runs in a given order or way."""
 
     def __init__(self, order=None, error=None, refused=None):
@@ -353,11 +358,10 @@ class FakeSession:
         self.runs = 0
 
     def reserve(self, nbytes, *, keep=False):
-        if isinstance(self.error, OutOfMemory):
-            raise self.error
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, orders):
+    def run(self, costs, stage):
+        orders = stage(self, range(len(costs)), again=False)
         for index in self.order or range(len(orders)):
             self.runs += 1
             ids = self.arena.view(orders[index].inputs[0])
@@ -365,15 +369,13 @@ class FakeSession:
             if self.refused:
                 reasons = [self.refused.get(int(row[0]), b"") for row in ids]
                 outputs[ROW_ERRORS] = np.array(reasons, object)
-            yield (
-                index,
-                Outcome(
-                    outputs={} if self.error else outputs,
-                    error=self.error,
-                    queue_ns=2_000_000_000,
-                    run_ns=3_000_000_000,
-                ),
+            outcome = Outcome(
+                outputs={} if self.error else outputs,
+                error=self.error,
+                queue_ns=2_000_000_000,
+                run_ns=3_000_000_000,
             )
+            yield Ended(index, outcome, "null:1")
 
 
 COMMON = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
@@ -386,10 +388,10 @@ LAYOUT = Layout(
 )
 
 
-def fake_pipeline(session, *, lanes=1, costs=None):
+def fake_pipeline(fleet, *, lanes=1, costs=None):
     return Pipeline(
         layout=LAYOUT,
-        session=session,
+        fleet=fleet,
         costs=costs or StaticCosts({(1, 8): 10.0, (1, 32): 40.0}),
         policy=Policy(axes=("length",), lanes=lanes),
         recorder=Recorder(),
@@ -400,16 +402,16 @@ def fake_pipeline(session, *, lanes=1, costs=None):
 def test_replies_come_as_their_runs_end_and_say_what_is_left():
     """Whoever ends first is answered first; the rest is expected to take what its runs cost."""
     batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
-    pipeline = fake_pipeline(FakeSession(order=[2, 0, 1]))
+    pipeline = fake_pipeline(FakeFleet(order=[2, 0, 1]))
     assert [(r.request, r.remaining_ns) for r in pipeline.run(batch)] == [(2, 20), (0, 10), (1, 0)]
-    pipeline = fake_pipeline(FakeSession(), lanes=2)
+    pipeline = fake_pipeline(FakeFleet(), lanes=2)
     assert [r.remaining_ns for r in pipeline.run(batch)] == [25, 20, 0]
 
 
 def test_a_row_that_the_graph_refuses_fails_its_request_alone():
     """The others have their results from the same run; nothing is run again."""
-    session = FakeSession(refused={POISON: b"is poison"})
-    pipeline = fake_pipeline(session, costs=StaticCosts({(4, 8): 10.0}))
+    fleet = FakeFleet(refused={POISON: b"is poison"})
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
     batch = [[[1], [2]], [[3], [POISON]], [[4]], [[POISON], [POISON], [5], [6], [7]]]
     replies = replies_of(pipeline, requests_of(LAYOUT, *batch))
     assert {at: str(r.error) for at, r in replies.items() if r.error} == {
@@ -418,22 +420,33 @@ def test_a_row_that_the_graph_refuses_fails_its_request_alone():
     }
     assert isinstance(replies[1].error, InvalidRequest)
     assert [replies[at].outputs["ids"].tolist() for at in (0, 2)] == [batch[0], batch[2]]
-    assert session.runs == 3  # of four rows at most
+    assert fleet.runs == 3  # of four rows at most
 
 
 def test_the_executors_times_are_summed():
-    """Queue and run times are what the executor measured, in seconds."""
-    pipeline = fake_pipeline(FakeSession())
+    """Queue and run times are what the executor measured, in seconds, by device."""
+    pipeline = fake_pipeline(FakeFleet())
     list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
     counts = counted(pipeline.recorder)
-    assert counts["ge_queue_seconds_total",] == 4
-    assert counts["ge_run_seconds_total",] == 6
+    assert counts["ge_queue_seconds_total", "null:1"] == 4
+    assert counts["ge_run_seconds_total", "null:1"] == 6
 
 
-@pytest.mark.parametrize("error", [ExecutorLost("gone"), OutOfMemory("no arena")])
-def test_a_lost_executor_or_no_memory_for_the_arena_fails_the_batch(error):
+def test_devices_are_sampled(open_pipeline):
+    """Whether each is up and what it has to do, for whoever publishes metrics."""
+    pipeline = open_pipeline()
+    pipeline.sample_devices()
+    counts = counted(pipeline.recorder)
+    assert counts == {
+        ("ge_device_up", "null"): 1,
+        ("ge_device_outstanding_seconds", "null"): 0,
+    }
+
+
+def test_a_lost_executor_fails_the_batch():
     """Every request is told, once."""
-    pipeline = fake_pipeline(FakeSession(error=error))
+    error = ExecutorLost("gone")
+    pipeline = fake_pipeline(FakeFleet(error=error))
     replies = list(pipeline.run(requests_of(LAYOUT, [[1], [2]], [[3] * 9])))
     assert Counter(reply.request for reply in replies) == {0: 1, 1: 1}
     assert all(reply.error is error for reply in replies)
@@ -489,7 +502,7 @@ def test_a_concatenating_model_runs_its_batch_as_it_came(tmp_path, open_pipeline
     layout = build_layout(config, session.signature, static_shapes=False)
     pipeline = Pipeline(
         layout=layout,
-        session=session,
+        fleet=Fleet({"null": session}, SHORT),
         costs=DynamicCosts({(1,): 1.0}, 8),
         policy=Policy(axes=()),
         recorder=Recorder(),
@@ -502,4 +515,4 @@ def test_a_concatenating_model_runs_its_batch_as_it_came(tmp_path, open_pipeline
     replies = replies_of(pipeline, requests)
     assert [replies[i].outputs["y"].tolist() for i in range(3)] == batch
     assert counted(pipeline.recorder)["ge_sub_batches_total", "1"] == 1
-    session.close()
+    pipeline.close()

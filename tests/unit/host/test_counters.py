@@ -6,12 +6,12 @@ LABELS = {"model": "m", "version": "1", "device": "cpu"}
 
 
 def test_counters_add_up_and_gauges_are_set(pb_utils):
-    """Increments of several flushes sum; the last value of a gauge stands."""
+    """Increments of several flushes sum; the last value of a gauge stands; what is read is there."""
     from ge_backend.host.counters import Counters
 
     recorder = Recorder()
     recorder.add("ge_requests_total", 3)
-    counters = Counters(recorder, LABELS)
+    counters = Counters(recorder, LABELS, lambda: recorder.set("ge_device_up", 1.0, device="npu:1"))
     recorder.add("ge_requests_total", 4)
     recorder.add("ge_sub_batches_total", bucket="8x64")
     recorder.set("ge_warmup_seconds", 2.0)
@@ -24,6 +24,8 @@ def test_counters_add_up_and_gauges_are_set(pb_utils):
     assert families["ge_sub_batches_total"].series[0].labels == LABELS | {"bucket": "8x64"}
     assert [m.value for m in families["ge_warmup_seconds"].series] == [1.5]
     assert families["ge_warmup_seconds"].kind == "gauge"
+    assert [m.value for m in families["ge_device_up"].series] == [1]
+    assert families["ge_device_up"].series[0].labels == LABELS | {"device": "npu:1"}
 
 
 def test_a_host_without_metrics_costs_one_line(pb_utils, monkeypatch, caplog):
@@ -37,5 +39,5 @@ def test_a_host_without_metrics_costs_one_line(pb_utils, monkeypatch, caplog):
     refuse.COUNTER = refuse.GAUGE = None
     recorder = Recorder()
     recorder.add("ge_requests_total")
-    Counters(recorder, LABELS).close()
+    Counters(recorder, LABELS, lambda: None).close()
     assert "metrics are off: metrics not supported" in caplog.text

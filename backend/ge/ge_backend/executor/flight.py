@@ -10,6 +10,7 @@ from ge_backend.errors import GeError, ProtocolError, error_from_name
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Arena, Segment
 from ge_backend.executor.link import Link
+from ge_backend.executor.waiting import NORMAL
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["Flight", "Outcome", "RunOrder"]
@@ -36,6 +37,7 @@ class Outcome:
     error: GeError | None
     queue_ns: int = 0
     run_ns: int = 0
+    held_up_ns: int = 0
     states: Mapping[str, Shape] = field(default_factory=dict)
 
 
@@ -45,16 +47,29 @@ class Flight:
     All methods raise ExecutorLost when the executor is gone, and ProtocolError when it says what
     this version does not expect; the link is of no use then.
 
+    Args:
+        priority: of all its runs; 1 is the highest.
+
     Attributes:
         started: the executor has begun a run that was submitted with `solo`.
     """
 
-    def __init__(self, link: Link, graph: int, arena: Arena) -> None:
+    def __init__(self, link: Link, graph: int, arena: Arena, *, priority: int = NORMAL) -> None:
         self.started = False
         self._link = link
         self._graph = graph
         self._arena = arena
+        self._priority = priority
         self._runs: dict[int, tuple[int, RunOrder]] = {}  # message id -> index and order
+
+    @property
+    def indices(self) -> list[int]:
+        """The runs in flight, in the order of their submission."""
+        return [index for index, _ in self._runs.values()]
+
+    def fileno(self) -> int:
+        """Return what becomes readable when a run has ended, or the executor is gone."""
+        return self._link.sock.fileno()
 
     def submit(self, index: int, order: RunOrder, *, solo: bool = False) -> bool:
         """Send a run; False when an outcome has to be taken first.
@@ -69,6 +84,7 @@ class Flight:
             inputs=order.inputs,
             outputs=order.outputs,
             deadline_ns=order.deadline_ns,
+            priority=self._priority,
             solo=solo,
             slots=order.slots,
             fresh=order.fresh,
@@ -80,6 +96,7 @@ class Flight:
         elif not wire.send_unless_full(self._link.sock, message):
             return False
         self._runs[message.id] = (index, order)
+        self.started = False
         return True
 
     def next_ended(self) -> tuple[int, Outcome]:
@@ -120,5 +137,6 @@ class Flight:
             error=None,
             queue_ns=answer.queue_ns,
             run_ns=answer.run_ns,
+            held_up_ns=answer.held_up_ns,
             states=answer.states,
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,37 +11,36 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor import messages
 from ge_backend.executor.arena import Arena
-from ge_backend.executor.flight import Flight, Outcome, RunOrder
+from ge_backend.executor.flight import Flight
 from ge_backend.executor.link import Link
+from ge_backend.executor.waiting import NORMAL
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape, Signature
 
-__all__ = ["Outcome", "RunOrder", "Session"]
+__all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
 # What is asked of an executor that dies over it is asked once more: one death may be a neighbour's
 # doing, a second one probably is its own.
 ATTEMPTS = 2
-# How many executors may die before a repeated run has begun; it is not to blame for those.
-PATIENCE = 20
 
 _Result = TypeVar("_Result")
 
 
 class Session:
-    """A graph in an executor, used by one thread.
+    """A graph in an executor, used by one thread at a time.
 
-    When the executor dies, the session connects again (which starts a new one), attaches its arena
-    (the staged data is still there), loads the graph and repeats what had not been answered: one
-    run at a time, each alone on the device. So a run that kills executors is found out and fails,
-    and its neighbours, in this session and in others, do not.
+    When the executor dies, the next use connects again, which starts a new one: it attaches the
+    arena (staged data is still there), loads the graph and prepares what was prepared. Only runs do
+    not wait for that: a flight says that the executor is gone, and its owner decides.
 
     Args:
         connect: returns a fresh connection; called again after each loss.
         source: the graph to load.
         arena_bytes: the arena's first size.
         on_restart: called once per executor that was found dead.
+        priority: of its runs among those of all sessions; 1 is the highest.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -56,11 +54,13 @@ class Session:
         *,
         arena_bytes: int,
         on_restart: Callable[[], None],
+        priority: int = NORMAL,
     ) -> None:
         self.source = source
         self.arena = Arena(arena_bytes)
         self._connect = connect
         self._on_restart = on_restart
+        self._priority = priority
         self._states: messages.KeepStates | None = None
         self._compiled: tuple[dict[str, Shape], ...] = ()
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
@@ -114,6 +114,12 @@ class Session:
         return self._live().welcome.lanes
 
     @property
+    def outstanding_ns(self) -> int:
+        """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
+        link = self._link
+        return 0 if link is None else link.outstanding.ns
+
+    @property
     def executor_pid(self) -> int:
         """The executor's process id."""
         return self._live().welcome.pid
@@ -128,7 +134,7 @@ class Session:
             try:
                 self._attach(self._link)
             except ExecutorLost as error:
-                self._lose(error)
+                self.lose(error)
             except GeError:
                 self._drop()
                 raise
@@ -163,80 +169,37 @@ class Session:
         """Return what the executor holds."""
         return self._retried("reporting", self._inspect)
 
-    def run(self, orders: Sequence[RunOrder]) -> Iterator[tuple[int, Outcome]]:
-        """Submit all runs, in this order, and yield (index, outcome) as they end.
+    def flight(self) -> Flight:
+        """Return what runs are submitted through.
 
-        Never raises for a run's own failure: it is in the outcome. A caller that stops early waits
-        until the runs in flight have ended, because until then they write into the arena.
+        Raises:
+            ExecutorLost: it was found dead; `reopen` starts another.
         """
-        waiting = dict(enumerate(orders))
-        try:
-            try:
-                yield from self._run_together(waiting)
-            except ExecutorLost as error:
-                self._lose(error)
-                yield from self._run_apart(waiting)
-        except GeError as error:  # it could not be started again, or is of another version
+        if self._link is None:
+            raise ExecutorLost("the executor was found dead before")
+        return Flight(self._link, self._graph().graph, self.arena, priority=self._priority)
+
+    def reopen(self) -> None:
+        """Connect again and make everything as it was; nothing to do while the connection stands.
+
+        Raises:
+            ExecutorLost: the executor died over it; another attempt may go better.
+            DeviceUnavailable, ModelError, OutOfMemory: the device cannot be had any more.
+        """
+        self._live()
+
+    def lose(self, error: GeError) -> None:
+        """Note that the executor is gone or cannot be understood; the next use starts another."""
+        if self._link is not None:
+            device = self._link.welcome.device
+            log.warning("the executor of %s is gone (%s); another is started", device, error)
+            self._on_restart()
             self._drop()
-            yield from [(index, Outcome(outputs={}, error=error)) for index in waiting]
 
     def close(self) -> None:
         """Leave the executor, which frees the graph if nobody else holds it."""
         self._drop()
         self.arena.close()
-
-    def _run_together(self, waiting: dict[int, RunOrder]) -> Iterator[tuple[int, Outcome]]:
-        """Submit what the socket takes; what has ended leaves `waiting`."""
-        flight = self._flight()
-        unsent = deque(waiting)
-        try:
-            while waiting:
-                while unsent and flight.submit(unsent[0], waiting[unsent[0]]):
-                    unsent.popleft()
-                index, outcome = flight.next_ended()
-                del waiting[index]
-                yield index, outcome
-        except GeneratorExit:
-            self._drain(flight)
-            raise
-
-    def _drain(self, flight: Flight) -> None:
-        try:
-            flight.drain()
-        except ExecutorLost as error:
-            self._lose(error)
-        except GeError:
-            self._drop()
-
-    def _run_apart(self, waiting: dict[int, RunOrder]) -> Iterator[tuple[int, Outcome]]:
-        for index, order in list(waiting.items()):
-            outcome = _state_lost() if order.slots else self._run_solo(order)
-            del waiting[index]
-            yield index, outcome
-
-    def _run_solo(self, order: RunOrder) -> Outcome:
-        """Repeat a run until it ends, or an executor dies while nothing but this run is on it."""
-        deaths = "before it could be repeated"
-        for _ in range(PATIENCE):
-            flight: Flight | None = None
-            try:
-                flight = self._flight()
-                flight.submit(0, order, solo=True)
-                return flight.next_ended()[1]
-            except ExecutorLost as error:
-                self._lose(error)
-                if flight is not None and flight.started:
-                    deaths = "when it was repeated with nothing else running"
-                    break
-        text = (
-            f"the executor died while it held this request, and again {deaths}; a new one is "
-            "started for the next request. See the server's log for the reason"
-        )
-        return Outcome(outputs={}, error=ExecutorLost(text))
-
-    def _flight(self) -> Flight:
-        link = self._live()
-        return Flight(link, self._graph().graph, self.arena)
 
     def _live(self) -> Link:
         """Return the connection, opening a new one after a loss."""
@@ -245,7 +208,7 @@ class Session:
             try:
                 self._open(self._link)
             except ExecutorLost as error:
-                self._lose(error)
+                self.lose(error)
                 raise
             except BaseException:
                 self._drop()
@@ -305,27 +268,12 @@ class Session:
             try:
                 return action()
             except ExecutorLost as error:
-                self._lose(error)
+                self.lose(error)
         raise ExecutorLost(
             f"the executor died {ATTEMPTS} times over {doing}; see the server's log for the reason"
         )
-
-    def _lose(self, error: ExecutorLost) -> None:
-        """Note that the executor was found dead; the next use starts another."""
-        if self._link is not None:
-            log.warning("the executor is gone (%s); another is started", error)
-            self._on_restart()
-            self._drop()
 
     def _drop(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
-
-
-def _state_lost() -> Outcome:
-    text = (
-        "the executor died, and with it the state of this sequence; begin the sequence again with "
-        "a request that has sequence_start set. See the server's log for the reason"
-    )
-    return Outcome(outputs={}, error=ExecutorLost(text))

@@ -1,8 +1,8 @@
 """A thread beside serving: it keeps what traffic was, and prepares buckets that traffic wants.
 
-Preparing happens over a session of its own, so requests go on in the old buckets meanwhile. Then
-the session and its costs take the place of those before, between two batches: the session knows
-what it prepared, and prepares it again if the executor dies.
+Preparing happens over a fleet of its own, so requests go on in the old buckets meanwhile. Then the
+fleet and its costs take the place of those before, between two batches: its sessions know what they
+prepared, and prepare it again if an executor dies.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError, GeError, ModelError
-from ge_backend.executor.session import Session
 from ge_backend.flow.axis import ROWS
 from ge_backend.flow.buckets import listed_grid, padded_elements
 from ge_backend.flow.costs import Bucket
+from ge_backend.flow.fleet import Fleet
 from ge_backend.flow.histogram import Histogram
 from ge_backend.flow.measure import added_costs, cost_model
 from ge_backend.flow.pipeline import Pipeline
@@ -47,10 +47,10 @@ class Learner:
 
     Args:
         config: `learn`, `learn_every_s`, `overflow`, `max_graphs`, and how to warm up.
-        pipeline: its session and costs are replaced, its traffic is taken.
+        pipeline: its fleet and costs are replaced, its traffic is taken.
         costs: the table behind the pipeline's cost model.
         store: where traffic is kept.
-        open_session: opens another session with the same graph.
+        open_fleet: opens another fleet with the same graph.
     """
 
     def __init__(
@@ -59,14 +59,17 @@ class Learner:
         pipeline: Pipeline,
         costs: Mapping[Bucket, float],
         store: Store,
-        open_session: Callable[[], Session],
+        open_fleet: Callable[[], Fleet],
     ) -> None:
         self._config = config
         self._pipeline = pipeline
         self._costs = dict(costs)
         self._store = store
-        self._open_session = open_session
-        self._source = pipeline.session.source
+        self._open_fleet = open_fleet
+        first = pipeline.fleet.sessions[0]
+        self._source, self._static_shapes = first.source, first.static_shapes
+        # A file that was compiled for its shapes has no others.
+        self._fixed = bool(first.fixed_shapes)
         self._learned = {name: Histogram() for name in (ROWS, *pipeline.layout.axes)}
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)
@@ -89,12 +92,11 @@ class Learner:
         while not self._stop.wait(LOOK_EVERY_S):
             now = time.monotonic()
             missed = self._pipeline.traffic.take_missed()
-            if self._config.overflow == "extend":
+            if self._config.overflow == "extend" and not self._fixed:
                 for sizes in missed:
                     self._attempt(functools.partial(self._extend, sizes))
-            relearning = self._config.learn == "serve" and (
-                now - looked >= self._config.learn_every_s
-            )
+            due = now - looked >= self._config.learn_every_s
+            relearning = self._config.learn == "serve" and due and not self._fixed
             if relearning or now - kept >= KEEP_EVERY_S:
                 kept = now
                 self._keep()
@@ -125,7 +127,7 @@ class Learner:
         """Prepare buckets that cover these sizes, beside the present ones."""
         layout, most = self._pipeline.layout, self._config.max_elements
         fresh = extended(self._costs, sizes, layout.limits, layout.axes, most)
-        if not (most or self._pipeline.session.static_shapes):
+        if not (most or self._static_shapes):
             # Where any shape runs, buckets are only points to measure: the slow ones are left out.
             slowest = max(map(math.prod, self._costs))
             fresh = fresh[:1] + [b for b in fresh[1:] if math.prod(b) <= slowest]
@@ -135,7 +137,7 @@ class Learner:
     def _relearn(self) -> None:
         """Move the boundaries of each axis to where traffic wants them, if that saves enough."""
         costs = self._costs
-        if not self._pipeline.session.static_shapes:
+        if not self._static_shapes:
             # No row is padded to a bucket here: they are points to measure, and belong where
             # traffic is, whatever a run costs there.
             costs = {bucket: padded_elements(bucket) for bucket in costs}
@@ -153,16 +155,16 @@ class Learner:
             return
         grid = listed_grid((ROWS, *self._pipeline.layout.axes), buckets)
         self._ask(buckets)
-        session = self._open_session()
+        fleet = self._open_fleet()
         try:
-            costs = self._prepared(session, buckets)
+            costs = self._prepared(fleet, buckets)
         except GeError:
             self._failed |= set(buckets) - self._costs.keys()
-            session.close()
+            fleet.close()
             raise
         self._costs = costs
-        model = cost_model(self._config, costs, static_shapes=session.static_shapes)
-        self._pipeline.hand_over(session, model)
+        model = cost_model(self._config, costs, static_shapes=self._static_shapes)
+        self._pipeline.hand_over(fleet, model)
         self._pipeline.recorder.set("ge_buckets", len(costs))
         self._pipeline.recorder.add("ge_grid_swaps_total")
         for line in grid.describe():
@@ -182,10 +184,11 @@ class Learner:
             )
         self._asked = asked
 
-    def _prepared(self, session: Session, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
-        if session.source != self._source:
+    def _prepared(self, fleet: Fleet, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
+        sessions = fleet.sessions
+        if any(session.source != self._source for session in sessions):
             raise ModelError(
                 f"{self._source.path} was replaced since it was loaded; load the model again"
             )
         layout = self._pipeline.layout
-        return added_costs(self._config, layout, session, buckets, self._costs, self._stop.is_set)
+        return added_costs(self._config, layout, sessions, buckets, self._costs, self._stop.is_set)

@@ -7,6 +7,7 @@ import logging
 import math
 import platform
 from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ge_backend.config import ModelConfig
@@ -28,16 +29,28 @@ SAMPLED_SIZES = 3
 
 
 def measured_costs(
-    config: ModelConfig, layout: Layout, session: Session, grid: BucketGrid, store: Store
+    config: ModelConfig,
+    layout: Layout,
+    sessions: Sequence[Session],
+    grid: BucketGrid,
+    store: Store,
 ) -> dict[Bucket, float]:
     """Prepare the grid's buckets and return their costs in nanoseconds.
 
     Costs that an earlier start measured are taken from the store, so that only what has to be
     compiled is prepared again. Buckets that were not measured get an estimate.
 
+    Args:
+        config: how to warm up.
+        layout: the graph's.
+        sessions: one per device, all of one kind: measured is on the first, prepared on all.
+        grid: the buckets.
+        store: where costs are kept.
+
     Raises:
         ModelError: a bucket of an engine with static shapes failed.
     """
+    session = sessions[0]
     if layout.concatenated or not (config.warmup or session.static_shapes):
         return element_costs(list(grid.entries))
     key = cost_key(config, layout, session)
@@ -53,6 +66,7 @@ def measured_costs(
         Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
         known=kept.keys() if config.warmup else grid.entries,
     )
+    _prepare_others(sessions[1:], layout, grid.entries, lambda: False)
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
         store.keep_costs(key, costs)
@@ -62,7 +76,7 @@ def measured_costs(
 def added_costs(
     config: ModelConfig,
     layout: Layout,
-    session: Session,
+    sessions: Sequence[Session],
     buckets: Sequence[Bucket],
     known: Mapping[Bucket, float],
     stopped: Callable[[], bool],
@@ -77,6 +91,7 @@ def added_costs(
         GraphFailed: some could not be prepared.
         ModelError: as above, where shapes are static.
     """
+    session = sessions[0]
     fresh = [bucket for bucket in buckets if bucket not in known]
     to_measure = fresh if config.warmup else []
     measured = warm_up(
@@ -87,6 +102,7 @@ def added_costs(
         known=known.keys() if config.warmup else buckets,
         stopped=stopped,
     )
+    _prepare_others(sessions[1:], layout, buckets, stopped)
     if stopped():
         raise Cancelled("the model is unloaded before its new buckets are prepared")
     if len(measured) < len(to_measure):
@@ -114,12 +130,33 @@ def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]
         _fingerprint(Path(session.source.path)),
         session.source.precision,
         str(session.source.threads),
-        config.device,
+        str(session.source.options),
+        config.placement.kind,
         str(session.lanes),
         *_machine(session),
         ",".join(layout.axes),
         str(layout.batched),
     ]
+
+
+def _prepare_others(
+    sessions: Sequence[Session],
+    layout: Layout,
+    buckets: Sequence[Bucket],
+    stopped: Callable[[], bool],
+) -> None:
+    """Prepare on the further devices, side by side, what was measured on the first.
+
+    Where any shape runs, a few runs wake the engine up, and that is all.
+    """
+
+    def prepare(session: Session) -> None:
+        chosen = buckets if session.static_shapes else _samples(buckets, buckets)
+        warm_up(session, layout, chosen, Effort(repeats=0), known=buckets, stopped=stopped)
+
+    if sessions:
+        with ThreadPoolExecutor(len(sessions)) as threads:
+            list(threads.map(prepare, sessions))  # raises what any of them raised
 
 
 def _machine(session: Session) -> list[str]:

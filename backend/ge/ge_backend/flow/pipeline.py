@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ge_backend.errors import GeError, GraphFailed
-from ge_backend.executor.session import Outcome, RunOrder, Session
+from ge_backend.executor.flight import Outcome, RunOrder
+from ge_backend.executor.session import Session
 from ge_backend.flow.concatenate import one_run
 from ge_backend.flow.costs import CostModel
+from ge_backend.flow.fleet import Ended, Fleet
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
 from ge_backend.flow.request import Request
@@ -53,35 +55,35 @@ class Pipeline:
     """Runs batches of one model, one batch at a time.
 
     Attributes:
-        session, costs: changed between two batches only, and only through `hand_over`.
+        fleet, costs: changed between two batches only, and only through `hand_over`.
         traffic: counts the sizes of what comes, and what no bucket covers.
     """
 
     layout: Layout
-    session: Session
+    fleet: Fleet
     costs: CostModel
     policy: Policy
     recorder: Recorder
     traffic: Traffic
-    _successor: tuple[Session, CostModel] | None = field(init=False, default=None)
+    _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
 
-    def hand_over(self, session: Session, costs: CostModel) -> None:
-        """Let batches run over this session, at these costs, from the next one on.
+    def hand_over(self, fleet: Fleet, costs: CostModel) -> None:
+        """Let batches run on this fleet, at these costs, from the next one on.
 
-        The session becomes the pipeline's. It has prepared what `costs` names, so it prepares that
-        again if the executor is restarted. May be called from any thread.
+        The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
+        again if an executor is restarted. May be called from any thread.
         """
         with self._changing:
-            unused, self._successor = self._successor, (session, costs)
+            unused, self._successor = self._successor, (fleet, costs)
         if unused is not None:
             unused[0].close()
 
     def close(self) -> None:
-        """Leave the executor; no batch comes any more."""
+        """Leave the executors; no batch comes any more."""
         self._take_over()
-        self.session.close()
+        self.fleet.close()
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yield one reply per request, in the order in which they are complete.
@@ -106,12 +108,19 @@ class Pipeline:
             progress.suspects.clear()
             yield from self._execute(alone, progress, keep=True)
 
+    def sample_devices(self) -> None:
+        """Record how the devices are now; may be called from any thread."""
+        for state in self.fleet.states():
+            self.recorder.set("ge_device_up", float(state.up), device=state.device)
+            outstanding_s = state.outstanding_ns / 1e9
+            self.recorder.set("ge_device_outstanding_seconds", outstanding_s, device=state.device)
+
     def _take_over(self) -> None:
         with self._changing:
             successor, self._successor = self._successor, None
         if successor is not None:
-            self.session.close()
-            self.session, self.costs = successor
+            self.fleet.close()
+            self.fleet, self.costs = successor
 
     def _plan(self, requests: Sequence[Request], costs: CostModel) -> BatchPlan:
         started = time.perf_counter()
@@ -126,31 +135,40 @@ class Pipeline:
         self, sub_batches: Sequence[SubBatch], progress: _Progress, *, keep: bool
     ) -> Iterator[Reply]:
         self._count_runs(sub_batches, progress)
-        try:
-            orders = self._stage(sub_batches, progress.requests, keep=keep)
-        except GeError as error:  # no memory for the arena
-            for sub_batch in sub_batches:
-                yield from progress.fail(sub_batch, error)
-            return
+
         waiting = time.perf_counter()
-        remaining_ns = sum(sub_batch.cost_ns for sub_batch in sub_batches)
-        for index, outcome in self.session.run(orders):
+
+        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[RunOrder]:
+            nonlocal waiting
+            parts = [sub_batches[index] for index in chosen]
+            orders = self._stage(parts, progress.requests, session, keep=keep or again)
+            waiting = time.perf_counter()
+            return orders
+
+        costs = [sub_batch.cost_ns for sub_batch in sub_batches]
+        remaining_ns = sum(costs)
+        for ended in self.fleet.run(costs, staged):
             arrived = time.perf_counter()
-            remaining_ns -= sub_batches[index].cost_ns
+            remaining_ns -= costs[ended.index]
             left_ns = remaining_ns / self.policy.lanes
-            replies = list(self._settle(sub_batches[index], outcome, progress, left_ns))
-            self._time(outcome, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            sub_batch = sub_batches[ended.index]
+            replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
+            self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
             yield from replies
             waiting = time.perf_counter()
 
     def _stage(
-        self, sub_batches: Sequence[SubBatch], requests: Sequence[Request], *, keep: bool
+        self,
+        sub_batches: Sequence[SubBatch],
+        requests: Sequence[Request],
+        session: Session,
+        *,
+        keep: bool,
     ) -> list[RunOrder]:
         started = time.perf_counter()
         drafts = [draft(sub_batch, requests, self.layout) for sub_batch in sub_batches]
-        self.session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
-        arena = self.session.arena
-        orders = [stage(drawn, requests, self.layout, arena) for drawn in drafts]
+        session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
+        orders = [stage(drawn, requests, self.layout, session.arena) for drawn in drafts]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
 
@@ -220,11 +238,13 @@ class Pipeline:
         add("ge_elements_run_total", sum([math.prod(s.bucket) for s in sub_batches]))
         add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
 
-    def _time(self, outcome: Outcome, *, wait_s: float, split_s: float) -> None:
-        self.recorder.add("ge_wait_seconds_total", wait_s)
-        self.recorder.add("ge_split_seconds_total", split_s)
-        self.recorder.add("ge_queue_seconds_total", outcome.queue_ns / 1e9)
-        self.recorder.add("ge_run_seconds_total", outcome.run_ns / 1e9)
+    def _time(self, ended: Ended, *, wait_s: float, split_s: float) -> None:
+        add, outcome = self.recorder.add, ended.outcome
+        add("ge_wait_seconds_total", wait_s)
+        add("ge_split_seconds_total", split_s)
+        if ended.device:
+            add("ge_queue_seconds_total", outcome.queue_ns / 1e9, device=ended.device)
+            add("ge_run_seconds_total", outcome.run_ns / 1e9, device=ended.device)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ge_backend.executor.arena import Arena, aligned
-from ge_backend.executor.session import RunOrder
+from ge_backend.executor.flight import RunOrder
 from ge_backend.flow.concatenate import batch_shape, write_batch
 from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.flow.plan import SubBatch
@@ -22,6 +22,8 @@ from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 __all__ = ["Draft", "draft", "sources", "stage"]
 
 BF16_ONE = 0x3F80
+# An estimate may be infinite where nothing was measured; a day is as good.
+MOST_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         deadline_ns=_deadline(drawn.sub_batch, requests),
+        cost_ns=round(min(drawn.sub_batch.cost_ns, MOST_NS)),
         slots=tuple([request.slot for request in stateful]),
         fresh=tuple([request.slot for request in stateful if request.fresh]),
         rows=drawn.sub_batch.bucket[0],

@@ -6,8 +6,10 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,8 +17,8 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.config import MachineConfig, ModelConfig
 from ge_backend.errors import ConfigError, GeError
-from ge_backend.executor.session import Session
 from ge_backend.flow.costs import Bucket
+from ge_backend.flow.fleet import Fleet
 from ge_backend.flow.grid import build_grid
 from ge_backend.flow.histogram import Histogram
 from ge_backend.flow.layout import Layout, build_layout
@@ -28,12 +30,13 @@ from ge_backend.flow.request import Request
 from ge_backend.flow.store import Store
 from ge_backend.flow.traffic import Traffic
 from ge_backend.host.codec import error_response, read_request, write_response
-from ge_backend.host.connect import open_session
+from ge_backend.host.connect import open_fleet
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.steps import Steps, is_ready, keep_states, nothing
 from ge_backend.metrics import Recorder
+from ge_backend.placement import Placement
 from ge_backend.sequence.sequencer import Sequencer
 
 __all__ = ["Backend"]
@@ -83,35 +86,42 @@ class Backend:
             version=args["model_version"],
             environment=os.environ,
         )
+        for note in config.placement.notes:
+            log.warning("%s", note)
+        if config.sequence is not None:
+            config = _on_one_device(config, args["model_instance_name"])
         recorder = Recorder()
         sequencer = _sequencer(config)
 
-        def note_restart() -> None:
-            recorder.add("ge_executor_restarts_total")
+        def note_restart(device: str) -> None:
+            recorder.add("ge_executor_restarts_total", device=device)
             if sequencer is not None:
                 sequencer.lose_all()
 
-        connect = functools.partial(open_session, config, on_restart=note_restart)
-        session = connect()
+        connect = functools.partial(open_fleet, config, on_restart=note_restart)
+        fleet = connect()
+        session = fleet.sessions[0]
         keep_states(config, session)
         layout = build_layout(config, session.signature, static_shapes=session.static_shapes)
         store = Store(machine.cache_dir)
         started = time.monotonic()
-        costs = _prepare(config, layout, session, store)
+        costs = _prepare(config, layout, fleet, store)
         recorder.set("ge_warmup_seconds", time.monotonic() - started)
         recorder.set("ge_buckets", len(costs))
         pipeline = Pipeline(
             layout=layout,
-            session=session,
+            fleet=fleet,
             costs=cost_model(config, costs, static_shapes=session.static_shapes),
-            policy=_policy(config, layout, session),
+            policy=_policy(config, layout, fleet),
             recorder=recorder,
             traffic=Traffic(layout.axes),
         )
-        labels = {"model": config.name, "version": config.version, "device": config.device}
+        devices = ",".join(config.placement.devices)
+        labels = {"model": config.name, "version": config.version, "device": devices}
         learner = Learner(config, pipeline, costs, store, connect)
-        steps = None if sequencer is None else Steps(sequencer)
-        return cls(config, pipeline, (learner, Counters(recorder, labels)), steps)
+        counters = Counters(recorder, labels, pipeline.sample_devices)
+        steps = None if sequencer is None else Steps(sequencer, recorder)
+        return cls(config, pipeline, (learner, counters), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
@@ -134,10 +144,15 @@ class Backend:
         return responses
 
     def close(self) -> None:
-        """End the threads beside serving, then leave the executor."""
+        """End the threads beside serving, then leave the executors."""
         for companion in self._companions:
             companion.close()
         self._pipeline.close()
+    @property
+    def ready(self) -> bool:
+        """Whether some device can be used; the others are tried again in the background."""
+        return self._pipeline.fleet.ready
+
 
     @property
     def _layout(self) -> Layout:
@@ -182,18 +197,29 @@ class Backend:
 
 
 def _prepare(
-    config: ModelConfig, layout: Layout, session: Session, store: Store
+    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
 ) -> dict[Bucket, float]:
     """Return the measured costs of the model's buckets."""
     grid = build_grid(
+def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:
+    """Return the configuration of an instance that runs on one of the model's devices.
+
+    The host keeps a sequence with one instance, and the state stays on the device: so instances,
+    and not batches, are spread. They are numbered at the end of their names.
+    """
+    devices = config.placement.devices
+    number = int("".join(re.findall(r"\d+$", instance)) or 0)
+    return replace(config, placement=Placement(devices=(devices[number % len(devices)],)))
+
+
         config,
         layout,
-        static_shapes=session.static_shapes,
+        static_shapes=fleet.sessions[0].static_shapes,
         traffic=_recorded(config, store),
     )
     for line in grid.describe():
         log.info("buckets %s", line)
-    return measured_costs(config, layout, session, grid, store)
+    return measured_costs(config, layout, fleet.sessions, grid, store)
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:
@@ -211,10 +237,11 @@ def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
         return {}
 
 
-def _policy(config: ModelConfig, layout: Layout, session: Session) -> Policy:
-    """Return what the planner goes by; instances of a model share the device's lanes."""
+def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
+    """Return what the planner goes by; instances of a model share the lanes of its devices."""
+    lanes = sum(session.lanes for session in fleet.sessions)
     return Policy(
         axes=layout.axes,
-        lanes=max(1, session.lanes // config.instances),
-        refuse_overflow=config.overflow == "error" or session.static_shapes,
+        lanes=max(1, lanes // config.instances),
+        refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
     )

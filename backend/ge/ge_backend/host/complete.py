@@ -35,7 +35,7 @@ def complete_config(config: Any) -> Any:
     )
     if ours.inputs and ours.outputs:
         return config
-    session = open_session(ours, on_restart=lambda: None)
+    session = open_session(ours, ours.device, on_restart=lambda: None)
     try:
         given.update(completed(given, ours, session.signature))
     finally:

@@ -1,24 +1,57 @@
-"""From a model's configuration to a session with its device's executor."""
+"""From a model's configuration to sessions with its devices' executors."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from ge_backend.config import MachineConfig, ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.device.model_file import find_model_file
 from ge_backend.executor.launch import ExecutorAddress, connect, connect_inline
 from ge_backend.executor.session import Session
+from ge_backend.flow.fleet import Fleet
+from ge_backend.sizes import size_of_device
 
-__all__ = ["open_session"]
+__all__ = ["open_fleet", "open_session"]
 
 ARENA_BYTES = 1 << 20
 
 
-def open_session(config: ModelConfig, *, on_restart: Callable[[], None]) -> Session:
-    """Load the model into its device's executor, starting that if it does not run yet.
+def open_fleet(config: ModelConfig, *, on_restart: Callable[[str], None]) -> Fleet:
+    """Load the model on all its devices.
+
+    The first one goes ahead, so that a model that cannot be loaded fails once, and what has to be
+    compiled is compiled once.
+
+    Args:
+        config: the model's.
+        on_restart: called with the device's name whenever an executor was found dead.
+
+    Raises:
+        ModelError, DeviceUnavailable, OutOfMemory: it cannot be loaded on one of them.
+    """
+
+    def opened(device: str) -> Session:
+        return open_session(config, device, on_restart=functools.partial(on_restart, device))
+
+    first, *others = config.placement.devices
+    sessions = {first: opened(first)}
+    with ThreadPoolExecutor(max(1, len(others))) as threads:
+        loading = {device: threads.submit(opened, device) for device in others}
+    failures = [error for future in loading.values() if (error := future.exception())]
+    sessions |= {d: future.result() for d, future in loading.items() if not future.exception()}
+    if failures:
+        for session in sessions.values():
+            session.close()
+        raise failures[0]
+    return Fleet(sessions)
+
+
+def open_session(config: ModelConfig, device: str, *, on_restart: Callable[[], None]) -> Session:
+    """Load the model into a device's executor, starting that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends
     with it.
@@ -27,25 +60,33 @@ def open_session(config: ModelConfig, *, on_restart: Callable[[], None]) -> Sess
         ModelError: there is no model file, or it cannot be loaded.
         DeviceUnavailable: the device or its engine is not there.
     """
-    path = find_model_file(config.directory, config.filename, config.device)
+    path = find_model_file(config.directory, config.filename, device)
     source = GraphSource.of(
         path,
         precision=config.precision,
         threads=config.threads,
         options=config.options,
     )
+    owner_pid = os.getppid()
+    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    pool_bytes = size_of_device(machine.workspace_pool, device)
     if config.executor == "inline":
-        link = functools.partial(connect_inline, config.device)
+        link = functools.partial(connect_inline, device, pool_bytes)
     else:
-        owner_pid = os.getppid()
-        machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
         address = ExecutorAddress(
-            device=config.device,
+            device=device,
             directory=machine.runtime_dir,
             owner_pid=owner_pid,
             python=machine.python,
             library_path=machine.library_path,
             linger_s=machine.linger_s,
+            pool_bytes=pool_bytes,
         )
         link = functools.partial(connect, address)
-    return Session(link, source, arena_bytes=ARENA_BYTES, on_restart=on_restart)
+    return Session(
+        link,
+        source,
+        arena_bytes=ARENA_BYTES,
+        on_restart=on_restart,
+        priority=config.priority,
+    )

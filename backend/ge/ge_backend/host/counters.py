@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -26,11 +26,16 @@ class Counters:
     Python backend of r24.10). Each call costs 10-15 microseconds, so none is made per request.
 
     Args:
-        labels: put on every series: model, version, device.
+        recorder: what was recorded.
+        labels: put on every series that has not its own: model, version, device.
+        sample: records into it what is read rather than counted; called before each look.
     """
 
-    def __init__(self, recorder: Recorder, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, recorder: Recorder, labels: Mapping[str, str], sample: Callable[[], None]
+    ) -> None:
         self._recorder = recorder
+        self._sample = sample
         self._labels = dict(labels)
         self._families: dict[str, Any] = {}
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
@@ -53,6 +58,7 @@ class Counters:
             log.warning("metrics are off: %s", error)  # --allow-metrics=false
 
     def _publish(self) -> None:
+        self._sample()
         for (name, labels), value in self._recorder.drain().items():
             series = self._series.get((name, labels))
             if series is None:

@@ -22,6 +22,7 @@ from ge_backend.flow.layout import Layout, build_layout
 from ge_backend.flow.measure import cost_key
 from ge_backend.flow.store import Store
 from ge_backend.flow.warmup import Effort, warm_up
+from ge_backend.placement import Placement
 
 __all__ = ["OpenModel", "open_model"]
 
@@ -90,7 +91,9 @@ def open_model(
     )
     try:
         document = completed(folder.document, given, session.signature)
-        config = replace(folder.config(environment, document), device=chosen)
+        config = replace(
+            folder.config(environment, document), placement=Placement(devices=(chosen,))
+        )
         static = session.static_shapes
         layout = build_layout(config, session.signature, static_shapes=static)
         traffic = store.traffic(config.name)
