@@ -7,6 +7,7 @@ the head is fitted to a few sentences by least squares. Nothing is trained for l
 from __future__ import annotations
 
 import string
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -20,12 +21,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 __all__ = ["classifier_head", "pooling", "text_encoder", "tokenizer"]
 
 SEED = 20_240_602
-HIDDEN, INNER = 32, 64
+HIDDEN, INNER = 96, 96
 MAX_TOKENS = 128
 # How sure the head is of itself; more makes its scores more extreme.
 SHARPNESS = 6.0
 # How much smaller weights are preferred to a closer fit.
-RIDGE = 0.1
+RIDGE = 1.0
 
 LABELS = (Path(__file__).parent / "classifier_head" / "labels.txt").read_text().split()
 EXAMPLES = {
@@ -151,19 +152,19 @@ def _encoder() -> onnx.ModelProto:
         helper.make_node("Sub", ["one", "real"], ["padding"]),
         helper.make_node("Mul", ["padding", "low"], ["lowered"]),
         helper.make_node("Unsqueeze", ["lowered", "first"], ["bias"]),
-        *(helper.make_node("MatMul", ["x", f"to_{name}"], [name]) for name in ("q", "k", "v")),
+        helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["normal"]),
+        *(helper.make_node("MatMul", ["normal", f"to_{name}"], [name]) for name in "qkv"),
         helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
         helper.make_node("MatMul", ["q", "kt"], ["products"]),
         helper.make_node("Add", ["products", "bias"], ["scores"]),
         helper.make_node("Softmax", ["scores"], ["attention"], axis=2),
         helper.make_node("MatMul", ["attention", "v"], ["attended"]),
-        helper.make_node("Add", ["x", "attended"], ["sum"]),
-        helper.make_node("LayerNormalization", ["sum", "scale", "shift"], ["normal"]),
-        helper.make_node("MatMul", ["normal", "up"], ["wide"]),
+        helper.make_node("Add", ["x", "attended"], ["y"]),
+        helper.make_node("LayerNormalization", ["y", "scale", "shift"], ["level"]),
+        helper.make_node("MatMul", ["level", "up"], ["wide"]),
         helper.make_node("Relu", ["wide"], ["active"]),
         helper.make_node("MatMul", ["active", "down"], ["change"]),
-        helper.make_node("Add", ["normal", "change"], ["changed"]),
-        helper.make_node("LayerNormalization", ["changed", "scale", "shift"], ["hidden"]),
+        helper.make_node("Add", ["y", "change"], ["hidden"]),
     ]
     ids = (TensorProto.INT64, ["batch", "sequence"])
     inputs = {"input_ids": ids, "attention_mask": ids}
@@ -177,14 +178,15 @@ def _encoder_constants() -> dict[str, np.ndarray]:
     def random(rows: int, columns: int, scale: float) -> np.ndarray:
         return (scale * generator.standard_normal((rows, columns))).astype(np.float32)
 
+    vocabulary = _tokenizer().get_vocab_size()
     return {
-        "words": random(_tokenizer().get_vocab_size(), HIDDEN, 1.0),
-        "places": random(MAX_TOKENS, HIDDEN, 0.1),
+        "words": _weight_of_words() * random(vocabulary, HIDDEN, 1.0),
+        "places": random(MAX_TOKENS, HIDDEN, 0.02),
         "to_q": random(HIDDEN, HIDDEN, HIDDEN**-0.75),
         "to_k": random(HIDDEN, HIDDEN, HIDDEN**-0.75),
-        "to_v": random(HIDDEN, HIDDEN, HIDDEN**-0.5),
+        "to_v": random(HIDDEN, HIDDEN, 0.2 * HIDDEN**-0.5),
         "up": random(HIDDEN, INNER, HIDDEN**-0.5),
-        "down": random(INNER, HIDDEN, INNER**-0.5),
+        "down": random(INNER, HIDDEN, 0.2 * INNER**-0.5),
         "scale": np.ones(HIDDEN, np.float32),
         "shift": np.zeros(HIDDEN, np.float32),
         "zero": np.array([0], np.int64),
@@ -194,10 +196,27 @@ def _encoder_constants() -> dict[str, np.ndarray]:
     }
 
 
+def _weight_of_words() -> np.ndarray:
+    """Return [vocabulary, 1]: words that are everywhere say little about a text."""
+    texts = [text for examples in EXAMPLES.values() for text in examples]
+    counts = Counter(token for each in _tokenizer().encode_batch(texts) for token in each.ids)
+    weights = [1 / max(1, counts[token]) for token in range(_tokenizer().get_vocab_size())]
+    return np.array(weights, np.float32)[:, np.newaxis]
+
+
 def _fitted() -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights [HIDDEN, labels] and the bias that fit the examples best."""
-    features = np.stack([_features(text) for label in LABELS for text in EXAMPLES[label]])
-    wanted = np.repeat(np.arange(len(LABELS)), [len(EXAMPLES[label]) for label in LABELS])
+    """Return the weights [HIDDEN, labels] and the bias that fit the examples best.
+
+    Words that only one label's examples have are examples, too.
+    """
+    words = {label: set(" ".join(EXAMPLES[label]).lower().split()) for label in LABELS}
+    counts = Counter(word for known in words.values() for word in known)
+    texts = {
+        label: [*EXAMPLES[label], *sorted(word for word in words[label] if counts[word] == 1)]
+        for label in LABELS
+    }
+    features = np.stack([_features(text) for label in LABELS for text in texts[label]])
+    wanted = np.repeat(np.arange(len(LABELS)), [len(texts[label]) for label in LABELS])
     padded = np.hstack([features, np.ones((len(features), 1))])
     square = padded.T @ padded + RIDGE * np.eye(HIDDEN + 1)
     fitted = SHARPNESS * np.linalg.solve(square, padded.T @ np.eye(len(LABELS))[wanted])

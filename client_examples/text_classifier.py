@@ -1,0 +1,58 @@
+"""Texts in, labels out: the ensemble `text_classifier` tokenises, encodes and scores.
+
+The names of the labels are a file on the server; asking for classes brings them with the scores.
+One request is sent per text, all at once, as from many clients.
+
+python client_examples/text_classifier.py --protocol http "Rain is expected" "She scored a goal"
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+TEXTS = (
+    "The goalkeeper won the match",
+    "More sugar and lemon in the soup",
+    "Fog",
+    "A cold wind and thunder tomorrow",
+    "Two eggs",
+    "The young players scored two goals in the second half of the final",
+)
+
+
+def classify(triton: Any, url: str, text: str) -> tuple[str, float]:
+    """Return the best label of a text, and its score."""
+    column = np.array([[text.encode()]], object)
+    given = triton.InferInput("text", column.shape, "BYTES")
+    given.set_data_from_numpy(column)
+    wanted = triton.InferRequestedOutput("scores", class_count=1)
+    with triton.InferenceServerClient(url) as client:
+        result = client.infer("text_classifier", [given], outputs=[wanted])
+    # A class is `score:index:label`.
+    score, _, label = result.as_numpy("scores")[0, 0].decode().split(":", 2)
+    return label, float(score)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("texts", nargs="*", default=TEXTS)
+    parser.add_argument("--protocol", choices=PORTS, default="grpc")
+    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
+    options = parser.parse_args()
+    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+    url = options.url or PORTS[options.protocol]
+
+    with ThreadPoolExecutor(len(options.texts)) as threads:
+        found = list(threads.map(lambda text: classify(triton, url, text), options.texts))
+    for text, (label, score) in zip(options.texts, found, strict=True):
+        print(f"{label} ({score:.2f}): {text}")
+
+
+if __name__ == "__main__":
+    main()

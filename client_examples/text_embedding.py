@@ -1,0 +1,59 @@
+"""Texts in, embeddings out: the ensemble `text_embedding` tokenises, encodes and pools.
+
+Prints, for each text, the most similar other one. All texts go in one request; each has a length of
+its own.
+
+python client_examples/text_embedding.py --protocol http "rain tomorrow" "the match" "heavy rain"
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+TEXTS = (
+    "The team won the final match",
+    "Heavy rain and a cold wind",
+    "The players lost the match in the second half",
+    "Bread with butter and cheese",
+    "Snow and cold wind in the mountains",
+    "Add butter and salt to the bread",
+)
+
+
+def embed(triton: Any, url: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Return one embedding of unit length per text, FP32 [texts, 96]."""
+    column = np.array([[text.encode()] for text in texts], object)
+    given = triton.InferInput("text", column.shape, "BYTES")
+    given.set_data_from_numpy(column)
+    with triton.InferenceServerClient(url) as client:
+        result: npt.NDArray[np.float32] = client.infer("text_embedding", [given]).as_numpy(
+            "embedding"
+        )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("texts", nargs="*", default=TEXTS, help="at least two texts, at most 16")
+    parser.add_argument("--protocol", choices=PORTS, default="grpc")
+    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
+    options = parser.parse_args()
+    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+
+    embeddings = embed(triton, options.url or PORTS[options.protocol], options.texts)
+    similarity = embeddings @ embeddings.T
+    np.fill_diagonal(similarity, -1.0)
+    for text, row in zip(options.texts, similarity, strict=True):
+        nearest = int(row.argmax())
+        print(f"{text!r} is most like {options.texts[nearest]!r} ({row[nearest]:.2f})")
+
+
+if __name__ == "__main__":
+    main()
