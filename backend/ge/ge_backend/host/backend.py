@@ -143,16 +143,16 @@ class Backend:
                 )
         return responses
 
-    def close(self) -> None:
-        """End the threads beside serving, then leave the executors."""
-        for companion in self._companions:
-            companion.close()
-        self._pipeline.close()
     @property
     def ready(self) -> bool:
         """Whether some device can be used; the others are tried again in the background."""
         return self._pipeline.fleet.ready
 
+    def close(self) -> None:
+        """End the threads beside serving, then leave the executors."""
+        for companion in self._companions:
+            companion.close()
+        self._pipeline.close()
 
     @property
     def _layout(self) -> Layout:
@@ -196,11 +196,6 @@ class Backend:
         return error_response(error)
 
 
-def _prepare(
-    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
-) -> dict[Bucket, float]:
-    """Return the measured costs of the model's buckets."""
-    grid = build_grid(
 def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:
     """Return the configuration of an instance that runs on one of the model's devices.
 
@@ -212,6 +207,11 @@ def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:
     return replace(config, placement=Placement(devices=(devices[number % len(devices)],)))
 
 
+def _prepare(
+    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
+) -> dict[Bucket, float]:
+    """Return the measured costs of the model's buckets."""
+    grid = build_grid(
         config,
         layout,
         static_shapes=fleet.sessions[0].static_shapes,
