@@ -94,7 +94,8 @@ def _compile(cann: Cann, request: CompileRequest, folder: Path) -> Path:
     files = {key: str(path.resolve()) for key, path in _named_files(request).items()}
     options = tuple((key, files.get(key, value)) for key, value in request.options)
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]
-    log.info("compiling %s for %s: %s gears", request.model, request.soc, _num_gears(request))
+    num_gears = len(gears_of(request).values)
+    log.info("compiling %s for %s: %d gears", request.model, request.soc, num_gears)
     status, output = _run(cann.command([*line, f"--output={folder / 'model'}"]), folder, request)
     made = sorted(folder.glob("*.om"))
     if status == 0 and len(made) == 1:
@@ -103,10 +104,6 @@ def _compile(cann: Cann, request: CompileRequest, folder: Path) -> Path:
         f"{request.model} cannot be compiled for {request.soc}: atc {_outcome(status)}: "
         f"{_said(output)}; to repeat it: {cann.shown([*line, '--output=model'])}"
     )
-
-
-def _num_gears(request: CompileRequest) -> int:
-    return max(len(gears_of(request).values), 1)
 
 
 def _run(command: list[str], folder: Path, request: CompileRequest) -> tuple[int, str]:
