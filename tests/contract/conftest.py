@@ -112,6 +112,15 @@ def prepared(device: Device) -> Device:
     return PreparedDevice(device)
 
 
+def cuda_for_onnx() -> Device:
+    import onnxruntime
+
+    device = open_device("cuda")
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise DeviceUnavailable("this onnxruntime is built without CUDA")
+    return device
+
+
 # id -> (device, or what opens it, engine, the library it needs)
 ENGINES = {
     "null": ("null", NullEngine(), None),
@@ -119,9 +128,18 @@ ENGINES = {
     "cpu-torch": ("cpu", TorchEngine(), "torch"),
     "fake-eager-torch": (fake_accelerator, TorchEngine(), "torch"),
     "fake-graphs-torch": (lambda: prepared(fake_accelerator()), TorchEngine(), "torch"),
-    "cuda-onnx": ("cuda", OnnxEngine(), "onnxruntime"),
+    "cuda-onnx": (cuda_for_onnx, OnnxEngine(), "onnxruntime"),
     "cuda-eager-torch": ("cuda", TorchEngine(), "torch"),
     "cuda-graphs-torch": (lambda: prepared(open_device("cuda")), TorchEngine(), "torch"),
+}
+
+
+# What is said of every test on a device of some kind.
+MARKS = {
+    "cuda": (
+        pytest.mark.cuda,
+        pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # tensors of no elements
+    ),
 }
 
 
@@ -144,7 +162,7 @@ class Bench:
         return self.device.load(GraphSource.of(self.write(kind, dtype), threads=threads))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[pytest.param(i, marks=MARKS.get(i.partition("-")[0], ())) for i in ENGINES])
 def bench(request, tmp_path):
     name, engine, library = ENGINES[request.param]
     if library:
