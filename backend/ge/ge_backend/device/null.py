@@ -7,12 +7,16 @@ Its model file, `model.null`, is a signature (`signature_file.py`) and how the g
      "static_shapes": true,
      "fixed_shapes": [{"x": [8, 64]}, {"x": [8, 128]}],
      "cost_ms": {"8x64": 3.0, "*": 0.5},
+     "weights_bytes": 4096, "workspace_bytes": {"8x64": 2048, "*": 256},
      "faults": [{"on": "run", "do": "die", "value": 666}]}
 
 compute     `zeros` (the default), `echo` (a copy of `of`), or `sum` (of `of`, over the axes that
             the output has not), or `accumulate` (`sum`, added to the input `from`)
 cost_ms     how long a run sleeps, by the shape of the first input; `*` is any other shape
 faults      see `Fault`
+
+weights_bytes    what it takes of the device's memory while it is loaded
+workspace_bytes  scratch of a run, see `Scratch`; one byte per input element if not given
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import numpy as np
 
 from ge_backend.device.base import UNPLANNED, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.null_faults import Fault, Faults
+from ge_backend.device.null_scratch import DeviceMemory, Scratch
 from ge_backend.device.signature_file import read_signature
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import (
@@ -53,6 +58,8 @@ class Counts:
     Attributes:
         bytes_in, bytes_out: of inputs read and outputs given, BYTES elements not counted.
         running, most_running: runs in flight, now and at most.
+        scratch, most_scratch: bytes of scratch that runs in flight need, now and at most.
+        overwritten: runs whose scratch somebody else wrote into.
         exclusive_runs: runs that were told they had the device for themselves.
     """
 
@@ -66,6 +73,9 @@ class Counts:
     bytes_out: int = 0
     running: int = 0
     most_running: int = 0
+    scratch: int = 0
+    most_scratch: int = 0
+    overwritten: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, **changes: int) -> None:
@@ -74,21 +84,24 @@ class Counts:
             for name, change in changes.items():
                 setattr(self, name, getattr(self, name) + change)
             self.most_running = max(self.most_running, self.running)
+            self.most_scratch = max(self.most_scratch, self.scratch)
 
 
 class NullDevice:
-    """A device with as many lanes as asked for, and faults on request.
+    """A device with as many lanes and as much memory as asked for, and faults on request.
 
     Attributes:
         counts: what happened so far.
         faults: what will go wrong; the faults of a model file are its graph's own.
+        store: its memory, where weights, scratch and the pool are.
     """
 
-    def __init__(self, *, index: int = 0, lanes: int = 2) -> None:
+    def __init__(self, *, index: int = 0, lanes: int = 2, memory_bytes: int = 2**30) -> None:
         self.name = f"null:{index}" if index else "null"
         self.lanes = lanes
         self.counts = Counts()
         self.faults = Faults()
+        self.store = DeviceMemory(memory_bytes)
 
     @classmethod
     def open(cls, index: int) -> NullDevice:
@@ -100,12 +113,13 @@ class NullDevice:
         self.faults.add(fault)
 
     def reserve(self, nbytes: int) -> int:
-        """Return `nbytes`; nothing is set aside."""
+        """Set the pool aside, full of poison; see `Device.reserve`."""
+        if nbytes:
+            self.store.reserve(nbytes)
         return nbytes
 
     def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> NullGraph:
         """Load a `.null` file; see `Device.load`."""
-        del workspace  # it has no scratch
         path = Path(source.path)
         if path.suffix != ".null":
             raise ModelError(f"{path}: the null device runs .null files")
@@ -113,14 +127,13 @@ class NullDevice:
             given = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise ModelError(f"{path}: not readable as JSON: {error}") from error
-        graph = NullGraph(given, self, str(path))
-        graph.strike("load", {})
+        graph = NullGraph(given, self, workspace, str(path))
         self.counts.add(loads=1)
         return graph
 
     def memory(self) -> MemoryInfo:
-        """Return one GiB, all of it free."""
-        return MemoryInfo(free_bytes=2**30, total_bytes=2**30)
+        """Return what weights and the pool have left."""
+        return MemoryInfo(free_bytes=self.store.free_bytes, total_bytes=self.store.total_bytes)
 
     def close(self) -> None:
         """Do nothing."""
@@ -129,7 +142,9 @@ class NullDevice:
 class NullGraph:
     """A graph made of a signature; see the module's text for what it does."""
 
-    def __init__(self, given: Mapping[str, Any], device: NullDevice, path: str) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], device: NullDevice, workspace: Workspace, path: str
+    ) -> None:
         self.signature = read_signature(given, path)
         self.static_shapes = bool(given.get("static_shapes", False))
         self.fixed_shapes = tuple(
@@ -144,10 +159,26 @@ class NullGraph:
         self._faults = Faults()
         for fault in given.get("faults", ()):
             self._faults.add(Fault.read(fault, path))
+        self.strike("load", {})
+        self._weights_bytes = int(given.get("weights_bytes", 0))
+        device.store.take(self._weights_bytes, f"the weights of {path}")
+        try:
+            self._scratch = Scratch(
+                given.get("workspace_bytes"),
+                compiled=self.static_shapes,
+                memory=device.store,
+                workspace=workspace,
+                path=path,
+            )
+        except BaseException:
+            device.store.give_back(self._weights_bytes)
+            raise
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Count it."""
-        del shapes
+        """Count it, and take the scratch of the largest."""
+        if self.signature.inputs:
+            first = self.signature.inputs[0].name
+            self._scratch.compile([one[first] for one in shapes if first in one])
         self._device.counts.add(compiles=1)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
@@ -157,7 +188,9 @@ class NullGraph:
         self._device.counts.add(prepares=1)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return one byte for each input element."""
+        """Return what the model file says, or else one byte for each input element."""
+        if self._scratch.known:
+            return self._scratch.need(shapes.get(self.signature.inputs[0].name, ()))
         return sum(math.prod(shape) for shape in shapes.values())
 
     def run(
@@ -165,17 +198,14 @@ class NullGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         counts = self._device.counts
-        counts.add(running=1)
+        needed = self.workspace_bytes({name: array.shape for name, array in inputs.items()})
+        counts.add(running=1, scratch=needed)
         try:
             self._check(inputs)
-            self.strike("run", inputs)
-            time.sleep(self._cost_ms(inputs) / 1e3)
-            results = {
-                spec.name: _settle(self._computes[spec.name](inputs), outputs.get(spec.name))
-                for spec in self.signature.outputs
-            }
+            results = self._computed(inputs)
         finally:
-            counts.add(running=-1)
+            counts.add(running=-1, scratch=-needed)
+        results = {name: _settle(value, outputs.get(name)) for name, value in results.items()}
         counts.add(
             runs=1,
             exclusive_runs=int(exclusive),
@@ -185,13 +215,31 @@ class NullGraph:
         return results
 
     def close(self) -> None:
-        """Count it."""
+        """Count it, and give the memory back."""
+        self._scratch.close()
+        self._device.store.give_back(self._weights_bytes)
         self._device.counts.add(closes=1)
 
     def strike(self, event: str, inputs: Mapping[str, Array]) -> None:
         """Let the faults of graph and device happen that are due now."""
         for faults in (self._faults, self._device.faults):
             faults.strike(event, inputs, self._path)
+
+    def _computed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs; wrong ones if somebody else wrote into this run's scratch."""
+        mark = self._scratch.mark()
+        intact = True
+        try:
+            self.strike("run", inputs)
+            time.sleep(self._cost_ms(inputs) / 1e3)
+            results = {name: compute(inputs) for name, compute in self._computes.items()}
+        finally:
+            if mark is not None:
+                intact = mark.end()
+        if intact:
+            return results
+        self._device.counts.add(overwritten=1)
+        return {name: _spoiled(value) for name, value in results.items()}
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         known = [spec.name for spec in self.signature.inputs]
@@ -226,6 +274,11 @@ def _check_input(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
         raise GraphFailed(
             f"input {spec.name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
         )
+
+
+def _spoiled(value: Array) -> Array:
+    """Return other numbers."""
+    return np.asarray(value + 1, value.dtype) if value.dtype.kind in "iuf" else value
 
 
 def _settle(result: Array, place: Array | None) -> Array:
