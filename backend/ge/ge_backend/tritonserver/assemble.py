@@ -7,12 +7,11 @@ from pathlib import Path
 
 import ge_backend
 from ge_backend.errors import ServerError
+from ge_backend.model_folder import BACKEND
 from ge_backend.tritonserver.installation import ServerInstallation, running_python
 
 __all__ = ["BACKEND", "assemble_backends", "backend_files"]
 
-# The folder's name is what config.pbtxt says: `backend: "ge"`.
-BACKEND = "ge"
 PYTHON_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.cli.model.folder import read_folder
 from ge_backend.device.atc_options import CompileRequest
 from ge_backend.device.onnx_signature import read_onnx_signature
 from ge_backend.errors import ConfigError
@@ -17,6 +16,7 @@ from ge_backend.flow.grid import build_grid
 from ge_backend.flow.layout import build_layout
 from ge_backend.flow.store import Store
 from ge_backend.flow.warmup import bucket_shapes
+from ge_backend.model_folder import read_folder
 from ge_backend.tensors import Signature
 
 __all__ = ["Ahead", "look_ahead"]

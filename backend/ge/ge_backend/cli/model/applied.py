@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from ge_backend.cli.model.folder import parse_config
 from ge_backend.cli.model.parameter import set_parameter
 from ge_backend.cli.model.replacing import replacing
 from ge_backend.errors import ConfigError
+from ge_backend.model_folder import parse_config
 
 __all__ = ["apply_parameters"]
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ge_backend.cli.model.folder import ModelFolder, read_folder
 from ge_backend.config import MachineConfig, ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.device.model_file import find_model_file
@@ -22,6 +21,7 @@ from ge_backend.flow.layout import Layout, build_layout
 from ge_backend.flow.measure import cost_key
 from ge_backend.flow.store import Store
 from ge_backend.flow.warmup import Effort, warm_up
+from ge_backend.model_folder import ModelFolder, read_folder
 from ge_backend.placement import Placement
 
 __all__ = ["OpenModel", "open_model"]
@@ -90,19 +90,23 @@ def open_model(
         on_restart=lambda: None,
     )
     try:
-        document = completed(folder.document, given, session.signature)
+        document = completed(folder.document, given, session.signature, session.fixed_shapes)
         config = replace(
             folder.config(environment, document), placement=Placement(devices=(chosen,))
         )
         static = session.static_shapes
-        layout = build_layout(config, session.signature, static_shapes=static)
+        fixed = session.fixed_shapes
+        layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
         traffic = store.traffic(config.name)
+        grid = build_grid(
+            config, layout, static_shapes=static, traffic=traffic, fixed_shapes=fixed
+        )
         yield OpenModel(
             folder=folder,
             config=config,
             session=session,
             layout=layout,
-            grid=build_grid(config, layout, static_shapes=static, traffic=traffic),
+            grid=grid,
             store=store,
         )
     finally:

@@ -2,8 +2,8 @@ import builtins
 
 import pytest
 
-from ge_backend.cli.model.folder import read_folder
 from ge_backend.errors import ConfigError, DeviceUnavailable
+from ge_backend.model_folder import read_folder
 
 WHOLE = """
 backend: "ge"

@@ -1,4 +1,4 @@
-"""A model's folder as commands read it: `config.pbtxt` and the version that is served."""
+"""A model's folder as the host reads it: `config.pbtxt` and the version that is served."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError, DeviceUnavailable
-from ge_backend.tritonserver import BACKEND
 
-__all__ = ["ModelFolder", "parse_config", "read_folder"]
+__all__ = ["BACKEND", "ModelFolder", "parse_config", "read_backend", "read_document", "read_folder"]
+
+
+# What config.pbtxt calls this backend.
+BACKEND = "ge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +65,22 @@ def read_folder(path: Path) -> ModelFolder:
         DeviceUnavailable: the library that reads config.pbtxt is missing.
     """
     path = path.resolve()
-    file = path / "config.pbtxt"
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{file} cannot be read ({error}); expected the folder of one model"
-        ) from error
-    document = _as_json(parse_config(text, str(file)))
-    document.setdefault("name", path.name)
+    document = read_document(path)
     if document.get("backend") != BACKEND:
+        file = path / "config.pbtxt"
         raise ConfigError(
             f"{file}: backend is {document.get('backend', '')!r}, expected {BACKEND!r}"
         )
     return ModelFolder(path=path, version=_version(path, document), document=document)
+
+
+def read_backend(path: Path) -> str:
+    """Return which backend the model of a folder is for; "" where it says nothing.
+
+    Raises:
+        ConfigError, DeviceUnavailable: as `read_folder`.
+    """
+    return str(read_document(path.resolve()).get("backend", ""))
 
 
 def parse_config(text: str, name: str) -> Any:
@@ -97,6 +102,25 @@ def parse_config(text: str, name: str) -> Any:
         return text_format.Parse(text, model_config_pb2.ModelConfig())
     except text_format.ParseError as error:
         raise ConfigError(f"{name}, line and column {error}") from error
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the configuration of a model's folder, by the fields of the host's JSON.
+
+    Raises:
+        ConfigError: there is none, or the host would not read it either.
+        DeviceUnavailable: the library that reads config.pbtxt is missing.
+    """
+    file = path / "config.pbtxt"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{file} cannot be read ({error}); expected the folder of one model"
+        ) from error
+    document = _as_json(parse_config(text, str(file)))
+    document.setdefault("name", path.name)
+    return document
 
 
 def _as_json(message: Any) -> dict[str, Any]:

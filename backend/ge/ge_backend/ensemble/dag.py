@@ -1,0 +1,155 @@
+"""The steps of an ensemble and the tensors between them, checked and put in order. Pure.
+
+Source for what the host accepts: triton-inference-server/core src/ensemble_utils.cc: every tensor
+is written once, by a step or by the client, and the order of the steps in the file means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ge_backend.errors import ConfigError
+from ge_backend.tensors import DataType, Shape
+
+__all__ = ["Dag", "Port", "Step", "check_ports", "read_dag"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One model of an ensemble.
+
+    Attributes:
+        version: the version that the ensemble names; -1 is the latest.
+        inputs: the model's input -> the ensemble's tensor.
+        outputs: the model's output -> the ensemble's tensor.
+    """
+
+    model: str
+    version: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """What one side says of a tensor: a step's model, or the ensemble itself.
+
+    Attributes:
+        owner: who says it, for messages.
+        dims: without the batch dimension; -1 is free.
+    """
+
+    owner: str
+    name: str
+    dtype: DataType
+    dims: Shape
+
+    def describe(self) -> str:
+        """Return `output 'y' of 'encoder' (FP32 [-1, 32])`."""
+        return f"{self.name!r} of {self.owner} ({self.dtype.name} {list(self.dims)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dag:
+    """An ensemble.
+
+    Attributes:
+        steps: in an order in which every step comes after those whose outputs it takes.
+        inputs: tensors that clients send.
+        outputs: tensors that clients get.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def consumers(self, tensor: str) -> Iterator[tuple[Step, str]]:
+        """Yield the steps that take a tensor, and under which name."""
+        for step in self.steps:
+            for name, source in step.inputs.items():
+                if source == tensor:
+                    yield step, name
+
+
+def read_dag(config: Mapping[str, Any]) -> Dag:
+    """Return the ensemble that a model configuration (as the host's JSON gives it) describes.
+
+    Raises:
+        ConfigError: it is no ensemble, a tensor is missing or written twice, or steps form a cycle.
+    """
+    name = str(config["name"])
+    block = config.get("ensemble_scheduling")
+    if not block or not block.get("step"):
+        raise ConfigError(f"model {name!r} is no ensemble: its config.pbtxt has no step")
+    steps = tuple(_step(given) for given in block["step"])
+    inputs = tuple(str(tensor["name"]) for tensor in config.get("input", []))
+    outputs = tuple(str(tensor["name"]) for tensor in config.get("output", []))
+    _check_written(name, steps, inputs, outputs)
+    return Dag(name=name, steps=_ordered(name, steps, inputs), inputs=inputs, outputs=outputs)
+
+
+def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:
+    """See that both ends of every tensor agree: (who writes it, who reads it).
+
+    Raises:
+        ConfigError: type or dims differ; both ends are named.
+    """
+    for writer, reader in pairs:
+        fits = len(writer.dims) == len(reader.dims) and all(
+            -1 in (given, taken) or given == taken
+            for given, taken in zip(writer.dims, reader.dims, strict=False)
+        )
+        if writer.dtype.name != reader.dtype.name or not fits:
+            raise ConfigError(f"{writer.describe()} does not fit {reader.describe()}")
+
+
+def _step(given: Mapping[str, Any]) -> Step:
+    return Step(
+        model=str(given["model_name"]),
+        version=int(given.get("model_version", -1)),
+        inputs={str(key): str(value) for key, value in given.get("input_map", {}).items()},
+        outputs={str(key): str(value) for key, value in given.get("output_map", {}).items()},
+    )
+
+
+def _check_written(
+    name: str, steps: Sequence[Step], inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
+    """See that every tensor that somebody takes is written exactly once."""
+    writers = dict.fromkeys(inputs, "the client")
+    for step in steps:
+        for output, tensor in step.outputs.items():
+            if tensor in writers:
+                raise ConfigError(
+                    f"ensemble {name!r}: tensor {tensor!r} is written by {writers[tensor]} and by "
+                    f"output {output!r} of step {step.model!r}; give one of them another name"
+                )
+            writers[tensor] = f"output {output!r} of step {step.model!r}"
+    readers = [(f"input {i!r} of step {s.model!r}", t) for s in steps for i, t in s.inputs.items()]
+    readers += [("the ensemble's output", tensor) for tensor in outputs]
+    for reader, tensor in readers:
+        if tensor not in writers:
+            raise ConfigError(
+                f"ensemble {name!r}: {reader} takes tensor {tensor!r}, which nobody writes; there "
+                f"are {', '.join(sorted(writers))}"
+            )
+
+
+def _ordered(name: str, steps: Sequence[Step], inputs: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps so that each comes after those it needs; in the file's order otherwise."""
+    known, waiting, ordered = set(inputs), list(steps), []
+    while waiting:
+        ready = next((step for step in waiting if known.issuperset(step.inputs.values())), None)
+        if ready is None:
+            stuck = ", ".join(repr(step.model) for step in waiting)
+            raise ConfigError(
+                f"ensemble {name!r}: the steps {stuck} wait for each other's outputs; an ensemble "
+                "has no cycles"
+            )
+        waiting.remove(ready)
+        ordered.append(ready)
+        known.update(ready.outputs.values())
+    return tuple(ordered)

@@ -1,0 +1,114 @@
+"""The models of an ensemble, read from the model repository that they lie in beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ge_backend.config import ModelConfig, TensorConfig
+from ge_backend.ensemble.dag import Dag, Port, check_ports, read_dag
+from ge_backend.errors import ConfigError
+from ge_backend.model_folder import ModelFolder, read_document, read_folder
+
+__all__ = ["Ensemble", "check_members", "read_ensemble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """An ensemble of a repository.
+
+    Attributes:
+        document: the ensemble's configuration, by the fields of the host's JSON.
+        folders: of each step's model, in the order of the steps; of the version that it names.
+    """
+
+    dag: Dag
+    document: Mapping[str, object]
+    folders: tuple[ModelFolder, ...]
+
+
+def read_ensemble(repository: Path, name: str) -> Ensemble:
+    """Return the ensemble `name` of a model repository.
+
+    Raises:
+        ConfigError: it, or a model of a step, is not there, is not ours, or cannot be a step.
+        DeviceUnavailable: the library that reads config.pbtxt is missing.
+    """
+    if not (repository / name).is_dir():
+        raise ConfigError(
+            f"parameter 'fuse' names {name!r}, and there is no such model in {repository}"
+        )
+    document = read_document(repository / name)
+    dag = read_dag(document)
+    folders = tuple(_folder(repository, name, step.model, step.version) for step in dag.steps)
+    return Ensemble(dag=dag, document=document, folders=folders)
+
+
+def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelConfig]) -> None:
+    """See that both ends of every tensor agree.
+
+    Args:
+        ensemble: what was read.
+        own: the ensemble's configuration: its inputs and outputs are ends as well.
+        steps: the completed configurations of the steps, in their order.
+
+    Raises:
+        ConfigError: a name, type or size does not fit; both ends are named.
+    """
+    dag = ensemble.dag
+    writers = {tensor.name: _port("the ensemble's input", tensor) for tensor in own.inputs}
+    readers: list[tuple[str, Port]] = []
+    for step, config in zip(dag.steps, steps, strict=True):
+        owner = f"step {step.model!r}"
+        for name, tensor in step.inputs.items():
+            readers.append((tensor, _declared(owner, "input", name, config.inputs)))
+        for name, tensor in step.outputs.items():
+            writers[tensor] = _declared(owner, "output", name, config.outputs)
+        _check_complete(owner, step.inputs, config)
+    readers += [(tensor.name, _port("the ensemble's output", tensor)) for tensor in own.outputs]
+    check_ports((writers[tensor], reader) for tensor, reader in readers)
+
+
+def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelFolder:
+    path = repository / model
+    if not path.is_dir():
+        raise ConfigError(f"ensemble {ensemble!r}: step {model!r} is not in {repository}")
+    try:
+        folder = read_folder(path)
+    except ConfigError as error:
+        raise ConfigError(f"ensemble {ensemble!r}, step {model!r}: {error}") from error
+    if "sequence_batching" in folder.document:
+        raise ConfigError(
+            f"ensemble {ensemble!r}: step {model!r} has sequences, whose requests only the host "
+            "can schedule; leave it to the host's ensemble"
+        )
+    if version < 0:
+        return folder
+    if not (path / str(version)).is_dir():
+        raise ConfigError(
+            f"ensemble {ensemble!r}: step {model!r} has no version {version} in {path}; it has "
+            f"{folder.version}"
+        )
+    return replace(folder, version=str(version))
+
+
+def _declared(owner: str, what: str, name: str, tensors: Sequence[TensorConfig]) -> Port:
+    for tensor in tensors:
+        if tensor.name == name:
+            return _port(owner, tensor)
+    known = ", ".join(tensor.name for tensor in tensors)
+    raise ConfigError(f"{owner} has no {what} {name!r}; it has {known}")
+
+
+def _check_complete(owner: str, given: Mapping[str, str], config: ModelConfig) -> None:
+    for tensor in config.inputs:
+        if tensor.name not in given and not tensor.optional:
+            raise ConfigError(
+                f"{owner} needs its input {tensor.name!r}, which the ensemble does not give it; "
+                "add it to input_map"
+            )
+
+
+def _port(owner: str, tensor: TensorConfig) -> Port:
+    return Port(owner=owner, name=tensor.name, dtype=tensor.dtype, dims=tensor.dims)

@@ -1,0 +1,99 @@
+"""Steps in order, tensors with one writer, ends that agree."""
+
+import itertools
+
+import pytest
+
+from ge_backend.ensemble.dag import Port, check_ports, read_dag
+from ge_backend.errors import ConfigError
+from ge_backend.tensors import DATA_TYPES
+
+
+def step(model, inputs, outputs):
+    return {"model_name": model, "model_version": -1, "input_map": inputs, "output_map": outputs}
+
+
+TOKENIZE = step("tokenizer", {"text": "TEXT"}, {"ids": "ids", "mask": "mask"})
+ENCODE = step("encoder", {"ids": "ids", "mask": "mask"}, {"y": "hidden"})
+POOL = step("pooling", {"x": "hidden", "mask": "mask"}, {"e": "EMBEDDING"})
+
+
+def ensemble(*steps, inputs=("TEXT",), outputs=("EMBEDDING",)):
+    return {
+        "name": "text",
+        "input": [{"name": name} for name in inputs],
+        "output": [{"name": name} for name in outputs],
+        "ensemble_scheduling": {"step": list(steps)},
+    }
+
+
+@pytest.mark.parametrize("steps", itertools.permutations([TOKENIZE, ENCODE, POOL]))
+def test_steps_come_after_those_they_need(steps):
+    """Whatever their order in the file: fan-out and fan-in."""
+    dag = read_dag(ensemble(*steps))
+    assert [found.model for found in dag.steps] == ["tokenizer", "encoder", "pooling"]
+    assert (dag.inputs, dag.outputs) == (("TEXT",), ("EMBEDDING",))
+
+
+def test_who_takes_a_tensor_is_known():
+    """The mask goes to two steps, under its own name in each."""
+    dag = read_dag(ensemble(TOKENIZE, ENCODE, POOL))
+    assert [(taker.model, name) for taker, name in dag.consumers("mask")] == [
+        ("encoder", "mask"),
+        ("pooling", "mask"),
+    ]
+
+
+def test_an_output_that_nobody_takes_is_allowed():
+    """As the host allows it."""
+    head = step("head", {"x": "hidden"}, {"e": "EMBEDDING", "spare": "spare"})
+    assert len(read_dag(ensemble(TOKENIZE, ENCODE, head)).steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"name": "m"}, "'m' is no ensemble"),
+        (
+            ensemble(TOKENIZE, POOL),
+            "input 'x' of step 'pooling' takes tensor 'hidden', which nobody",
+        ),
+        (ensemble(TOKENIZE, ENCODE), "the ensemble's output takes tensor 'EMBEDDING'"),
+        (
+            ensemble(TOKENIZE, ENCODE, POOL, step("e2", {"ids": "ids"}, {"y": "hidden"})),
+            "tensor 'hidden' is written by output 'y' of step 'encoder' and by output 'y' of step",
+        ),
+        (
+            ensemble(TOKENIZE, step("e", {"ids": "ids"}, {"y": "TEXT"})),
+            "'TEXT' is written by the client and by",
+        ),
+        (
+            ensemble(
+                step("a", {"x": "b_out", "t": "TEXT"}, {"y": "a_out"}),
+                step("b", {"x": "a_out"}, {"y": "b_out", "z": "EMBEDDING"}),
+            ),
+            "the steps 'a', 'b' wait for each other's outputs",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused(config, message):
+    """Both ends of what is wrong are named."""
+    with pytest.raises(ConfigError, match=message):
+        read_dag(config)
+
+
+def port(dtype="FP32", dims=(-1, 4), owner="step 'encoder'"):
+    return Port(owner=owner, name="y", dtype=DATA_TYPES[dtype], dims=dims)
+
+
+@pytest.mark.parametrize("dims", [(-1, 4), (7, 4), (-1, -1)])
+def test_free_dims_fit_any_size(dims):
+    """-1 on either side."""
+    check_ports([(port(), port(dims=dims))])
+
+
+@pytest.mark.parametrize(("dtype", "dims"), [("INT64", (-1, 4)), ("FP32", (-1, 5)), ("FP32", (4,))])
+def test_ends_that_differ_are_refused(dtype, dims):
+    """The message names both, with types and dims."""
+    with pytest.raises(ConfigError, match=r"'y' of step 'encoder' \(FP32 \[-1, 4\]\) does not fit"):
+        check_ports([(port(), port(dtype, dims, owner="step 'pooling'"))])
