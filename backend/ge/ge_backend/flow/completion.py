@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ge_backend.config import ModelConfig
 from ge_backend.flow.layout import WELL_KNOWN
-from ge_backend.tensors import Signature, TensorSpec
+from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["completed"]
 
@@ -15,7 +15,12 @@ __all__ = ["completed"]
 DEFAULT_MAX_BATCH_SIZE = 32
 
 
-def completed(config: Mapping[str, Any], ours: ModelConfig, signature: Signature) -> dict[str, Any]:
+def completed(
+    config: Mapping[str, Any],
+    ours: ModelConfig,
+    signature: Signature,
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+) -> dict[str, Any]:
     """Return the host's configuration with inputs, outputs and batching filled in.
 
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
@@ -24,7 +29,7 @@ def completed(config: Mapping[str, Any], ours: ModelConfig, signature: Signature
     whole = dict(config)
     if ours.inputs and ours.outputs:
         return whole
-    rows = ours.max_batch_size or _batch_rows(ours, signature)
+    rows = ours.max_batch_size or _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
     if not ours.inputs:
         whole["input"] = [
@@ -37,8 +42,11 @@ def completed(config: Mapping[str, Any], ours: ModelConfig, signature: Signature
     return whole
 
 
-def _batch_rows(ours: ModelConfig, signature: Signature) -> int:
-    """Return the default batch size where every tensor begins with one and the same free axis."""
+def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:
+    """Return the batch size where every tensor begins with one and the same free axis, else 0.
+
+    It is a default, or the largest that a file was compiled for.
+    """
     specs = (*signature.inputs, *signature.outputs)
     first = {
         (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
@@ -47,7 +55,7 @@ def _batch_rows(ours: ModelConfig, signature: Signature) -> int:
     if len(first) != 1 or "" in first:
         return 0
     limit = signature.axis_limits.get(first.pop(), DEFAULT_MAX_BATCH_SIZE)
-    return min(DEFAULT_MAX_BATCH_SIZE, limit)
+    return limit if compiled else min(DEFAULT_MAX_BATCH_SIZE, limit)
 
 
 def _input(

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.flow.axis import Axis, default_axis, listed_axis, parse_axis
-from ge_backend.flow.buckets import BucketGrid, file_grid, product_grid
+from ge_backend.flow.buckets import (
+    Bucket,
+    BucketGrid,
+    file_grid,
+    label,
+    listed_grid,
+    product_grid,
+)
 from ge_backend.flow.histogram import Histogram, independent_shapes
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.prune import prune
+from ge_backend.tensors import Shape
 
 __all__ = ["build_grid"]
 
@@ -28,22 +36,26 @@ def build_grid(
     *,
     static_shapes: bool,
     traffic: Mapping[str, Histogram],
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
 ) -> BucketGrid:
     """Return the model's buckets.
 
-    They come from the bucket file, else from `buckets.<axis>`, else from the defaults: exponential
-    up to `max_batch_size`, and up to the graph's own limit or `max_length`.
+    They are the shapes that the model file has, where it runs in no others. Else they come from the
+    bucket file, else from `buckets.<axis>`, else from the defaults: exponential up to
+    `max_batch_size`, and up to the graph's own limit or `max_length`.
 
     Args:
         config: the model's configuration.
         layout: which axes are padded, and how far the graph goes.
         static_shapes: every bucket is a graph; else they are only points to measure.
         traffic: recorded sizes by axis, for `max_graphs`; may be empty.
+        fixed_shapes: the only sets of input shapes that run; empty where the file leaves them open.
 
     Raises:
-        ConfigError: the configuration makes no usable buckets.
+        ConfigError: the configuration makes no usable buckets, or others than the file has.
     """
-    grid = _configured(config, layout)
+    _check_names(config, layout)
+    grid = _fixed(config, layout, fixed_shapes) if fixed_shapes else _configured(config, layout)
     if config.max_elements:
         grid = grid.within(config.max_elements)
     elif not static_shapes and not config.buckets and config.bucket_file is None:
@@ -55,7 +67,7 @@ def build_grid(
     return grid
 
 
-def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
+def _check_names(config: ModelConfig, layout: Layout) -> None:
     if ROWS in layout.axes:
         raise ConfigError(
             f"an input's free axis is called {ROWS!r}, as the batch is here; give it another name "
@@ -65,6 +77,63 @@ def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
         if name not in (ROWS, *layout.axes):
             known = ", ".join(f"buckets.{axis}" for axis in (ROWS, *layout.axes))
             raise ConfigError(f"parameter 'buckets.{name}': this model has {known}")
+
+
+def _fixed(
+    config: ModelConfig, layout: Layout, fixed_shapes: Sequence[Mapping[str, Shape]]
+) -> BucketGrid:
+    """Return the grid of the file's own shapes; what is configured may repeat it, not change it."""
+    buckets = [_bucket(layout, shapes) for shapes in fixed_shapes]
+    grid = listed_grid((ROWS, *layout.axes), buckets)
+    for axis in grid.axes:
+        text = config.buckets.get(axis.name)
+        if text is not None and parse_axis(text, name=axis.name).values != axis.values:
+            raise ConfigError(
+                f"parameter 'buckets.{axis.name}' is {text!r}, but the model file runs only with "
+                f"{', '.join(map(str, axis.values))}; remove it, or compile the file for others"
+            )
+    if config.bucket_file is not None:
+        listed = file_grid(config.bucket_file, layout.axes)
+        if listed.entries != grid.entries:
+            raise ConfigError(
+                f"bucket file {config.bucket_file} lists {_labels(listed)}, but the model file "
+                f"runs only in {_labels(grid)}; remove the parameter 'buckets', or compile the "
+                "file for others"
+            )
+    return grid
+
+
+def _bucket(layout: Layout, shapes: Mapping[str, Shape]) -> Bucket:
+    """Return the bucket that is run in these shapes.
+
+    Raises:
+        ConfigError: they are not one number of rows and one size for each axis.
+    """
+    skip = 1 if layout.batched else 0
+    rows, sizes = 1, [0] * len(layout.axes)
+    for item in layout.inputs:
+        shape = shapes[item.name]
+        rows = shape[0] if skip else 1
+        for size, axis in zip(shape[skip:], item.axes, strict=True):
+            if axis >= 0:
+                sizes[axis] = size
+    for item in layout.inputs:
+        row = item.row_shape(tuple(sizes))
+        if shapes[item.name] != ((rows, *row) if skip else row):
+            shown = ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items())
+            raise ConfigError(
+                f"the model file runs {shown}, which is not one number of rows with one size for "
+                f"each of {', '.join(layout.axes) or 'no axes'}; name the dimensions of "
+                f"{item.name!r} with the parameter 'axes.{item.name}'"
+            )
+    return (rows, *sizes)
+
+
+def _labels(grid: BucketGrid) -> str:
+    return ", ".join(map(label, grid.entries))
+
+
+def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
     if config.bucket_file is None:
         axes = [_axis(config, layout, name) for name in layout.axes]
         return product_grid([_rows(config), *axes])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.flow.agreement import WELL_KNOWN, agreed_signature, made, tensor_named
+from ge_backend.flow.opened import opened_signature
 from ge_backend.flow.sequence_tensors import with_controls, without_states
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
@@ -123,12 +124,25 @@ class Layout:
     states: tuple[State, ...] = ()
 
 
-def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bool) -> Layout:
+def build_layout(
+    config: ModelConfig,
+    signature: Signature,
+    *,
+    static_shapes: bool,
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+) -> Layout:
     """Return the layout of a model.
 
     Axes are padded where the configuration marks an input `allow_ragged_batch`, or where the
     engine needs static shapes. Nothing is padded if an output has a free dimension that is not
     known to follow an input's: its padding could not be cut off again.
+
+    Args:
+        config: the model's configuration.
+        signature: the graph's.
+        static_shapes: as in `Graph`.
+        fixed_shapes: as in `Graph`; what never differs among them is padded if the configuration
+            says so (`opened.py`).
 
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
@@ -138,6 +152,7 @@ def build_layout(config: ModelConfig, signature: Signature, *, static_shapes: bo
             "concatenated inputs have another size in every batch, and this engine needs static "
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
+    signature = opened_signature(config, signature, fixed_shapes)
     config = with_controls(config, signature)
     signature = agreed_signature(config, without_states(config, signature))
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ge_backend.config import ModelConfig
+from ge_backend.device.model_file import model_files
 from ge_backend.errors import Cancelled, GraphFailed
 from ge_backend.executor.session import Session
 from ge_backend.flow.buckets import BucketGrid, covers
@@ -127,7 +128,7 @@ def cost_model(
 def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:
     """Return everything that a measured cost depends on."""
     return [
-        _fingerprint(Path(session.source.path)),
+        *map(_fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
         str(session.source.threads),
         str(session.source.options),

@@ -102,7 +102,12 @@ class Backend:
         fleet = connect()
         session = fleet.sessions[0]
         keep_states(config, session)
-        layout = build_layout(config, session.signature, static_shapes=session.static_shapes)
+        layout = build_layout(
+            config,
+            session.signature,
+            static_shapes=session.static_shapes,
+            fixed_shapes=session.fixed_shapes,
+        )
         store = Store(machine.cache_dir)
         started = time.monotonic()
         costs = _prepare(config, layout, fleet, store)
@@ -216,6 +221,7 @@ def _prepare(
         layout,
         static_shapes=fleet.sessions[0].static_shapes,
         traffic=_recorded(config, store),
+        fixed_shapes=fleet.sessions[0].fixed_shapes,
     )
     for line in grid.describe():
         log.info("buckets %s", line)

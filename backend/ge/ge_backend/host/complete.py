@@ -37,7 +37,7 @@ def complete_config(config: Any) -> Any:
         return config
     session = open_session(ours, ours.device, on_restart=lambda: None)
     try:
-        given.update(completed(given, ours, session.signature))
+        given.update(completed(given, ours, session.signature, session.fixed_shapes))
     finally:
         session.close()
     return config
