@@ -1,0 +1,99 @@
+"""What a model takes of its device: weights, buffers, and the scratch memory of a run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.cli.model.opened import OpenModel, open_model
+from ge_backend.cli.report.grid import tensor_bytes
+from ge_backend.device.model_file import model_files
+from ge_backend.device.onnx_external import external_data
+from ge_backend.executor.messages import Prepared
+from ge_backend.flow.buckets import Bucket, covers
+from ge_backend.flow.warmup import bucket_inputs, bucket_shapes
+from ge_backend.model_folder import read_folder
+from ge_backend.placement import place
+
+__all__ = ["Demand", "measure_demand"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """One model, on each of its devices.
+
+    Attributes:
+        devices: where it runs.
+        weights_bytes: of its files, which are little else than weights.
+        io_bytes: inputs and outputs of its largest bucket, once per instance; None where they are
+            only known when a request is there.
+        workspace_bytes: scratch of one run in its largest bucket; 0 where that is not known.
+        run_ns: how long such a run takes.
+        memory_bytes: of the device, in all.
+    """
+
+    model: str
+    devices: tuple[str, ...]
+    weights_bytes: int
+    io_bytes: int | None
+    workspace_bytes: int
+    run_ns: int
+    memory_bytes: int
+
+
+def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
+    """Open the model of a folder and run its largest buckets once.
+
+    Args:
+        path: the model's folder.
+        device: None is those that its configuration, or GE_DEVICE, names.
+        cache_dir: as `open_model` has it.
+
+    Raises:
+        GeError: the model would not load in a server either.
+    """
+    given = read_folder(path).config(os.environ)
+    with open_model(path, device=device, cache_dir=cache_dir) as model:
+        prepared = _prepare_largest(model)
+        tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
+        known = [nbytes for nbytes in tensors if nbytes is not None]
+        return Demand(
+            model=model.config.name,
+            devices=_devices(device) if device else given.placement.devices,
+            weights_bytes=_weights_bytes(Path(model.session.source.path)),
+            io_bytes=max(known) * given.instances if len(known) == len(tensors) else None,
+            workspace_bytes=max((one.workspace_bytes for one in prepared), default=0),
+            run_ns=max((one.cost_ns for one in prepared), default=0),
+            memory_bytes=model.session.inspect().total_bytes,
+        )
+
+
+def _devices(device: str) -> tuple[str, ...]:
+    """Return one device by the name that a configuration would give it."""
+    return place(device=device, device_ids="", forced="").devices
+
+
+def _prepare_largest(model: OpenModel) -> list[Prepared]:
+    """Prepare the buckets that no other covers; where requests are concatenated there are none."""
+    entries, layout = model.grid.entries, model.layout
+    if layout.concatenated:
+        return []
+    if model.session.static_shapes:
+        model.session.compile([bucket_shapes(bucket, layout) for bucket in entries])
+    return [
+        model.session.prepare(bucket_inputs(bucket, layout), repeats=1)
+        for bucket in entries
+        if not _is_covered(bucket, entries)
+    ]
+
+
+def _is_covered(bucket: Bucket, entries: tuple[Bucket, ...]) -> bool:
+    return any(covers(other, bucket) for other in entries if other != bucket)
+
+
+def _weights_bytes(path: Path) -> int:
+    files = [*model_files(path)]
+    if path.suffix == ".onnx":
+        files += [file for _, file in external_data(path)]
+    return sum(file.stat().st_size for file in files)

@@ -1,0 +1,85 @@
+import pytest
+
+from ge_backend.cli.model.demand import measure_demand
+from ge_backend.errors import GeError
+
+CONFIG = """\
+backend: "ge"
+max_batch_size: 8
+instance_group [ { count: 3 kind: KIND_CPU } ]
+parameters { key: "device" value { string_value: "null" } }
+parameters { key: "buckets.rows" value { string_value: "1,8" } }
+parameters { key: "buckets.length" value { string_value: "16,64" } }
+"""
+
+
+def measured(folder, device=None):
+    return measure_demand(folder, device=device, cache_dir=None)
+
+
+def test_what_a_model_takes(model):
+    """Its file, tensors of its largest bucket per instance, and scratch of a run in it."""
+    folder = model(CONFIG)
+    found = measured(folder)
+    assert (found.model, found.devices) == ("tiny", ("null",))
+    assert found.weights_bytes == (folder / "1" / "model.null").stat().st_size
+    assert found.io_bytes == 3 * (8 * 64 + 8) * 4
+    assert found.workspace_bytes == 8 * 64  # of this device one byte per element
+    assert found.run_ns > 0
+    assert found.memory_bytes > 0
+
+
+def test_only_the_largest_buckets_run(model, tmp_path):
+    """Of a list each that no other covers; the others need less."""
+    (tmp_path / "repository").mkdir()
+    config = CONFIG.replace(
+        '"buckets.rows" value { string_value: "1,8" }',
+        '"buckets" value { string_value: "file:b.txt" }',
+    )
+    config = "".join(line for line in config.splitlines(True) if "buckets.length" not in line)
+    folder = model(config)
+    (folder / "b.txt").write_text("(1, 256)\n(1, 16)\n(8, 16)\n")
+    found = measured(folder)
+    assert found.workspace_bytes == 256
+    assert found.io_bytes == 3 * (256 + 1) * 4
+
+
+def test_devices(model):
+    """Those of the configuration, unless one is named."""
+    ids = CONFIG + 'parameters { key: "device_ids" value { string_value: "0,1" } }\n'
+    folder = model(ids)
+    assert measured(folder).devices == ("null", "null:1")
+    assert measured(folder, "null:2").devices == ("null:2",)
+
+
+def test_sizes_that_only_a_request_knows(model):
+    """An axis that is not padded: the buffers are unknown."""
+    config = "".join(line for line in CONFIG.splitlines(True) if "buckets.length" not in line)
+    assert measured(model(config, static_shapes=False)).io_bytes is None
+
+
+def test_a_model_that_cannot_be_loaded(model):
+    """Its error is passed on."""
+    folder = model(CONFIG)
+    (folder / "1" / "model.null").write_text("{")
+    with pytest.raises(GeError):
+        measured(folder)
+
+
+def test_files_beside_an_onnx_model_are_weights(tmp_path, monkeypatch):
+    """External data counts."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    import numpy as np
+
+    from builders.graphs import token_rows, write_model
+
+    monkeypatch.setenv("GE_CACHE_DIR", "off")
+    write_model(tmp_path, "rows", "max_batch_size: 4\n", token_rows())
+    path = tmp_path / "rows" / "1" / "model.onnx"
+    model = onnx.load(path)
+    table = np.zeros((100, 4000), np.float32)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(table, "table"))
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 4000
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin")
+    assert measured(path.parent.parent, "cpu").weights_bytes > table.nbytes
