@@ -16,6 +16,8 @@ ELSEWHERE = {
     "executor/main.py": "tests/process",
     "executor/messages.py": "tests/unit/executor/test_wire.py",
     "host/connect.py": "tests/server/test_serving.py",
+    "host/fused.py": "tests/server/test_fused.py",
+    "host/opening.py": "tests/server/test_serving.py",
     "settings.py": "tests/unit/test_config.py",
 }
 

@@ -64,6 +64,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_run_seconds_total", "Time graphs ran in the executor.", "device"),
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
+        _counter("ge_step_seconds_total", "Time batches spent in a step of an ensemble.", "step"),
         _counter("ge_early_replies_total", "Replies sent before their whole batch was done."),
         _counter(
             "ge_executor_restarts_total", "Times this model found an executor dead.", "device"
@@ -101,21 +102,27 @@ class Recorder:
 
     _values: dict[tuple[str, Labels], float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _labels: Mapping[str, str] = field(default_factory=dict)
+
+    def labelled(self, **labels: str) -> Recorder:
+        """Return a recorder into the same sums that puts these labels on everything."""
+        return Recorder(self._values, self._lock, {**self._labels, **labels})
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
-        key = (METRICS[name].name, tuple(sorted(labels.items())))
+        key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        key = (METRICS[name].name, tuple(sorted(labels.items())))
+        key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
         with self._lock:
             self._values[key] = value
 
     def drain(self) -> dict[tuple[str, Labels], float]:
         """Return what came since the last call: increments of counters, values of gauges."""
         with self._lock:
-            values, self._values = self._values, {}
+            values = dict(self._values)
+            self._values.clear()
         return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -16,25 +15,17 @@ from typing import Any, Protocol
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.config import MachineConfig, ModelConfig
-from ge_backend.errors import ConfigError, GeError
-from ge_backend.flow.costs import Bucket
-from ge_backend.flow.fleet import Fleet
-from ge_backend.flow.grid import build_grid
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.layout import Layout, build_layout
-from ge_backend.flow.learner import Learner
-from ge_backend.flow.measure import cost_model, measured_costs
+from ge_backend.errors import GeError
+from ge_backend.flow.layout import Layout
 from ge_backend.flow.pipeline import Pipeline, Reply
-from ge_backend.flow.plan import Policy
 from ge_backend.flow.request import Request
 from ge_backend.flow.store import Store
-from ge_backend.flow.traffic import Traffic
 from ge_backend.host.codec import error_response, read_request, write_response
-from ge_backend.host.connect import open_fleet
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
-from ge_backend.host.steps import Steps, is_ready, keep_states, nothing
+from ge_backend.host.opening import open_model
+from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.metrics import Recorder
 from ge_backend.placement import Placement
 from ge_backend.sequence.sequencer import Sequencer
@@ -98,35 +89,13 @@ class Backend:
             if sequencer is not None:
                 sequencer.lose_all()
 
-        connect = functools.partial(open_fleet, config, on_restart=note_restart)
-        fleet = connect()
-        session = fleet.sessions[0]
-        keep_states(config, session)
-        layout = build_layout(
-            config,
-            session.signature,
-            static_shapes=session.static_shapes,
-            fixed_shapes=session.fixed_shapes,
-        )
-        store = Store(machine.cache_dir)
-        started = time.monotonic()
-        costs = _prepare(config, layout, fleet, store)
-        recorder.set("ge_warmup_seconds", time.monotonic() - started)
-        recorder.set("ge_buckets", len(costs))
-        pipeline = Pipeline(
-            layout=layout,
-            fleet=fleet,
-            costs=cost_model(config, costs, static_shapes=session.static_shapes),
-            policy=_policy(config, layout, fleet),
-            recorder=recorder,
-            traffic=Traffic(layout.axes),
-        )
+        opened = open_model(config, recorder, Store(machine.cache_dir), on_restart=note_restart)
+        pipeline = opened.pipeline
         devices = ",".join(config.placement.devices)
         labels = {"model": config.name, "version": config.version, "device": devices}
-        learner = Learner(config, pipeline, costs, store, connect)
         counters = Counters(recorder, labels, pipeline.sample_devices)
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        return cls(config, pipeline, (learner, counters), steps)
+        return cls(config, pipeline, (opened.learner, counters), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
@@ -212,42 +181,7 @@ def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:
     return replace(config, placement=Placement(devices=(devices[number % len(devices)],)))
 
 
-def _prepare(
-    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
-) -> dict[Bucket, float]:
-    """Return the measured costs of the model's buckets."""
-    grid = build_grid(
-        config,
-        layout,
-        static_shapes=fleet.sessions[0].static_shapes,
-        traffic=_recorded(config, store),
-        fixed_shapes=fleet.sessions[0].fixed_shapes,
-    )
-    for line in grid.describe():
-        log.info("buckets %s", line)
-    return measured_costs(config, layout, fleet.sessions, grid, store)
-
-
 def _sequencer(config: ModelConfig) -> Sequencer | None:
     """Return what gives sequences their slots, where they have states."""
     batching = config.sequence
     return Sequencer(batching) if batching is not None and batching.states else None
-
-
-def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
-    """Return the recorded traffic where it decides something; a broken file is as good as none."""
-    try:
-        return store.traffic(config.name) if config.max_graphs else {}
-    except ConfigError as error:
-        log.warning("buckets are chosen without traffic: %s", error)
-        return {}
-
-
-def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
-    """Return what the planner goes by; instances of a model share the lanes of its devices."""
-    lanes = sum(session.lanes for session in fleet.sessions)
-    return Policy(
-        axes=layout.axes,
-        lanes=max(1, lanes // config.instances),
-        refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
-    )

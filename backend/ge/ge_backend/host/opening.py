@@ -1,0 +1,116 @@
+"""Opening a model: its graph on its devices, its buckets and their costs, and who learns them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ge_backend.config import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.flow.costs import Bucket
+from ge_backend.flow.fleet import Fleet
+from ge_backend.flow.grid import build_grid
+from ge_backend.flow.histogram import Histogram
+from ge_backend.flow.layout import Layout, build_layout
+from ge_backend.flow.learner import Learner
+from ge_backend.flow.measure import cost_model, measured_costs
+from ge_backend.flow.pipeline import Pipeline
+from ge_backend.flow.plan import Policy
+from ge_backend.flow.store import Store
+from ge_backend.flow.traffic import Traffic
+from ge_backend.host.connect import open_fleet
+from ge_backend.host.steps import keep_states
+from ge_backend.metrics import Recorder
+
+__all__ = ["OpenModel", "open_model"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModel:
+    """A model that is ready to serve. Close the learner first."""
+
+    pipeline: Pipeline
+    learner: Learner
+
+
+def open_model(
+    config: ModelConfig,
+    recorder: Recorder,
+    store: Store,
+    *,
+    on_restart: Callable[[str], None],
+) -> OpenModel:
+    """Load a model on its devices and warm it up.
+
+    Args:
+        config: the model's, complete.
+        recorder: counts what it does.
+        store: keeps its costs and traffic.
+        on_restart: called with a device's name whenever its executor was found dead.
+
+    Raises:
+        GeError: the model cannot be served as configured.
+    """
+    connect = functools.partial(open_fleet, config, on_restart=on_restart)
+    fleet = connect()
+    session = fleet.sessions[0]
+    keep_states(config, session)
+    layout = build_layout(
+        config,
+        session.signature,
+        static_shapes=session.static_shapes,
+        fixed_shapes=session.fixed_shapes,
+    )
+    started = time.monotonic()
+    costs = _prepare(config, layout, fleet, store)
+    recorder.set("ge_warmup_seconds", time.monotonic() - started)
+    recorder.set("ge_buckets", len(costs))
+    pipeline = Pipeline(
+        layout=layout,
+        fleet=fleet,
+        costs=cost_model(config, costs, static_shapes=session.static_shapes),
+        policy=_policy(config, layout, fleet),
+        recorder=recorder,
+        traffic=Traffic(layout.axes),
+    )
+    return OpenModel(pipeline=pipeline, learner=Learner(config, pipeline, costs, store, connect))
+
+
+def _prepare(
+    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
+) -> dict[Bucket, float]:
+    """Return the measured costs of the model's buckets."""
+    grid = build_grid(
+        config,
+        layout,
+        static_shapes=fleet.sessions[0].static_shapes,
+        traffic=_recorded(config, store),
+        fixed_shapes=fleet.sessions[0].fixed_shapes,
+    )
+    for line in grid.describe():
+        log.info("buckets %s", line)
+    return measured_costs(config, layout, fleet.sessions, grid, store)
+
+
+def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
+    """Return the recorded traffic where it decides something; a broken file is as good as none."""
+    try:
+        return store.traffic(config.name) if config.max_graphs else {}
+    except ConfigError as error:
+        log.warning("buckets are chosen without traffic: %s", error)
+        return {}
+
+
+def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
+    """Return what the planner goes by; instances of a model share the lanes of its devices."""
+    lanes = sum(session.lanes for session in fleet.sessions)
+    return Policy(
+        axes=layout.axes,
+        lanes=max(1, lanes // config.instances),
+        refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
+    )
