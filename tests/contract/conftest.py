@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.om_engine import CheckedNpu, OmEngine
 from ge_backend.device.base import Device, Graph, GraphSource, open_device
 from ge_backend.errors import DeviceUnavailable
 
@@ -128,6 +129,7 @@ ENGINES = {
     "cpu-torch": ("cpu", TorchEngine(), "torch"),
     "fake-eager-torch": (fake_accelerator, TorchEngine(), "torch"),
     "fake-graphs-torch": (lambda: prepared(fake_accelerator()), TorchEngine(), "torch"),
+    "npu-om": (CheckedNpu, OmEngine(), None),
     "cuda-onnx": (cuda_for_onnx, OnnxEngine(), "onnxruntime"),
     "cuda-eager-torch": ("cuda", TorchEngine(), "torch"),
     "cuda-graphs-torch": (lambda: prepared(open_device("cuda")), TorchEngine(), "torch"),
@@ -150,8 +152,9 @@ class Bench:
     id: str
     kind: str
     device: Device
-    engine: NullEngine | OnnxEngine | TorchEngine
+    engine: NullEngine | OnnxEngine | TorchEngine | OmEngine
     folder: Path
+    loaded: list[Graph]
 
     def write(self, kind: str, dtype: str = "FP32") -> Path:
         path = self.folder / f"{kind}-{dtype}{self.engine.suffix}"
@@ -159,7 +162,9 @@ class Bench:
         return path
 
     def load(self, kind: str, dtype: str = "FP32", threads: int = 0) -> Graph:
-        return self.device.load(GraphSource.of(self.write(kind, dtype), threads=threads))
+        graph = self.device.load(GraphSource.of(self.write(kind, dtype), threads=threads))
+        self.loaded.append(graph)
+        return graph
 
 
 @pytest.fixture(params=[pytest.param(i, marks=MARKS.get(i.partition("-")[0], ())) for i in ENGINES])
@@ -172,5 +177,10 @@ def bench(request, tmp_path):
     except DeviceUnavailable as error:
         pytest.skip(str(error))
     kind = name if isinstance(name, str) else ""
-    yield Bench(id=request.param, kind=kind, device=device, engine=engine, folder=tmp_path)
+    bench = Bench(
+        id=request.param, kind=kind, device=device, engine=engine, folder=tmp_path, loaded=[]
+    )
+    yield bench
+    for graph in bench.loaded:
+        graph.close()
     device.close()
