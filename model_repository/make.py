@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True  # Triton would take a __pycache__ here for a mod
 # ruff: noqa: E402 - the line above comes first
 import image_models
 import numpy as np
+import sequence_models
 import text_models
 import torch
 from onnx import TensorProto, helper
@@ -109,8 +110,10 @@ def lengths_sum(path: Path) -> None:
 
 # Model folder -> (file in its version folder, what writes it)
 MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
+    "accumulator": ("model.onnx", sequence_models.accumulator),
     "add_sub": ("model.onnx", add_sub),
     "add_sub_int32": ("model.onnx", add_sub_int32),
+    "anomaly_detector": ("model.onnx", sequence_models.anomaly_detector),
     "classifier_head": ("model.onnx", text_models.classifier_head),
     "echo_bytes": ("model.onnx", echo_bytes),
     "lengths_sum": ("model.pt2", lengths_sum),
@@ -128,6 +131,7 @@ ENSEMBLES = ("image_classifier", "text_classifier", "text_embedding")
 
 def make(into: Path) -> None:
     """Write every model to `into/<model>/1`, and its configuration where `into` is elsewhere."""
+    torch.set_num_threads(1)  # what is trained comes out the same on any number of cores
     for name in (*MODELS, *ENSEMBLES):
         version = into / name / "1"
         version.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ __all__ = ["accumulator", "anomaly_detector"]
 
 SEED = 20_240_603
 HIDDEN = 16
-STEPS, SIGNALS, LENGTH = 300, 64, 48
+STEPS, SIGNALS, LENGTH = 120, 64, 48
 
 
 def accumulator(path: Path) -> None:
