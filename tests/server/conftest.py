@@ -1,5 +1,7 @@
 """Real servers for tests: one per model repository, checked to leave nothing behind."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from ge_backend.tritonserver import (
     shared_memory_of,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 # A client that leaves its HTTP connection open holds a server for this long.
 EXIT_TIMEOUT_S = 5
 
@@ -32,6 +35,15 @@ def installation() -> ServerInstallation:
     if found.stub is None:
         pytest.skip(f"{found.binary} has no stub for Python {running_python()}")
     return found
+
+
+@pytest.fixture(scope="session")
+def made_models(tmp_path_factory) -> Path:
+    """The model repository of this project with its model files, made once."""
+    models = tmp_path_factory.mktemp("models")
+    script = ROOT / "model_repository" / "make.py"
+    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
+    return models
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,9 @@ SEED, VOCABULARY = 20_240_601, 1_000
 
 
 @pytest.fixture(scope="module")
-def server(triton_server, tmp_path_factory) -> TritonServer:
+def server(triton_server, made_models) -> TritonServer:
     """A real server with every model of model_repository/."""
-    models = tmp_path_factory.mktemp("models")
-    script = ROOT / "model_repository" / "make.py"
-    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
-    return triton_server(models)
+    return triton_server(made_models)
 
 
 @pytest.fixture(params=["grpc", "http"])
@@ -108,6 +105,34 @@ def test_metrics_shows_what_one_request_changed(server, connection):
     assert "ge_batches_total: +1" in printed
     assert "ge_elements_real_total: +11" in printed
     assert sum(line.startswith("ge_sub_batches_total ") for line in printed) == 1
+
+
+def test_text_embedding_finds_the_texts_that_are_alike(connection):
+    """Of two texts about each of three things the other one is the nearest."""
+    lines = run("text_embedding.py", *connection).splitlines()
+
+    found = dict(
+        re.fullmatch(r"'(.*)' is most like '(.*)' \(.*\)", line).groups() for line in lines
+    )
+    assert len(found) == 6
+    assert all(found[found[text]] == text for text in found)
+
+
+def test_text_classifier_names_the_labels(connection):
+    """Texts of very different lengths, all at once; the names come from the server."""
+    printed = run("text_classifier.py", *connection)
+
+    expected = ["sport", "food", "weather", "weather", "food", "sport"]
+    assert re.findall(r"(?m)^(\w+) \(\d\.\d\d\): ", printed) == expected
+
+
+def test_image_classifier_names_what_is_drawn(connection):
+    """The files are PNG, each of another size."""
+    lines = run("image_classifier.py", *connection).splitlines()
+
+    found = [re.fullmatch(r"a drawn (\w+) \(\d+ bytes\): (\w+) \(.*\)", line) for line in lines]
+    assert [match[1] for match in found] == [match[2] for match in found]
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(("model", "dtype"), [("add_sub", np.float32), ("add_sub_int32", np.int32)])
