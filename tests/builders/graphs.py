@@ -129,3 +129,26 @@ def history():
         [("y", kind, ["batch"]), ("present", kind, ["batch", "all"])],
         [("one", np.array([1]))],
     )
+
+
+def row_sums():
+    """Take x [batch, sequence, WIDTH] -> y [batch, WIDTH]: the sum over the sequence."""
+    return graph(
+        [helper.make_node("ReduceSum", ["x", "one"], ["y"], keepdims=0)],
+        [("x", TensorProto.FLOAT, ["batch", "sequence", WIDTH])],
+        [("y", TensorProto.FLOAT, ["batch", WIDTH])],
+        [("one", np.array([1]))],
+    )
+
+
+def sum_and_difference():
+    """Take a, b [batch, WIDTH] -> sum and difference [batch, WIDTH]."""
+    kind = TensorProto.FLOAT
+    return graph(
+        [
+            helper.make_node("Add", ["a", "b"], ["sum"]),
+            helper.make_node("Sub", ["a", "b"], ["diff"]),
+        ],
+        [(name, kind, ["batch", WIDTH]) for name in ("a", "b")],
+        [(name, kind, ["batch", WIDTH]) for name in ("sum", "diff")],
+    )

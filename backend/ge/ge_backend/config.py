@@ -148,6 +148,7 @@ class ModelConfig:
     batch_outputs: tuple[BatchOutput, ...]
     placement: Placement
     executor: str
+    fuse: str
     precision: str
     threads: int
     overflow: str
@@ -233,6 +234,7 @@ def _read_model(
             forced=environment.get("GE_DEVICE", ""),
         ),
         executor=values["executor"],
+        fuse=values["fuse"],
         precision=values["precision"],
         threads=_count("threads", values["threads"], least=0),
         overflow=values["overflow"],

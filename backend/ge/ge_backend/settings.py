@@ -68,6 +68,13 @@ SETTINGS: tuple[Setting, ...] = (
         "`inline`: inside this instance's own process, for debugging.",
     ),
     Setting(
+        key="fuse",
+        default="",
+        help="The name of an ensemble in the same model repository: its steps run inside this "
+        "model, each in its own buckets, and the tensors between them never go through the host "
+        "(docs/ensembles.md). This model needs no model file then.",
+    ),
+    Setting(
         key="precision",
         default="origin",
         choices=("origin", "bf16", "fp16"),

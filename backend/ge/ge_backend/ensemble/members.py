@@ -67,6 +67,12 @@ def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelCon
             writers[tensor] = _declared(owner, "output", name, config.outputs)
         _check_complete(owner, step.inputs, config)
     readers += [(tensor.name, _port("the ensemble's output", tensor)) for tensor in own.outputs]
+    for tensor, reader in readers:
+        if tensor not in writers:
+            raise ConfigError(
+                f"{reader.describe()} takes {tensor!r}, which no step of ensemble {dag.name!r} "
+                "writes and no input of this model is; declare the ensemble's inputs and outputs"
+            )
     check_ports((writers[tensor], reader) for tensor, reader in readers)
 
 

@@ -108,6 +108,11 @@ class Pipeline:
             progress.suspects.clear()
             yield from self._execute(alone, progress, keep=True)
 
+    @property
+    def ready(self) -> bool:
+        """Whether some device can be used; the others are tried again in the background."""
+        return self.fleet.ready
+
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for state in self.fleet.states():

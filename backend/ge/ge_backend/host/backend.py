@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +17,14 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.config import MachineConfig, ModelConfig
 from ge_backend.errors import GeError
 from ge_backend.flow.layout import Layout
+from ge_backend.flow.learner import Learner
 from ge_backend.flow.pipeline import Pipeline, Reply
 from ge_backend.flow.request import Request
 from ge_backend.flow.store import Store
 from ge_backend.host.codec import error_response, read_request, write_response
+from ge_backend.host.complete import complete_document
 from ge_backend.host.counters import Counters
+from ge_backend.host.fused import FusedPipeline, open_fused
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.opening import open_model
@@ -52,7 +55,7 @@ class Backend:
     def __init__(
         self,
         config: ModelConfig,
-        pipeline: Pipeline,
+        pipeline: Pipeline | FusedPipeline,
         companions: Sequence[Companion],
         steps: Steps | None = None,
     ) -> None:
@@ -89,13 +92,13 @@ class Backend:
             if sequencer is not None:
                 sequencer.lose_all()
 
-        opened = open_model(config, recorder, Store(machine.cache_dir), on_restart=note_restart)
-        pipeline = opened.pipeline
+        store = Store(machine.cache_dir)
+        pipeline, learners = _opened(config, recorder, store, note_restart)
         devices = ",".join(config.placement.devices)
         labels = {"model": config.name, "version": config.version, "device": devices}
         counters = Counters(recorder, labels, pipeline.sample_devices)
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        return cls(config, pipeline, (opened.learner, counters), steps)
+        return cls(config, pipeline, (*learners, counters), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
@@ -120,7 +123,7 @@ class Backend:
     @property
     def ready(self) -> bool:
         """Whether some device can be used; the others are tried again in the background."""
-        return self._pipeline.fleet.ready
+        return self._pipeline.ready
 
     def close(self) -> None:
         """End the threads beside serving, then leave the executors."""
@@ -168,6 +171,16 @@ class Backend:
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
         return error_response(error)
+
+
+def _opened(
+    config: ModelConfig, recorder: Recorder, store: Store, on_restart: Callable[[str], None]
+) -> tuple[Pipeline | FusedPipeline, list[Learner]]:
+    """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
+    if config.fuse:
+        return open_fused(config, recorder, store, complete_document, on_restart=on_restart)
+    opened = open_model(config, recorder, store, on_restart=on_restart)
+    return opened.pipeline, [opened.learner]
 
 
 def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:

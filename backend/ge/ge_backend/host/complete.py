@@ -17,9 +17,10 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.config import ModelConfig
 from ge_backend.flow.completion import completed
 from ge_backend.host.connect import open_session
+from ge_backend.host.fused import fused_document
 from ge_backend.host.logs import install_handler
 
-__all__ = ["complete_config"]
+__all__ = ["complete_config", "complete_document"]
 
 
 def complete_config(config: Any) -> Any:
@@ -33,11 +34,21 @@ def complete_config(config: Any) -> Any:
     ours = ModelConfig.read(
         given, directory=directory, version=directory.name, environment=os.environ
     )
-    if ours.inputs and ours.outputs:
-        return config
+    if ours.fuse:
+        given.update(fused_document(given, ours))
+    elif not (ours.inputs and ours.outputs):
+        given.update(complete_document(given, ours))
+    return config
+
+
+def complete_document(given: dict[str, Any], ours: ModelConfig) -> dict[str, Any]:
+    """Return a model's configuration, completed from its graph, which stays loaded for a while.
+
+    Raises:
+        GeError: the graph cannot be loaded.
+    """
     session = open_session(ours, ours.device, on_restart=lambda: None)
     try:
-        given.update(completed(given, ours, session.signature, session.fixed_shapes))
+        return completed(given, ours, session.signature, session.fixed_shapes)
     finally:
         session.close()
-    return config

@@ -1,0 +1,254 @@
+"""Ensembles on the real server: the host's own, and the same ones fused into one model."""
+
+import queue
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from builders.graphs import (
+    RAGGED,
+    TABLE,
+    VOCABULARY,
+    WIDTH,
+    masked_mean,
+    parameters,
+    row_sums,
+    sum_and_difference,
+    token_rows,
+    write_model,
+)
+from ge_backend.tritonserver import ServerOptions, TritonServer
+
+BATCHED = "max_batch_size: 8\n"
+DYNAMIC = "dynamic_batching { max_queue_delay_microseconds: 2000 }\n"
+IDS = f'{{ name: "ids" data_type: TYPE_INT64 {RAGGED} }}'
+VECTOR = f"data_type: TYPE_FP32 dims: [ {WIDTH} ]"
+ROWS = f"data_type: TYPE_FP32 dims: [ -1, {WIDTH} ]"
+EMBED = f'input [ {IDS} ] output [ {{ name: "y" {ROWS} }} ]\n'
+MEAN = f'input [ {IDS} ] output [ {{ name: "y" {VECTOR} }} ]\n'
+SUMS = f'input [ {{ name: "x" {ROWS} allow_ragged_batch: true }} ] output [ {{ name: "y" {VECTOR} }} ]\n'
+BUCKETS = parameters(buckets__rows="1,2,4,8", buckets__sequence="8,16,32")
+
+
+def ensemble(*steps, outputs=("sum", "diff")):
+    """Return the configuration of an ensemble; a step is (model, inputs, outputs[, version])."""
+
+    def maps(kind, pairs):
+        return " ".join(f'{kind} {{ key: "{key}" value: "{value}" }}' for key, value in pairs)
+
+    lines = [
+        f'{{ model_name: "{model}" model_version: {version[0] if version else -1} '
+        f"{maps('input_map', inputs.items())} {maps('output_map', given.items())} }}"
+        for model, inputs, given, *version in steps
+    ]
+    declared = ", ".join(f'{{ name: "{name}" {VECTOR} }}' for name in outputs)
+    ids = '{ name: "IDS" data_type: TYPE_INT64 dims: [ -1 ] }'
+    return (
+        f'platform: "ensemble" {BATCHED} input [ {ids} ] output [ {declared} ] '
+        f"ensemble_scheduling {{ step [ {', '.join(lines)} ] }}"
+    )
+
+
+TOKENS = ("tokens", {"ids": "IDS"}, {"y": "rows"})
+TOTAL = ("total", {"x": "rows"}, {"y": "total"})
+AVERAGE = ("average", {"ids": "IDS"}, {"y": "average"})
+JOINED = ("joined", {"a": "total", "b": "average"}, {"sum": "sum", "diff": "diff"})
+BROKEN = {
+    "cycle": (
+        ensemble(("joined", {"a": "average", "b": "sum"}, {"sum": "sum", "diff": "diff"}), AVERAGE),
+        "the steps 'joined' wait for each other's outputs",
+    ),
+    "missing": (ensemble(TOKENS, AVERAGE, JOINED), "takes tensor 'total', which nobody writes"),
+    "no_step": (
+        ensemble(TOKENS, TOTAL, AVERAGE, ("gone", JOINED[1], JOINED[2])),
+        "step 'gone' is not in",
+    ),
+    "no_version": (
+        ensemble(TOKENS, TOTAL, AVERAGE, (*JOINED, 7)),
+        "step 'joined' has no version 7",
+    ),
+    "no_output": (
+        ensemble(TOKENS, TOTAL, ("average", {"ids": "IDS"}, {"z": "average"}), JOINED),
+        "step 'average' has no output 'z'; it has y",
+    ),
+    "dtypes": (
+        ensemble(TOKENS, TOTAL, ("average", {"ids": "total"}, {"y": "average"}), JOINED),
+        "'y' of step 'total' (FP32 [4]) does not fit 'ids' of step 'average' (INT64 [-1])",
+    ),
+    "incomplete": (
+        ensemble(TOKENS, TOTAL, ("joined", {"a": "total"}, JOINED[2])),
+        "step 'joined' needs its input 'b'",
+    ),
+    "foreign": (
+        ensemble(TOKENS, TOTAL, ("foreign", {"ids": "IDS"}, {"y": "average"}), JOINED),
+        "step 'foreign'",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    models = tmp_path_factory.mktemp("models")
+    write_model(models, "tokens", BATCHED + EMBED + DYNAMIC + BUCKETS, token_rows())
+    write_model(models, "total", BATCHED + SUMS + DYNAMIC + BUCKETS, row_sums())
+    write_model(models, "average", model=masked_mean())  # completed from its file
+    write_model(models, "joined", model=sum_and_difference())
+    (models / "foreign" / "1").mkdir(parents=True)
+    foreign = f'backend: "python" {BATCHED} {MEAN}'
+    (models / "foreign" / "config.pbtxt").write_text(foreign)
+    (models / "foreign" / "1" / "model.py").write_text(
+        "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+    )
+    write_ensemble(models, "piped", ensemble(JOINED, AVERAGE, TOKENS, TOTAL))
+    write_model(models, "fused", parameters(fuse="piped"))
+    one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
+    one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
+    write_model(models, "fused_one", one + parameters(fuse="piped"))
+    for name, (text, _) in BROKEN.items():
+        write_ensemble(models, f"{name}_piped", text)
+        write_model(models, f"{name}_fused", one + parameters(fuse=f"{name}_piped"))
+    write_model(models, "nobody_fused", one + parameters(fuse="nobody"))
+    return models
+
+
+def write_ensemble(models, name, text):
+    (models / name / "1").mkdir(parents=True)
+    (models / name / "config.pbtxt").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def server(models, installation, tmp_path_factory):
+    options = ServerOptions(
+        repositories=(models,),
+        log_file=tmp_path_factory.mktemp("log") / "server.log",
+        arguments=("--exit-on-error=false", "--strict-readiness=false"),
+    )
+    with TritonServer(installation, options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        yield connected
+
+
+def reason(client, model):
+    index = client.get_model_repository_index(as_json=True)["models"]
+    return next(item.get("reason", "") for item in index if item["name"] == model)
+
+
+def together(client, model, requests, outputs=None):
+    """Send requests at once; return {output: array} for each, or its error."""
+    assert client.is_model_ready(model), reason(client, model)
+    done = queue.Queue()
+    for index, ids in enumerate(requests):
+        item = grpcclient.InferInput("IDS", list(ids.shape), "INT64")
+        item.set_data_from_numpy(ids)
+        client.async_infer(
+            model,
+            [item],
+            lambda result, error, index=index: done.put((index, error or result)),
+            outputs=outputs,
+        )
+    return [found for _, found in sorted((done.get(timeout=60) for _ in requests), key=first)]
+
+
+def first(pair):
+    return pair[0]
+
+
+def random_ids(seed, count):
+    generator = np.random.default_rng(seed)
+    return [
+        generator.integers(
+            0, VOCABULARY, (int(generator.integers(1, 4)), int(generator.integers(1, 40)))
+        )
+        for _ in range(count)
+    ]
+
+
+def expected(ids):
+    total, average = TABLE[ids].sum(axis=1), TABLE[ids].mean(axis=1)
+    return {"sum": total + average, "diff": total - average}
+
+
+@pytest.mark.parametrize("model", ["piped", "fused"])
+def test_ragged_requests_go_through_every_step(client, model):
+    """Fan-out and fan-in, unequal lengths at once: what numpy computes for each request alone."""
+    requests = random_ids(1, 40)
+    for ids, answer in zip(requests, together(client, model, requests), strict=True):
+        for name, truth in expected(ids).items():
+            np.testing.assert_allclose(answer.as_numpy(name), truth, rtol=1e-4, atol=1e-5)
+
+
+def test_fused_and_host_agree(client):
+    """Both ways have the same steps; only sums in another order may differ in the last bits."""
+    requests = random_ids(2, 20)
+    both = (together(client, model, requests) for model in ("piped", "fused"))
+    for host, fused in zip(*both, strict=True):
+        for name in ("sum", "diff"):
+            np.testing.assert_allclose(
+                host.as_numpy(name), fused.as_numpy(name), rtol=1e-5, atol=1e-6
+            )
+
+
+def test_a_fused_model_may_declare_less(client):
+    """One output of the ensemble, in two instances, with settings of its own."""
+    requests = random_ids(3, 20)
+    for ids, answer in zip(requests, together(client, "fused_one", requests), strict=True):
+        np.testing.assert_allclose(
+            answer.as_numpy("diff"), expected(ids)["diff"], rtol=1e-4, atol=1e-5
+        )
+        assert answer.as_numpy("sum") is None
+
+
+def test_a_fused_model_completes_itself_from_the_ensemble(client):
+    """Inputs, outputs and batch size are the ensemble's."""
+    config = client.get_model_config("fused", as_json=True)["config"]
+    assert [tensor["name"] for tensor in config["input"]] == ["IDS"]
+    assert [tensor["name"] for tensor in config["output"]] == ["sum", "diff"]
+    assert config["max_batch_size"] == 8
+
+
+def test_a_failing_step_names_itself_and_fails_alone(client):
+    """A token beyond the table is the first step's error; its neighbours are answered."""
+    good = random_ids(4, 6)
+    bad = np.array([[VOCABULARY + 5]])
+    *answers, failed = together(client, "fused", [*good, bad])
+    assert isinstance(failed, InferenceServerException)
+    assert "step '" in failed.message()
+    for ids, answer in zip(good, answers, strict=True):
+        np.testing.assert_allclose(
+            answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_fused_is_refused_at_load(client, name):
+    """Both ends of what is wrong are named."""
+    assert BROKEN[name][1] in reason(client, f"{name}_fused")
+
+
+def test_an_ensemble_that_is_not_there_is_refused(client):
+    """By its name."""
+    assert "'fuse' names 'nobody'" in reason(client, "nobody_fused")
+
+
+def test_the_time_of_each_step_is_counted(client, server):
+    """As a metric of the fused model."""
+    together(client, "fused", random_ids(5, 4))
+    end = time.monotonic() + 30
+    steps = set()
+    while len(steps) < 4 and time.monotonic() < end:
+        text = urllib.request.urlopen(server.metrics).read().decode()
+        steps = {
+            line.split('step="')[1].split('"')[0]
+            for line in text.splitlines()
+            if line.startswith("ge_step_seconds_total{") and 'model="fused"' in line
+        }
+    assert steps == {"tokens", "total", "average", "joined"}

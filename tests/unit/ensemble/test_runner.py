@@ -1,0 +1,204 @@
+"""Tensors from step to step, errors that name their step, time that is counted."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge_backend.config import TensorConfig
+from ge_backend.ensemble.dag import read_dag
+from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.errors import GraphFailed, InvalidRequest
+from ge_backend.flow.layout import InputLayout, Layout
+from ge_backend.flow.pipeline import Reply
+from ge_backend.flow.request import Request
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+
+FP32 = DATA_TYPES["FP32"]
+
+
+def layout(*names, optional=()):
+    return Layout(
+        batched=True,
+        axes=(),
+        limits={},
+        outputs=(),
+        inputs=tuple(
+            InputLayout(
+                name=name,
+                dtype=FP32,
+                dims=(2,),
+                axes=(-1,),
+                names=("",),
+                fill=0.0,
+                made="",
+                optional=name in optional,
+            )
+            for name in names
+        ),
+    )
+
+
+class Computes:
+    """Runs a function of named arrays for each request; 666 is refused, 777 fails."""
+
+    def __init__(self, function, *names, optional=()):
+        self.layout = layout(*names, optional=optional)
+        self.function = function
+        self.closed = False
+
+    def run(self, requests):
+        for position, request in reversed(list(enumerate(requests))):
+            values = list(request.tensors.values())
+            if any((value == 777).any() for value in values):
+                yield Reply(request=position, outputs={}, error=GraphFailed("no"))
+            else:
+                yield Reply(request=position, outputs=self.function(**request.tensors))
+
+    def close(self):
+        self.closed = True
+
+
+def stage(step, runs, *, reshaped=()):
+    def declared(name):
+        graph_dims = (1, 2) if name in reshaped else (2,)
+        return TensorConfig(
+            name=name, dtype=FP32, dims=(2,), graph_dims=graph_dims, ragged=False, optional=False
+        )
+
+    return Stage(
+        step=step,
+        runs=runs,
+        inputs={name: declared(name) for name in step.inputs},
+        outputs={name: declared(name) for name in step.outputs},
+    )
+
+
+DAG = read_dag(
+    {
+        "name": "e",
+        "input": [{"name": "X"}],
+        "output": [{"name": "Z"}],
+        "ensemble_scheduling": {
+            "step": [
+                {"model_name": "double", "input_map": {"x": "X"}, "output_map": {"y": "d"}},
+                {
+                    "model_name": "add",
+                    "input_map": {"a": "X", "b": "d"},
+                    "output_map": {"z": "Z", "spare": "spare"},
+                },
+            ]
+        },
+    }
+)
+
+
+@pytest.fixture
+def runner():
+    double = Computes(lambda x: {"y": 2 * x}, "x")
+    add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
+    stages = [stage(DAG.steps[0], double), stage(DAG.steps[1], add)]
+    recorder = Recorder()
+    runner = Runner(DAG, stages, recorder, batched=True)
+    return SimpleNamespace(run=runner.run, close=runner.close, stages=stages, recorder=recorder)
+
+
+def request(index, *values, name="X"):
+    array = np.array([values], np.float32)
+    return Request(index=index, rows=1, tensors={name: array}, sizes=())
+
+
+def run(runner, *requests):
+    """Return the outputs or the error of each request, in order."""
+    replies = {reply.request: reply for reply in runner.run(requests)}
+    return [
+        replies[n].error or {name: array.tolist() for name, array in replies[n].outputs.items()}
+        for n in range(len(requests))
+    ]
+
+
+def test_tensors_go_from_step_to_step(runner):
+    """Fan-out of the client's tensor, fan-in of two, and only the ensemble's outputs come out."""
+    assert run(runner, request(5, 1, 2), request(9, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
+
+
+def test_a_failing_step_names_itself_and_the_others_go_on(runner):
+    """What fails in the first step does not reach the second."""
+    first, failed, last = run(runner, request(0, 1, 2), request(1, 777, 0), request(2, 3, 4))
+    assert (first, last) == ({"Z": [[3, 6]]}, {"Z": [[9, 12]]})
+    assert isinstance(failed, GraphFailed)
+    assert str(failed) == "step 'double': no"
+
+
+def test_a_request_that_a_step_does_not_take_fails_alone(runner):
+    """A wrong shape is found where the step reads it."""
+    good, failed = run(runner, request(0, 1, 2), request(1, 1, 2, 3))
+    assert good == {"Z": [[3, 6]]}
+    assert isinstance(failed, InvalidRequest)
+    assert str(failed).startswith("step 'double': ")
+
+
+def test_an_optional_input_may_be_missing(runner):
+    """A client's tensor that was not sent is not given to the step either."""
+    add = Computes(lambda b, a=0: {"z": a + b, "spare": b}, "a", "b", optional=["a"])
+    double = Computes(lambda x: {"y": x}, "x")
+    dag = read_dag(
+        {
+            "name": "e",
+            "input": [{"name": "X"}, {"name": "O"}],
+            "output": [{"name": "Z"}],
+            "ensemble_scheduling": {
+                "step": [
+                    {"model_name": "double", "input_map": {"x": "X"}, "output_map": {"y": "d"}},
+                    {
+                        "model_name": "add",
+                        "input_map": {"a": "O", "b": "d"},
+                        "output_map": {"z": "Z", "spare": "s"},
+                    },
+                ]
+            },
+        }
+    )
+    stages = [stage(dag.steps[0], double), stage(dag.steps[1], add)]
+    found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    assert found == [{"Z": [[1, 2]]}]
+
+
+def test_reshapes_are_done_between_steps():
+    """The host reshapes for single models; inside an ensemble nobody else is there to."""
+    seen = []
+
+    def double(x):
+        seen.append(x.shape)
+        return {"y": 2 * x}
+
+    wide = Computes(double, "x")
+    wide.layout = Layout(
+        batched=True,
+        axes=(),
+        limits={},
+        outputs=(),
+        inputs=(
+            InputLayout(
+                name="x", dtype=FP32, dims=(1, 2), axes=(-1, -1), names=("", ""), fill=0.0, made=""
+            ),
+        ),
+    )
+    add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
+    stages = [stage(DAG.steps[0], wide, reshaped=("x", "y")), stage(DAG.steps[1], add)]
+    assert run(Runner(DAG, stages, Recorder(), batched=True), request(0, 1, 2)) == [{"Z": [[3, 6]]}]
+    assert seen == [(1, 1, 2)]
+
+
+def test_the_time_of_each_step_is_counted(runner):
+    """One sum for each step."""
+    run(runner, request(0, 1, 2))
+    names = {labels for name, labels in runner.recorder.drain() if name == "ge_step_seconds_total"}
+    assert names == {(("step", "double"),), (("step", "add"),)}
+
+
+def test_closing_leaves_every_step(runner):
+    """All executors are left."""
+    runner.close()
+    assert all(stage.runs.closed for stage in runner.stages)
