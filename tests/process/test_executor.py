@@ -17,7 +17,7 @@ from ge_backend.errors import (
     ModelError,
     ProtocolError,
 )
-from ge_backend.executor import link, wire
+from ge_backend.executor import link
 from ge_backend.executor.launch import ExecutorAddress, connect
 
 STARTERS = 8
@@ -268,7 +268,7 @@ def test_a_malformed_message_ends_one_connection_and_nothing_else(machine, sourc
     for block in (b"rubbish", b"[" * 100_000, b'{"type":"Load","id":1,"source":7}'):
         bad = machine.connect()
         bad.sock.send(block)
-        answer, _ = wire.receive(bad.sock)
+        answer, _ = bad.inbox.receive()
         assert answer.error == "ProtocolError"
         bad.close()
     assert sums(run_values(session, 1)) == [3]

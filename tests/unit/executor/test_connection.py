@@ -66,7 +66,7 @@ class Stub:
         wire.send(self.link.sock, message)
 
     def receive(self):
-        message, descriptors = wire.receive(self.link.sock)
+        message, descriptors = self.link.inbox.receive()
         for descriptor in descriptors:
             os.close(descriptor)
         return message
@@ -314,10 +314,10 @@ def test_a_malformed_message_ends_its_own_connection_only(stub, source, block, c
     other = Link(ours)
     with caplog.at_level(logging.ERROR):
         other.sock.send(block)
-        answer, _ = wire.receive(other.sock)
+        answer, _ = other.inbox.receive()
         assert (answer.id, answer.error) == (0, "ProtocolError")
         with pytest.raises(ExecutorLost):
-            wire.receive(other.sock)
+            other.inbox.receive()
     assert "a connection is dropped" in caplog.text
     stub.send(stub.run())
     assert isinstance(stub.receive(), Done)
@@ -422,7 +422,7 @@ def test_measurements_do_not_overlap(tmp_path):
     started = time.monotonic()
     first.send(Prepare(id=9, graph=first.graph, inputs=given, repeats=1))
     wire.send(link.sock, Prepare(id=9, graph=graph, inputs=given, repeats=1))
-    answers = [first.receive(), wire.receive(link.sock)[0]]
+    answers = [first.receive(), link.inbox.receive()[0]]
     assert all(isinstance(answer, Prepared) for answer in answers)
     assert time.monotonic() - started >= 4 * 0.08
     link.close()

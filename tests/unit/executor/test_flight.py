@@ -56,9 +56,10 @@ class Impostor:
         threading.Thread(target=self._serve, args=(answers,), daemon=True).start()
 
     def _serve(self, answers):
+        inbox = wire.Inbox(self.theirs)
         with self.theirs:
             for answer in answers:
-                message, _ = wire.receive(self.theirs)
+                message, _ = inbox.receive()
                 if isinstance(message, Hello):
                     welcome = Welcome(id=message.id, version=VERSION, device="x", lanes=1, pid=1)
                     page = Outstanding()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import socket
+import tracemalloc
 import typing
 
 import pytest
@@ -15,7 +16,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, ProtocolError
 from ge_backend.executor import messages, wire
 from ge_backend.executor.messages import Failed, Hello, Inspect, Ok, Run, TensorRef
-from ge_backend.executor.wire import MAX_MESSAGE_BYTES, decode, encode, receive, send
+from ge_backend.executor.wire import MAX_MESSAGE_BYTES, Inbox, decode, encode, send
 
 INTEGERS = st.integers(-(2**63), 2**63)
 TEXTS = st.text(max_size=20)
@@ -115,7 +116,7 @@ def test_a_message_that_is_too_long_is_not_sent(ends):
     with pytest.raises(ProtocolError, match=f"at most {MAX_MESSAGE_BYTES} fit"):
         send(ends[0], Failed(id=1, error="GeError", message="x" * MAX_MESSAGE_BYTES))
     send(ends[0], Ok(id=2))
-    assert receive(ends[1]) == (Ok(id=2), ())
+    assert Inbox(ends[1]).receive() == (Ok(id=2), ())
 
 
 def test_the_longest_message_fits_into_a_record(ends):
@@ -123,7 +124,7 @@ def test_the_longest_message_fits_into_a_record(ends):
     empty = len(encode(Failed(id=1, error="e", message="")))
     message = Failed(id=1, error="e", message="x" * (MAX_MESSAGE_BYTES - empty))
     send(ends[0], message)
-    assert receive(ends[1])[0] == message
+    assert Inbox(ends[1]).receive()[0] == message
 
 
 def test_a_descriptor_travels_with_its_message_and_is_closed_on_exec(ends):
@@ -132,7 +133,7 @@ def test_a_descriptor_travels_with_its_message_and_is_closed_on_exec(ends):
     os.write(descriptor, b"shared")
     send(ends[0], Ok(id=1), (descriptor,))
     os.close(descriptor)
-    _, (received,) = receive(ends[1])
+    _, (received,) = Inbox(ends[1]).receive()
     assert os.pread(received, 6, 0) == b"shared"
     assert not os.get_inheritable(received)
     os.close(received)
@@ -145,7 +146,7 @@ def test_a_descriptor_of_a_malformed_message_is_closed(ends):
     socket.send_fds(ends[0], [b"rubbish"], [descriptor])
     os.close(descriptor)
     with pytest.raises(ProtocolError):
-        receive(ends[1])
+        Inbox(ends[1]).receive()
     assert num_descriptors() == before
 
 
@@ -155,14 +156,14 @@ def test_a_peer_that_left_is_noticed_both_ways(ends):
     with pytest.raises(ExecutorLost, match="sending Hello"):
         send(ends[0], Hello(id=1, version=1))
     with pytest.raises(ExecutorLost, match="closed"):
-        receive(ends[0])
+        Inbox(ends[0]).receive()
 
 
 def test_a_closed_socket_is_a_lost_executor(ends):
     """A socket that this side has closed is no operating system error."""
     ends[0].close()
     with pytest.raises(ExecutorLost):
-        receive(ends[0])
+        Inbox(ends[0]).receive()
     with pytest.raises(ExecutorLost):
         send(ends[0], Ok(id=1))
 
@@ -172,7 +173,9 @@ def test_a_full_socket_refuses_instead_of_waiting(ends):
     sent = 0
     while wire.send_unless_full(ends[0], Inspect(id=sent)):
         sent += 1
-    assert [receive(ends[1])[0] for _ in range(sent)] == [Inspect(id=i) for i in range(sent)]
+    assert [Inbox(ends[1]).receive()[0] for _ in range(sent)] == [
+        Inspect(id=i) for i in range(sent)
+    ]
     assert wire.send_unless_full(ends[0], Inspect(id=sent))
 
 
@@ -187,3 +190,20 @@ def test_a_source_travels_whole():
     """Every field of a graph source is in the message, so that equal ones are shared."""
     source = GraphSource(path="/m/model.onnx", stamp="1-2", precision="bf16", threads=3)
     assert decode(encode(messages.Load(id=1, source=source))).source == source
+
+
+def test_an_inbox_keeps_its_memory(ends):
+    """A message costs what it is long, not what the longest is."""
+    inbox = Inbox(ends[1])
+    for number in range(3):
+        send(ends[0], Ok(id=number))
+        inbox.receive()
+    tracemalloc.start()
+    try:
+        send(ends[0], Ok(id=4))
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        assert inbox.receive() == (Ok(id=4), ())
+        assert tracemalloc.get_traced_memory()[1] - before < MAX_MESSAGE_BYTES / 10
+    finally:
+        tracemalloc.stop()

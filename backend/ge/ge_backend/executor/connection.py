@@ -87,8 +87,9 @@ class Connection:
     def serve(self) -> None:
         """Answer messages until the stub leaves; then give back what it held."""
         try:
+            inbox = wire.Inbox(self._sock)
             while True:
-                message, descriptors = wire.receive(self._sock)
+                message, descriptors = inbox.receive()
                 try:
                     self._answer(message, descriptors)
                 finally:

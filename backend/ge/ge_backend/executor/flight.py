@@ -102,7 +102,7 @@ class Flight:
     def next_ended(self) -> tuple[int, Outcome]:
         """Wait for the next run to end; return its index and its outcome."""
         while True:
-            answer, descriptors = wire.receive(self._link.sock)
+            answer, descriptors = self._link.inbox.receive()
             try:
                 if isinstance(answer, messages.Started):
                     self.started = True

@@ -26,6 +26,7 @@ class Link:
     Attributes:
         welcome: what the executor said of itself.
         outstanding: how much work it holds, now and later.
+        inbox: what arrives on the socket.
 
     Raises:
         DeviceUnavailable: the peer is another user's process.
@@ -35,6 +36,7 @@ class Link:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.inbox = wire.Inbox(sock)
         self._last_id = 0
         try:
             if peer_uid(sock) != os.getuid():
@@ -87,7 +89,7 @@ class Link:
     ) -> tuple[_Answer, tuple[int, ...]]:
         """Send a message; return its answer and the descriptors that came along, now ours."""
         wire.send(self.sock, message, descriptors)
-        answer, received = wire.receive(self.sock)
+        answer, received = self.inbox.receive()
         if isinstance(answer, expected) and answer.id == message.id:
             return answer, received
         for stray in received:

@@ -22,9 +22,9 @@ from ge_backend.executor.messages import VERSION, Message
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "Inbox",
     "decode",
     "encode",
-    "receive",
     "send",
     "send_unless_full",
 ]
@@ -93,29 +93,40 @@ def send_unless_full(sock: socket.socket, message: Message) -> bool:
     return True
 
 
-def receive(sock: socket.socket) -> tuple[Message, tuple[int, ...]]:
-    """Receive one message and its descriptors (now the caller's to close).
+class Inbox:
+    """What arrives on one socket, read by one thread at a time.
 
-    Raises:
-        ExecutorLost: the peer is gone.
-        ProtocolError: not a message of this version; what came with it is closed.
+    It keeps the memory that messages are received into. Taking it anew for each, as large as the
+    largest, took 16 of the 19 microseconds that receiving one took.
     """
-    try:
-        # Not socket.recv_fds: it drops its flags, and children would inherit the descriptors.
-        block, ancillary, _, _ = sock.recvmsg(
-            MAX_MESSAGE_BYTES, _DESCRIPTOR_SPACE, socket.MSG_CMSG_CLOEXEC
-        )
-    except OSError as error:
-        raise ExecutorLost("the connection broke while waiting for a message") from error
-    descriptors = _descriptors(ancillary)
-    try:
-        if not block:
-            raise ExecutorLost("the peer closed the connection")
-        return decode(block), descriptors
-    except GeError:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES))
+
+    def receive(self) -> tuple[Message, tuple[int, ...]]:
+        """Receive one message and its descriptors (now the caller's to close).
+
+        Raises:
+            ExecutorLost: the peer is gone.
+            ProtocolError: not a message of this version; what came with it is closed.
+        """
+        try:
+            # Not socket.recv_fds: it drops its flags, and children would inherit the descriptors.
+            length, ancillary, _, _ = self._sock.recvmsg_into(
+                [self._buffer], _DESCRIPTOR_SPACE, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise ExecutorLost("the connection broke while waiting for a message") from error
+        descriptors = _descriptors(ancillary)
+        try:
+            if not length:
+                raise ExecutorLost("the peer closed the connection")
+            return decode(bytes(self._buffer[:length])), descriptors
+        except GeError:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
 
 
 def _send(sock: socket.socket, message: Message, descriptors: tuple[int, ...], flags: int) -> None:
