@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
 
 from ge_backend.tritonserver import TritonServer
 
@@ -133,6 +134,28 @@ def test_image_classifier_names_what_is_drawn(connection):
     found = [re.fullmatch(r"a drawn (\w+) \(\d+ bytes\): (\w+) \(.*\)", line) for line in lines]
     assert [match[1] for match in found] == [match[2] for match in found]
     assert len(found) == 3
+
+
+def test_streaming_sequence_finds_the_odd_value_of_every_signal(server):
+    """Each signal is a sequence; whoever shares its batches, its first high score is where it is."""
+    printed = run("streaming_sequence.py", "--url", server.grpc, "--signals", "8", "--values", "40")
+
+    found = re.findall(r"signal (\d+): value (\d+) is odd .*, truly (\d+)", printed)
+    assert [int(number) for number, _, _ in found] == list(range(8))
+    assert [place for _, place, _ in found] == [truly for _, _, truly in found]
+
+
+def test_the_accumulator_adds_up_what_a_sequence_sends(server):
+    """Over HTTP as well, and for ids that are texts."""
+    value = httpclient.InferInput("INPUT", [1, 1], "FP32")
+    sums = []
+    with httpclient.InferenceServerClient(server.http) as client:
+        for index, number in enumerate((5, 7, -2)):
+            value.set_data_from_numpy(np.array([[number]], np.float32))
+            flags = {"sequence_start": index == 0, "sequence_end": index == 2}
+            answer = client.infer("accumulator", [value], sequence_id="a text", **flags)
+            sums.append(answer.as_numpy("OUTPUT").item())
+    assert sums == [5, 12, 10]
 
 
 @pytest.mark.parametrize(("model", "dtype"), [("add_sub", np.float32), ("add_sub_int32", np.int32)])
