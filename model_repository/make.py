@@ -126,7 +126,7 @@ MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "tokenizer": ("tokenizer.json", text_models.tokenizer),
 }
 # Models without a file: their version folder is empty.
-ENSEMBLES = ("image_classifier", "text_classifier", "text_embedding")
+ENSEMBLES = ("image_classifier", "text_classifier", "text_classifier_fused", "text_embedding")
 
 
 def make(into: Path) -> None:
