@@ -149,7 +149,8 @@ def _opened(file: bytes, steps: ImageSteps) -> Array:
                 f"the image has {image.width} x {image.height} pixels; at most {steps.max_pixels} "
                 "are taken; send a smaller one"
             )
-        image = ImageOps.exif_transpose(image).convert("L" if steps.channels == "L" else "RGB")
+        ImageOps.exif_transpose(image, in_place=True)
+        image = image.convert("L" if steps.channels == "L" else "RGB")
     except IMAGE_ERRORS as error:
         raise InvalidRequest(
             f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read: {error}"
