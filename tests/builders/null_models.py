@@ -52,10 +52,10 @@ def comes_true(condition, seconds=5.0):
     return condition()
 
 
-def address_in(folder, *, linger_s=0.2, owner_pid=0, python=sys.executable):
+def address_in(folder, *, device="null", linger_s=0.2, owner_pid=0, python=sys.executable):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
-        device="null",
+        device=device,
         directory=folder,
         owner_pid=owner_pid or os.getpid(),
         python=python,

@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import GraphSource, open_device
 from ge_backend.device.null import Fault, NullDevice
-from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
+from ge_backend.device.null_faults import GONE
+from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, ModelError, OutOfMemory
 
 ONE = {"x": np.ones(3, np.float32)}
 
@@ -129,3 +130,15 @@ def test_what_is_no_fault_is_refused(tmp_path, fault):
     """An unknown key or word is a ModelError that lists the known ones."""
     with pytest.raises(ModelError, match="out_of_memory, fault, sleep, die"):
         NullDevice().load(model(tmp_path, fault))
+
+
+def test_a_device_is_gone_while_its_file_is_there(tmp_path, monkeypatch):
+    """It cannot be opened then, and the others can; without the variable all are there."""
+    (tmp_path / "1").touch()
+    open_device("null:1")
+    monkeypatch.setenv(GONE, str(tmp_path))
+    with pytest.raises(DeviceUnavailable, match="null:1 is gone"):
+        open_device("null:1")
+    open_device("null")
+    (tmp_path / "1").unlink()
+    open_device("null:1")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from ge_backend.device.base import UNPLANNED, GraphSource, MemoryInfo, Workspace
-from ge_backend.device.null_faults import Fault, Faults
+from ge_backend.device.null_faults import Fault, Faults, check_there
 from ge_backend.device.null_scratch import DeviceMemory, Scratch
 from ge_backend.device.signature_file import read_signature
 from ge_backend.errors import GraphFailed, ModelError
@@ -105,7 +106,12 @@ class NullDevice:
 
     @classmethod
     def open(cls, index: int) -> NullDevice:
-        """Return a new device; every index exists."""
+        """Return a new device; every index exists, unless `GE_NULL_GONE` says otherwise.
+
+        Raises:
+            DeviceUnavailable: it says so.
+        """
+        check_there(index, os.environ)
         return cls(index=index)
 
     def inject(self, fault: Fault) -> None:

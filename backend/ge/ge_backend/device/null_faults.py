@@ -7,15 +7,24 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
+from ge_backend.errors import (
+    DeviceFault,
+    DeviceUnavailable,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+)
 from ge_backend.tensors import Array
 
-__all__ = ["Fault", "Faults"]
+__all__ = ["GONE", "Fault", "Faults", "check_there"]
 
+# The variable that names a folder; a null device is gone while that holds a file of its number.
+GONE = "GE_NULL_GONE"
 EVENTS = ("load", "prepare", "run")
 DEEDS = ("fail", "out_of_memory", "fault", "sleep", "die")
 
@@ -102,6 +111,17 @@ class Faults:
                 if fault.nth in {0, self._counts[fault]}:
                     due.append(fault)
         return due
+
+
+def check_there(index: int, environment: Mapping[str, str]) -> None:
+    """See that a null device can be opened now.
+
+    Raises:
+        DeviceUnavailable: the folder of gone devices has its number.
+    """
+    folder = environment.get(GONE)
+    if folder and (Path(folder) / str(index)).exists():
+        raise DeviceUnavailable(f"device null:{index} is gone while {folder}/{index} is there")
 
 
 def _holds(value: float | None, inputs: Mapping[str, Array]) -> bool:
