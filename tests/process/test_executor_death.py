@@ -37,9 +37,9 @@ def test_runs_in_flight_are_repeated_and_succeed(machine, source):
     session = machine.session(source)
     pid = machine.pid()
     timer = kill_soon(machine)
-    outcomes = run_values(session, *range(1, 11))
+    outcomes = run_values(session, *range(1, 41))
     timer.join()
-    assert sums(outcomes) == [3.0 * value for value in range(1, 11)]
+    assert sums(outcomes) == [3.0 * value for value in range(1, 41)]
     assert machine.restarts == 1
     assert machine.pid() != pid
 
