@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.device.base import GraphSource, open_device
 from ge_backend.device.null import Fault, NullDevice
 from ge_backend.device.null_faults import GONE
@@ -101,6 +103,18 @@ def test_a_run_can_be_slow(tmp_path, monkeypatch):
     assert 0.25 in slept
 
 
+def test_a_run_can_be_held(tmp_path):
+    """`hold` makes its file and ends when that is removed, so that a test can order what happens."""
+    held = tmp_path / "held"
+    graph = NullDevice().load(model(tmp_path, {"on": "run", "do": "hold", "file": str(held)}))
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(outcomes, graph, 1)
+        assert comes_true(held.exists)
+        assert not ended.done()
+        held.unlink()
+        assert ended.result(5) == [True]
+
+
 def test_the_process_can_die(tmp_path):
     """`die` ends the process at once: no handler runs."""
     source = model(tmp_path, {"on": "load", "do": "die"})
@@ -128,7 +142,7 @@ def test_the_process_can_die(tmp_path):
 )
 def test_what_is_no_fault_is_refused(tmp_path, fault):
     """An unknown key or word is a ModelError that lists the known ones."""
-    with pytest.raises(ModelError, match="out_of_memory, fault, sleep, die"):
+    with pytest.raises(ModelError, match="out_of_memory, fault, sleep, hold, die"):
         NullDevice().load(model(tmp_path, fault))
 
 

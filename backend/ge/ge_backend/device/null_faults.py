@@ -26,7 +26,9 @@ __all__ = ["GONE", "Fault", "Faults", "check_there"]
 # The variable that names a folder; a null device is gone while that holds a file of its number.
 GONE = "GE_NULL_GONE"
 EVENTS = ("load", "prepare", "run")
-DEEDS = ("fail", "out_of_memory", "fault", "sleep", "die")
+DEEDS = ("fail", "out_of_memory", "fault", "sleep", "hold", "die")
+# How often a held run looks whether it may go on.
+LOOK_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +38,12 @@ class Fault:
     Attributes:
         on: `load`, `prepare` or `run`.
         do: `fail` (GraphFailed), `out_of_memory` (OutOfMemory), `fault` (DeviceFault), `sleep` (for
-            `ms`), or `die`: the process ends at once, as after `kill -9`.
+            `ms`), `hold` (make `file`, and go on when somebody has removed it), or `die`: the
+            process ends at once, as after `kill -9`.
         nth: only at the nth such event since the fault was added; 0 is every one.
         value: only where some input holds this value; None is any input.
         ms: how long `sleep` lasts.
+        file: what `hold` makes.
     """
 
     on: str
@@ -47,6 +51,7 @@ class Fault:
     nth: int = 0
     value: float | None = None
     ms: float = 0.0
+    file: str = ""
 
     @classmethod
     def read(cls, given: Mapping[str, Any], origin: str) -> Fault:
@@ -94,6 +99,8 @@ class Faults:
                 os._exit(86)
             if fault.do == "sleep":
                 time.sleep(fault.ms / 1e3)
+            elif fault.do == "hold":
+                _hold(Path(fault.file))
             elif fault.do == "fail":
                 raise GraphFailed(f"{path}: a fault was injected on {event}")
             elif fault.do == "fault":
@@ -122,6 +129,12 @@ def check_there(index: int, environment: Mapping[str, str]) -> None:
     folder = environment.get(GONE)
     if folder and (Path(folder) / str(index)).exists():
         raise DeviceUnavailable(f"device null:{index} is gone while {folder}/{index} is there")
+
+
+def _hold(file: Path) -> None:
+    file.touch()
+    while file.exists():
+        time.sleep(LOOK_S)
 
 
 def _holds(value: float | None, inputs: Mapping[str, Array]) -> bool:
