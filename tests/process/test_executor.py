@@ -89,7 +89,7 @@ def test_starters_inside_one_process_share_it_too(machine, source):
 
 def test_it_stays_a_little_and_then_leaves_nothing(machine, source):
     """After its last stub the executor lingers, exits, and removes socket, lock and folder."""
-    session = machine.session(source, linger_s=0.8)
+    session = machine.session(source, linger_s=2)
     pid = machine.pid()
     session.close()
     time.sleep(0.4)

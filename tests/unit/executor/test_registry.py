@@ -59,7 +59,7 @@ def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, sourc
     """While a slow source loads, one that is loaded already is acquired at once."""
     registry = Registry(device, Pool(0), linger_s=0)
     registry.acquire(source)
-    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 500}])
+    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 1000}])
     thread = threading.Thread(target=registry.acquire, args=(slow,))
     thread.start()
     time.sleep(0.05)
@@ -70,17 +70,17 @@ def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, sourc
 
 def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(device, source):
     """A graph stays while it is held and a little longer, and then goes."""
-    registry = Registry(device, Pool(0), linger_s=0.1)
+    registry = Registry(device, Pool(0), linger_s=0.5)
     entry, _ = registry.acquire(source)
     registry.hold(entry)
     registry.release(entry)
-    time.sleep(0.15)
+    time.sleep(0.6)
     registry.close_idle()
     assert device.counts.closes == 0
     registry.release(entry)
     registry.close_idle()
     assert device.counts.closes == 0
-    time.sleep(0.15)
+    time.sleep(0.6)
     registry.close_idle()
     assert device.counts.closes == 1
     assert registry.entries() == []
