@@ -10,7 +10,7 @@ import pytest
 from builders.null_models import comes_true
 from ge_backend.errors import Cancelled, DeadlineExceeded
 from ge_backend.executor.lanes import Lanes
-from ge_backend.executor.waiting import Job
+from ge_backend.executor.waiting import Job, Turn
 from ge_backend.workspace.pool import Pool
 
 
@@ -32,8 +32,14 @@ def lanes(pool):
     lanes.close()
 
 
-def submit(lanes, work, **terms):
-    lanes.submit(Job(work=work, **terms))
+def submit(lanes, work, tell=lambda: None, **terms):
+    """Submit a job that does `work` and has then only to `tell`."""
+
+    def both(turn):
+        work(turn)
+        return tell
+
+    lanes.submit(Job(work=both, **terms))
 
 
 class Gate:
@@ -216,6 +222,48 @@ def test_overlapping_jobs_wait_for_each_other_and_others_pass(lanes):
     assert again.begun.wait(5)
     for gate in (again, other):
         gate.go.set()
+
+
+def test_bytes_are_free_before_the_client_is_told(lanes):
+    """While an answer is on its way the next one computes; a lane is taken until it is sent."""
+    first, after, telling = Gate(), Gate(), Gate()
+    first.go.set()
+    submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)), holder="a")
+    assert telling.begun.wait(5)
+    submit(lanes, after, holder="a")
+    assert after.begun.wait(5)
+    assert len(lanes) == 2
+    for gate in (telling, after):
+        gate.go.set()
+
+
+def test_nothing_begins_before_the_client_of_a_solo_job_was_told(lanes):
+    """Else an executor that dies over the next job would seem to have died over this one."""
+    solo, after, telling = Gate(), Gate(), Gate()
+    solo.go.set()
+    submit(lanes, solo, tell=lambda: telling(Turn(came_ns=0)), holder="a", solo=True)
+    assert telling.begun.wait(5)
+    submit(lanes, after, holder="b")
+    assert not after.begun.wait(0.05)
+    telling.go.set()
+    assert after.begun.wait(5)
+    after.go.set()
+
+
+def test_an_answer_that_cannot_be_told_costs_no_lane(lanes, caplog):
+    """What is raised then is logged, and the bytes are free all the same."""
+
+    def broken():
+        raise ValueError("broken on purpose")
+
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            submit(lanes, lambda turn: None, tell=broken, holder="a")
+        gate = Gate()
+        gate.go.set()
+        submit(lanes, gate, holder="large")
+        assert gate.begun.wait(5)
+    assert caplog.text.count("broken on purpose") >= 3
 
 
 def test_a_large_job_comes_through_a_stream_of_small_ones(lanes):

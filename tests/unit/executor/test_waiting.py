@@ -26,7 +26,7 @@ class Bench:
     def add(self, name, holder="", *, at_ms=None, **terms):
         """Let a job wait, named so that the first letter may be its holder."""
         holder = holder or (name[0] if name[0] in self.pool.figures().holders else "")
-        job = Job(work=lambda turn: None, holder=holder, **terms)
+        job = Job(work=lambda turn: lambda: None, holder=holder, **terms)
         self.jobs[job] = name
         now_ns = self.now_ns if at_ms is None else 10**9 + int(at_ms * MS)
         self.waiting.add(job, now_ns)

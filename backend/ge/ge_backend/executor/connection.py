@@ -18,7 +18,14 @@ from typing import Any, Protocol
 
 from ge_backend.device.base import Device
 from ge_backend.device.host_slots import HostSlots
-from ge_backend.errors import DeviceFault, ExecutorLost, GeError, GraphFailed, ProtocolError
+from ge_backend.errors import (
+    Cancelled,
+    DeviceFault,
+    ExecutorLost,
+    GeError,
+    GraphFailed,
+    ProtocolError,
+)
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Segment
 from ge_backend.executor.lanes import Lanes
@@ -62,7 +69,7 @@ class _Errand:
         entry: the graph that it names; None if the connection has no such graph.
         action: returns the answer.
         nbytes: returns what it takes of the workspace pool; 0: the graph's place there.
-        then: called once, whatever happens.
+        then: called once, whatever happens, before the stub is told.
     """
 
     request_id: int
@@ -135,10 +142,7 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
-            try:
-                reply = run(held, segment, message, slots, turn=turn)
-            finally:
-                claim.release()  # before the stub is told, which may look at it then
+            reply = run(held, segment, message, slots, turn=turn)
             self._shared.registry.count_run(held)
             return reply
 
@@ -203,12 +207,12 @@ class Connection:
             if entry is not None:
                 self._shared.registry.release(entry)
 
-        def work(turn: Turn) -> None:
+        def work(turn: Turn) -> Callable[[], None]:
             try:
-                if self._open:
-                    self._reply(errand.request_id, lambda: action(turn))
+                reply = self._settled(errand.request_id, lambda: self._unless_left(action, turn))
             finally:
                 end()
+            return lambda: self._tell(reply)
 
         def drop(error: GeError) -> None:
             end()
@@ -227,22 +231,36 @@ class Connection:
             )
         )
 
+    def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:
+        if not self._open:
+            raise Cancelled("the stub has left")
+        return action(turn)
+
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
-        """Send what the action returns, or its error: nothing a request does ends the executor."""
-        spill = None
+        """Send what the action returns, or its error."""
+        self._tell(self._settled(request_id, action))
+
+    def _settled(self, request_id: int, action: Callable[[], Reply]) -> Reply:
+        """Return what the action returns, or its error: no request ends the executor."""
         try:
-            answer, spill = action()
-            self._send(answer, () if spill is None else (spill,))
+            return action()
         except DeviceFault as error:
             log.critical("the device failed: %s", error)
             self._shared.on_fault()
-            self._send(_failed(request_id, error))
+            return _failed(request_id, error), None
         except GeError as error:
-            self._send(_failed(request_id, error))
+            return _failed(request_id, error), None
         except Exception as error:
             log.exception("a request failed in an unforeseen way")
             text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
-            self._send(_failed(request_id, GraphFailed(text)))
+            return _failed(request_id, GraphFailed(text)), None
+
+    def _tell(self, reply: Reply) -> None:
+        answer, spill = reply
+        try:
+            self._send(answer, () if spill is None else (spill,))
+        except GeError as error:  # it does not fit into a message
+            self._send(_failed(answer.id, error))
         finally:
             if spill is not None:
                 os.close(spill)

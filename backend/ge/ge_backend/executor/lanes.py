@@ -46,6 +46,11 @@ class Lanes:
         for thread in self._threads:
             thread.start()
 
+    def __len__(self) -> int:
+        """Return how many jobs wait or run."""
+        with self._lock:
+            return self._running + len(self._waiting)
+
     def submit(self, job: Job) -> None:
         """Let a job wait for its turn, which may be now."""
         with self._lock:
@@ -88,6 +93,14 @@ class Lanes:
         if self._closing:
             self._changed.notify_all()
 
+    def _give_back(self, started: Started) -> None:
+        """Let others use the job's bytes; if it is a solo one, only when its client was told."""
+        if started.lease is not None and not self._solo:
+            with self._lock:
+                self._pool.release(started.lease)
+                started.lease = None
+                self._begin()
+
     def _end(self, started: Started) -> None:
         with self._lock:
             if started.lease is not None:
@@ -98,13 +111,18 @@ class Lanes:
 
     def _work(self) -> None:
         while (started := self._begun.get()) is not None:
-            try:
-                started.job.work(started.turn)
-            except Exception:
-                log.exception("a job failed in a lane, which goes on")
-            finally:
-                self._end(started)
+            self._do(started)
             del started  # an idle lane keeps no arena mapped
+
+    def _do(self, started: Started) -> None:
+        try:
+            tell = started.job.work(started.turn)
+            self._give_back(started)
+            tell()
+        except Exception:
+            log.exception("a job failed in a lane, which goes on")
+        finally:
+            self._end(started)
 
     def _watch(self) -> None:
         """Drop jobs as their deadlines pass, even while every lane is busy."""

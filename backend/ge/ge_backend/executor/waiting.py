@@ -52,7 +52,8 @@ class Job:
     It is not changed, and not frozen either: that would make each cost microseconds more.
 
     Attributes:
-        work: does it. What it raises is a defect.
+        work: does it, and returns what is left to do once its bytes are free for others, such as
+            telling the client. What either raises is a defect.
         drop: called instead of `work`, when its deadline passes or its owner leaves.
         holder: whose bytes of the workspace pool it needs; "" where it needs none.
         nbytes: how many, where that is not the holder's whole place.
@@ -62,7 +63,7 @@ class Job:
         owner: who submitted it.
     """
 
-    work: Callable[[Turn], None]
+    work: Callable[[Turn], Callable[[], None]]
     drop: Callable[[GeError], None] = _nothing
     holder: str = ""
     nbytes: int = 0
