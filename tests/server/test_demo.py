@@ -58,6 +58,9 @@ def test_the_demo_prints_neighbours_and_figures_and_leaves_nothing(folder):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"requests +│ +128 │ +128", done.stdout)
+    assert re.search(
+        r"texts in, largest difference from the unpadded truth: \d\.\de-0", done.stdout
+    )
     assert re.search(r"latency p99 +│ +[\d.]+ ms", done.stdout)
     assert "Jupiter's largest moon is bigger than the planet Mercury." in done.stdout
     same = re.search(r"(\d+) of 64 texts", done.stdout)

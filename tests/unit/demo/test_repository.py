@@ -37,7 +37,7 @@ def test_configurations_differ_in_precision_alone(encoder, tmp_path):
 
 
 def test_the_configuration_is_what_the_backend_understands(encoder, tmp_path):
-    """Triton's own parser and the backend's read it: ragged ids, no mask, two instances."""
+    """Triton's own parser and the backend's read it: ragged ids, optional mask, two instances."""
     service = pytest.importorskip("tritonclient.grpc.model_config_pb2")
     from google.protobuf import json_format, text_format
 
@@ -55,5 +55,8 @@ def test_the_configuration_is_what_the_backend_understands(encoder, tmp_path):
     assert config.max_batch_size == 32
     assert config.instances == 2
     assert config.precision == "bf16"
-    assert [(tensor.name, tensor.ragged) for tensor in config.inputs] == [("input_ids", True)]
+    assert [(tensor.name, tensor.ragged, tensor.optional) for tensor in config.inputs] == [
+        ("input_ids", True, False),
+        ("attention_mask", True, True),
+    ]
     assert config.buckets == {"rows": "1,2,4,8,16", "sequence": "16,32,64,128,256"}
