@@ -180,7 +180,9 @@ class AcceleratorGraph:
         tensors = {name: self._codec.tensor(name, array) for name, array in inputs.items()}
         kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         try:
-            captured = CapturedShape(self._streams, Packing(kinds), outputs, self._call_cloned)
+            captured = CapturedShape(
+                self._streams, Packing(kinds), outputs, self._call_cloned, inputs
+            )
         except ENGINE_ERRORS as error:
             self._refuse(inputs, error)
         else:

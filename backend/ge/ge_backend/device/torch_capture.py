@@ -35,9 +35,10 @@ class CapturedShape:
     """A program in one set of shapes. Everything it needs is allocated here; runs allocate nothing.
 
     Args:
-        streams: the device's; its lock is held by the caller.
+        streams: the device's; the caller is the one who computes.
         inputs, outputs: the tensors of a run.
         call: computes the outputs from tensors on the device.
+        example: inputs of valid values, to capture with.
 
     Raises:
         RuntimeError: no memory, or the device cannot capture this; nothing is held then.
@@ -49,9 +50,11 @@ class CapturedShape:
         inputs: Packing,
         outputs: Packing,
         call: Callable[[Tensors], Tensors],
+        example: Mapping[str, Array],
     ) -> None:
         vendor = streams.vendor
         self._streams = streams
+        places = [_Place(streams, inputs, outputs) for _ in range(PLACES)]
         self._inputs = vendor.empty(inputs.nbytes)
         self._outputs = vendor.empty(outputs.nbytes)
         given, wanted = inputs.tensors(self._inputs), outputs.tensors(self._outputs)
@@ -62,10 +65,13 @@ class CapturedShape:
             for name, result in call(given).items():
                 wanted[name].copy_(result)
 
+        places[0].upload(example)
+        streams.compute.wait_event(places[0].uploaded)
+        vendor.copy(self._inputs, places[0].inputs)
         self._graph = vendor.capture(work, pool=streams.pool, stream=streams.compute)
         self._free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
-        for _ in range(PLACES):
-            self._free.put(_Place(streams, inputs, outputs))
+        for place in places:
+            self._free.put(place)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; as `Graph.run`. Waits while as many runs are in flight as there are places."""

