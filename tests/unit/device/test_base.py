@@ -39,3 +39,10 @@ def test_a_source_is_the_file_as_it_is_now(tmp_path):
     assert GraphSource.of(path, threads=2) != source
     os.utime(path, ns=(1, 1))
     assert GraphSource.of(path) != source
+
+
+@pytest.mark.parametrize("name", ["cpu", "null", "null:1"])
+def test_a_device_has_as_many_lanes_as_asked_for(name):
+    """0 leaves it to the device."""
+    assert open_device(name, lanes=5).lanes == 5
+    assert open_device(name, lanes=0).lanes == open_device(name).lanes > 0

@@ -253,8 +253,12 @@ DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def open_device(name: str) -> Device:
+def open_device(name: str, *, lanes: int = 0) -> Device:
     """Open a device by name: `cpu`, `null`, `cuda:0`, `npu:0`.
+
+    Args:
+        name: kind and number.
+        lanes: how many runs may be in flight at once; 0: as many as suit the device.
 
     Raises:
         DeviceUnavailable: the kind is unknown, the device is not there, or its library is missing.
@@ -264,5 +268,6 @@ def open_device(name: str) -> Device:
         known = ", ".join(DEVICE_KINDS)
         raise DeviceUnavailable(f"device {name!r} is unknown; known kinds are {known}")
     module, attribute = DEVICE_KINDS[kind]
-    device: Device = getattr(importlib.import_module(module), attribute).open(int(index or 0))
+    opened = getattr(importlib.import_module(module), attribute)
+    device: Device = opened.open(int(index or 0), lanes=lanes)
     return device

@@ -60,7 +60,7 @@ class CpuDevice:
         self.lanes = self._cores if lanes is None else lanes
 
     @classmethod
-    def open(cls, index: int) -> CpuDevice:
+    def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
         """Return the device; there is only `cpu`, not `cpu:1`.
 
         Raises:
@@ -68,7 +68,7 @@ class CpuDevice:
         """
         if index:
             raise DeviceUnavailable(f"device 'cpu:{index}': there is one cpu device; say 'cpu'")
-        return cls()
+        return cls(lanes or None)
 
     def reserve(self, nbytes: int) -> int:
         """Return `nbytes`: nothing is set aside, the engines' own scratch counts as the pool's."""

@@ -18,6 +18,7 @@ __all__ = ["CudaDevice"]
 
 log = logging.getLogger(__name__)
 
+LANES = 2
 _ONNX = Engine(
     module="ge_backend.device.onnx_cuda",
     attribute="OnnxCudaGraph",
@@ -39,20 +40,20 @@ class CudaDevice:
 
     Args:
         vendor: the GPU as torch has it.
+        lanes: how many runs may be in flight.
     """
 
-    lanes = 2
-
-    def __init__(self, vendor: Vendor) -> None:
+    def __init__(self, vendor: Vendor, *, lanes: int = LANES) -> None:
         from ge_backend.device.torch_streams import Streams
 
         self.name = vendor.device
+        self.lanes = lanes
         self._vendor = vendor
         self._streams = Streams(vendor)
         self._engines = Engines(self.name, {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
 
     @classmethod
-    def open(cls, index: int) -> CudaDevice:
+    def open(cls, index: int, *, lanes: int = 0) -> CudaDevice:
         """Return a GPU by its index among those that CUDA_VISIBLE_DEVICES shows.
 
         torch is needed for ONNX models too: it tells the GPU's memory.
@@ -70,7 +71,7 @@ class CudaDevice:
                 f"device 'cuda:{index}' needs torch ({error}); install a build of it with CUDA"
             ) from error
         try:
-            return cls(open_cuda(index))
+            return cls(open_cuda(index), lanes=lanes or LANES)
         except RuntimeError as error:
             raise DeviceUnavailable(
                 f"device 'cuda:{index}' cannot be used: {reason(error)}"

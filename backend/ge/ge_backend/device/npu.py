@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # torch is imported when the first model of it is loaded
 
 __all__ = ["NpuDevice"]
 
+LANES = 2
 OPTIONS = "npu."
 TIMEOUT_OPTION = "npu.timeout_s"
 DEFAULT_TIMEOUT_S = 60.0
@@ -58,7 +59,7 @@ class NpuDevice:
         DeviceUnavailable: there is no such NPU, or it cannot be taken.
     """
 
-    def __init__(self, acl: Any, index: int = 0, *, lanes: int = 2) -> None:
+    def __init__(self, acl: Any, index: int = 0, *, lanes: int = LANES) -> None:
         self._index = index
         self._device = AclDevice(acl, index, streams=lanes)
         self._weights = SharedWeights(self._device.runtime)
@@ -70,7 +71,7 @@ class NpuDevice:
         self.lanes = lanes
 
     @classmethod
-    def open(cls, index: int) -> NpuDevice:
+    def open(cls, index: int, *, lanes: int = 0) -> NpuDevice:
         """Open an NPU of this machine.
 
         Raises:
@@ -84,7 +85,7 @@ class NpuDevice:
                 f"({error}); start the server in a shell that has run 'source <CANN>/set_env.sh', "
                 "such as /usr/local/Ascend/ascend-toolkit/set_env.sh"
             ) from error
-        return cls(acl, index)
+        return cls(acl, index, lanes=lanes or LANES)
 
     def reserve(self, nbytes: int) -> int:
         """Set the pool aside in one block; see `Device.reserve`.

@@ -49,6 +49,7 @@ from ge_backend.tensors import (
 
 __all__ = ["Counts", "Fault", "NullDevice", "NullGraph"]
 
+LANES = 2
 Key = tuple[tuple[str, Shape], ...]
 
 
@@ -97,7 +98,7 @@ class NullDevice:
         store: its memory, where weights, scratch and the pool are.
     """
 
-    def __init__(self, *, index: int = 0, lanes: int = 2, memory_bytes: int = 2**30) -> None:
+    def __init__(self, *, index: int = 0, lanes: int = LANES, memory_bytes: int = 2**30) -> None:
         self.name = f"null:{index}" if index else "null"
         self.lanes = lanes
         self.counts = Counts()
@@ -105,14 +106,14 @@ class NullDevice:
         self.store = DeviceMemory(memory_bytes)
 
     @classmethod
-    def open(cls, index: int) -> NullDevice:
+    def open(cls, index: int, *, lanes: int = 0) -> NullDevice:
         """Return a new device; every index exists, unless `GE_NULL_GONE` says otherwise.
 
         Raises:
             DeviceUnavailable: it says so.
         """
         check_there(index, os.environ)
-        return cls(index=index)
+        return cls(index=index, lanes=lanes or LANES)
 
     def inject(self, fault: Fault) -> None:
         """Let something go wrong from now on, in every graph of the device."""

@@ -28,6 +28,7 @@ class ExecutorAddress:
             private libraries.
         linger_s: how long the executor stays after its last stub has left.
         pool_bytes: of the device's workspace pool; 0: none.
+        lanes: how many runs the device executes at once; 0: as many as suit it.
     """
 
     device: str
@@ -37,6 +38,7 @@ class ExecutorAddress:
     library_path: str
     linger_s: float = 3.0
     pool_bytes: int = 0
+    lanes: int = 0
 
     @property
     def socket(self) -> Path:

@@ -47,12 +47,13 @@ def connect(address: ExecutorAddress) -> Link:
     )
 
 
-def connect_inline(device: str, pool_bytes: int = 0) -> Link:
+def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
     """Return a connection to an executor inside this process: one protocol, another transport.
 
     It lives as long as the connection; for debugging, and for tests.
     """
-    executor = Executor(open_device(device), linger_s=0.0, pool_bytes=pool_bytes)
+    opened = open_device(device, lanes=lanes)
+    executor = Executor(opened, linger_s=0.0, pool_bytes=pool_bytes)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
     threading.Thread(target=_retire_inline, args=(executor,), daemon=True).start()
@@ -171,6 +172,7 @@ def _spawn(address: ExecutorAddress, *, ready: int, lock: int) -> subprocess.Pop
         f"--lock={lock}",
         f"--linger={address.linger_s}",
         f"--workspace-pool={address.pool_bytes}",
+        f"--lanes={address.lanes}",
     ]
     try:
         return subprocess.Popen(

@@ -40,7 +40,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(arguments.owner, door), daemon=True).start()
     try:
         executor = Executor(
-            open_device(arguments.device),
+            open_device(arguments.device, lanes=arguments.lanes),
             linger_s=arguments.linger,
             pool_bytes=arguments.workspace_pool,
             on_fault=functools.partial(_end_broken, door),
@@ -63,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lock", type=int, required=True)
     parser.add_argument("--linger", type=float, required=True)
     parser.add_argument("--workspace-pool", type=int, required=True, help="bytes; 0: none")
+    parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
     return parser.parse_args()
 
 
