@@ -61,6 +61,12 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_plan_seconds_total", "Time spent planning."),
         _counter("ge_stage_seconds_total", "Time spent copying rows into the arena."),
         _counter("ge_queue_seconds_total", "Time sub-batches waited in the executor.", "device"),
+        _counter(
+            "ge_workspace_waits_total",
+            "Sub-batches for which a lane of the device was free before their workspace was.",
+            "device",
+        ),
+        _counter("ge_workspace_wait_seconds_total", "Time they waited for it.", "device"),
         _counter("ge_run_seconds_total", "Time graphs ran in the executor.", "device"),
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
@@ -87,6 +93,25 @@ METRICS: Mapping[str, Metric] = {
             "event",
         ),
         _gauge("ge_sequences_live", "Sequences whose state is kept."),
+        _gauge(
+            "ge_workspace_pool_bytes",
+            "Size of the device's workspace pool, if it has one.",
+            "device",
+        ),
+        _gauge(
+            "ge_workspace_placed_bytes", "Bytes of the pool that are some graph's place.", "device"
+        ),
+        _gauge("ge_workspace_used_bytes", "Bytes of the pool that runs use now.", "device"),
+        _gauge(
+            "ge_workspace_peak_bytes",
+            "The most bytes of the pool that runs used at once.",
+            "device",
+        ),
+        _gauge(
+            "ge_evicted_graphs",
+            "Idle graphs of the device that were closed before their time to make room.",
+            "device",
+        ),
         _gauge("ge_warmup_seconds", "Time the last warm-up took."),
         _gauge("ge_buckets", "Buckets that are prepared."),
     )

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.outstanding import Outstanding, OutstandingView
+from ge_backend.executor.outstanding import Outstanding, OutstandingView, PoolSample
 
 
 @pytest.fixture
@@ -27,6 +27,18 @@ def test_every_view_sees_the_sum_as_it_is(page):
     assert [view.ns for view in views] == [12, 12]
     second.release()
     assert [view.ns for view in views] == [0, 0]
+
+
+def test_the_pool_is_seen_beside_it(page):
+    """Neither disturbs the other; before the first sample there is no pool."""
+    view = OutstandingView(page.descriptor)
+    assert view.pool == PoolSample()
+    page.claim(42)
+    sample = PoolSample(
+        size_bytes=12 << 30, placed_bytes=4, leased_bytes=3, peak_bytes=2, evictions=1
+    )
+    page.show(sample)
+    assert (view.ns, view.pool) == (42, sample)
 
 
 def test_a_view_outlives_the_executor():
@@ -58,7 +70,7 @@ def test_no_claim_is_lost_between_threads(page):
 def test_a_view_cannot_write(page):
     """A stub's defect does not falsify what others go by."""
     with pytest.raises(TypeError):
-        OutstandingView(page.descriptor)._cell[0] = 1
+        OutstandingView(page.descriptor)._cells[0] = 1
 
 
 def test_something_else_is_refused():

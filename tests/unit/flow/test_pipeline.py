@@ -3,6 +3,7 @@
 import functools
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from ge_backend.errors import (
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.flight import Outcome
 from ge_backend.executor.launch import connect_inline
+from ge_backend.executor.outstanding import PoolSample
 from ge_backend.executor.session import Session
 from ge_backend.flow.costs import DynamicCosts, StaticCosts
 from ge_backend.flow.fleet import Ended, Fleet
@@ -374,6 +376,7 @@ class FakeFleet:
                 error=self.error,
                 queue_ns=2_000_000_000,
                 run_ns=3_000_000_000,
+                held_up_ns=500_000_000 if index else 0,
             )
             yield Ended(index, outcome, "null:1")
 
@@ -432,6 +435,28 @@ def test_the_executors_times_are_summed():
     assert counts["ge_run_seconds_total", "null:1"] == 6
 
 
+def test_waiting_for_the_workspace_is_counted():
+    """Only runs that were held up count, and for so long as they were."""
+    pipeline = fake_pipeline(FakeFleet())
+    list(pipeline.run(requests_of(LAYOUT, [[1]], [[2] * 5], [[3] * 9])))
+    counts = counted(pipeline.recorder)
+    assert counts["ge_workspace_waits_total", "null:1"] == 2
+    assert counts["ge_workspace_wait_seconds_total", "null:1"] == 1
+
+
+def test_the_pool_of_a_device_is_sampled(open_pipeline):
+    """Where there is one: its size, and what of it is placed, used, and was used at most."""
+    pipeline = open_pipeline()
+    pool = PoolSample(size_bytes=12, placed_bytes=8, leased_bytes=3, peak_bytes=5, evictions=1)
+    state = replace(pipeline.fleet.states()[0], pool=pool)
+    pipeline.fleet.states = lambda: [state]
+    pipeline.sample_devices()
+    counts = counted(pipeline.recorder)
+    names = ("pool", "placed", "used", "peak")
+    assert [counts[f"ge_workspace_{name}_bytes", "null"] for name in names] == [12, 8, 3, 5]
+    assert counts["ge_evicted_graphs", "null"] == 1
+
+
 def test_devices_are_sampled(open_pipeline):
     """Whether each is up and what it has to do, for whoever publishes metrics."""
     pipeline = open_pipeline()
@@ -440,6 +465,7 @@ def test_devices_are_sampled(open_pipeline):
     assert counts == {
         ("ge_device_up", "null"): 1,
         ("ge_device_outstanding_seconds", "null"): 0,
+        ("ge_evicted_graphs", "null"): 0,
     }
 
 

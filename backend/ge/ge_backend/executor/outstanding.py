@@ -1,8 +1,9 @@
-"""How much work an executor holds, in a page of memory that its stubs have mapped too.
+"""How much work and scratch an executor holds, in a page of memory that its stubs have mapped too.
 
 A stub with several devices sends its next runs to the one that will be done soonest. What other
 stubs have sent there counts, and an answer to an earlier question would be old: so every stub reads
-the executor's own sum, which costs less than a microsecond and no message.
+the executor's own sum, which costs less than a microsecond and no message. Beside it stands what
+the stubs publish of the executor's workspace pool.
 """
 
 from __future__ import annotations
@@ -11,12 +12,27 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
 
 from ge_backend.errors import OutOfMemory, ProtocolError
 
-__all__ = ["Claim", "Outstanding", "OutstandingView"]
+__all__ = ["Claim", "Outstanding", "OutstandingView", "PoolSample"]
 
 NBYTES = mmap.PAGESIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSample:
+    """A device's workspace pool at some moment; see `PoolFigures`, and `Report` for `evictions`."""
+
+    size_bytes: int = 0
+    placed_bytes: int = 0
+    leased_bytes: int = 0
+    peak_bytes: int = 0
+    evictions: int = 0
+
+
+POOL_CELLS = slice(1, 1 + len(fields(PoolSample)))
 
 
 class Outstanding:
@@ -38,13 +54,18 @@ class Outstanding:
             memory = mmap.mmap(self.descriptor, NBYTES)
         except OSError as error:
             raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
-        # One aligned 8-byte store, which no reader sees half of.
-        self._cell = memoryview(memory).cast("q")
+        # Aligned 8-byte stores, of which no reader sees half.
+        self._cells = memoryview(memory).cast("q")
 
     def claim(self, cost_ns: int) -> Claim:
         """Count a run that has come, until its claim is released."""
         self._change(cost_ns)
         return Claim(lambda: self._change(-cost_ns))
+
+    def show(self, sample: PoolSample) -> None:
+        """Let the stubs see the pool as it is."""
+        for index, value in enumerate(astuple(sample), start=POOL_CELLS.start):
+            self._cells[index] = value
 
     def close(self) -> None:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
@@ -53,7 +74,7 @@ class Outstanding:
     def _change(self, by_ns: int) -> None:
         with self._lock:
             self._total_ns += by_ns
-            self._cell[0] = self._total_ns
+            self._cells[0] = self._total_ns
 
 
 class Claim:
@@ -87,10 +108,16 @@ class OutstandingView:
             memory = mmap.mmap(descriptor, NBYTES, access=mmap.ACCESS_READ)
         except OSError as error:
             raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
-        self._cell = memoryview(memory).cast("q")
+        self._cells = memoryview(memory).cast("q")
 
     @property
     def ns(self) -> int:
         """The estimate at this moment, in nanoseconds of one run after another."""
-        value: int = self._cell[0]
+        value: int = self._cells[0]
         return value
+
+    @property
+    def pool(self) -> PoolSample:
+        """The executor's workspace pool, a fraction of a second ago."""
+        names = (field.name for field in fields(PoolSample))
+        return PoolSample(**dict(zip(names, self._cells[POOL_CELLS].tolist(), strict=True)))

@@ -14,7 +14,7 @@ from ge_backend.device.base import Device
 from ge_backend.executor.connection import Connection
 from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.messages import GraphReport, Report
-from ge_backend.executor.outstanding import Outstanding
+from ge_backend.executor.outstanding import Outstanding, PoolSample
 from ge_backend.executor.peer import peer_uid
 from ge_backend.executor.registry import Registry
 from ge_backend.workspace.pool import Pool
@@ -69,6 +69,7 @@ class Executor:
             if readable:
                 self._accept_from(listener)
             self.registry.close_idle()
+            self._show()
             now = time.monotonic()
             if self.num_connections:
                 idle_since = now
@@ -120,6 +121,7 @@ class Executor:
     def join(self) -> None:
         """Wait until the last connection has left."""
         while self.num_connections:
+            self._show()
             time.sleep(POLL_S)
 
     def close(self) -> None:
@@ -128,6 +130,19 @@ class Executor:
         self.registry.close_idle(now=True)
         self.device.close()
         self.outstanding.close()
+
+    def _show(self) -> None:
+        """Let the stubs see how the pool is, for their metrics."""
+        figures = self.pool.figures()
+        self.outstanding.show(
+            PoolSample(
+                size_bytes=figures.size_bytes,
+                placed_bytes=figures.placed_bytes,
+                leased_bytes=figures.leased_bytes,
+                peak_bytes=figures.peak_bytes,
+                evictions=self.registry.evictions,
+            )
+        )
 
     def _accept_from(self, listener: socket.socket) -> None:
         try:

@@ -13,6 +13,7 @@ from ge_backend.executor import messages
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.flight import Flight
 from ge_backend.executor.link import Link
+from ge_backend.executor.outstanding import PoolSample
 from ge_backend.executor.waiting import NORMAL
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Shape, Signature
@@ -118,6 +119,12 @@ class Session:
         """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
         link = self._link
         return 0 if link is None else link.outstanding.ns
+
+    @property
+    def pool(self) -> PoolSample:
+        """The workspace pool of the executor, a fraction of a second ago."""
+        link = self._link
+        return PoolSample() if link is None else link.outstanding.pool
 
     @property
     def executor_pid(self) -> int:

@@ -5,8 +5,8 @@ of them at once. One thread does it, waiting for whichever answers next. With on
 the same, without anything to choose.
 
 When an executor dies, what it had not answered is run again: one run at a time, each alone on its
-device, on another device if there is one, else on the same one, as soon as it is back. So a run that
-kills executors is found out and fails, and its neighbours, here and in other stubs, do not.
+device, on another device if there is one, else on the same one, as soon as it is back. So a run
+that kills executors is found out and fails, and its neighbours, here and in other stubs, do not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Protocol
 
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
 from ge_backend.executor.flight import Flight, Outcome, RunOrder
+from ge_backend.executor.outstanding import PoolSample
 from ge_backend.executor.session import Session
 from ge_backend.flow.assign import Load, assign
 from ge_backend.flow.member import Member, Pauses
@@ -57,11 +58,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """One device as it is now; `outstanding_ns` is the work of all models there."""
+    """One device as it is now; `outstanding_ns` and `pool` are of all models there."""
 
     device: str
     up: bool
     outstanding_ns: int
+    pool: PoolSample
 
 
 class Fleet:
@@ -97,6 +99,7 @@ class Fleet:
                 device=member.device,
                 up=member.up,
                 outstanding_ns=member.session.outstanding_ns if member.up else 0,
+                pool=member.session.pool if member.up else PoolSample(),
             )
             for member in self._members
         ]

@@ -116,9 +116,21 @@ class Pipeline:
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for state in self.fleet.states():
-            self.recorder.set("ge_device_up", float(state.up), device=state.device)
-            outstanding_s = state.outstanding_ns / 1e9
-            self.recorder.set("ge_device_outstanding_seconds", outstanding_s, device=state.device)
+            pool = state.pool
+            values: dict[str, float] = {
+                "ge_device_up": state.up,
+                "ge_device_outstanding_seconds": state.outstanding_ns / 1e9,
+                "ge_evicted_graphs": pool.evictions,
+            }
+            if pool.size_bytes:
+                values |= {
+                    "ge_workspace_pool_bytes": pool.size_bytes,
+                    "ge_workspace_placed_bytes": pool.placed_bytes,
+                    "ge_workspace_used_bytes": pool.leased_bytes,
+                    "ge_workspace_peak_bytes": pool.peak_bytes,
+                }
+            for name, value in values.items():
+                self.recorder.set(name, float(value), device=state.device)
 
     def _take_over(self) -> None:
         with self._changing:
@@ -250,6 +262,9 @@ class Pipeline:
         if ended.device:
             add("ge_queue_seconds_total", outcome.queue_ns / 1e9, device=ended.device)
             add("ge_run_seconds_total", outcome.run_ns / 1e9, device=ended.device)
+        if outcome.held_up_ns:
+            add("ge_workspace_waits_total", device=ended.device)
+            add("ge_workspace_wait_seconds_total", outcome.held_up_ns / 1e9, device=ended.device)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,16 @@ from itertools import combinations
 
 from ge_backend.device.base import Range
 
-__all__ = ["Conflict", "MemoryPlan", "Need", "Shortage", "footprint", "free_gaps", "plan_memory"]
+__all__ = [
+    "Conflict",
+    "MemoryPlan",
+    "Need",
+    "Shortage",
+    "footprint",
+    "fragmentation",
+    "free_gaps",
+    "plan_memory",
+]
 
 # Source: CANN, "memory management" (runtime api_ref 11-01): a slice of one large block begins at a
 # 64-byte boundary and takes its length, rounded up to 32, and 32 bytes more.
@@ -108,8 +117,7 @@ class MemoryPlan:
     @property
     def fragmentation(self) -> float:
         """The share of the free bytes that lies outside the largest gap, 0 to below 1."""
-        sizes = [gap.nbytes for gap in self.gaps]
-        return 1.0 - max(sizes) / sum(sizes) if sizes else 0.0
+        return fragmentation(self.gaps)
 
     def waits_for(self, holder: str) -> tuple[str, ...]:
         """Return whose ranges overlap this holder's."""
@@ -136,6 +144,12 @@ def free_gaps(ranges: Iterable[Range], size_bytes: int) -> tuple[Range, ...]:
     if covered < size_bytes:
         gaps.append(Range(offset=covered, nbytes=size_bytes - covered))
     return tuple(gaps)
+
+
+def fragmentation(gaps: Sequence[Range]) -> float:
+    """Return the share of the free bytes that lies outside the largest gap, 0 to below 1."""
+    sizes = [gap.nbytes for gap in gaps]
+    return 1.0 - max(sizes) / sum(sizes) if sizes else 0.0
 
 
 def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:

@@ -23,7 +23,7 @@ from itertools import combinations, product
 from ge_backend.device.base import Range
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.sizes import format_bytes
-from ge_backend.workspace.plan import MemoryPlan, Need, free_gaps, plan_memory
+from ge_backend.workspace.plan import MemoryPlan, Need, fragmentation, free_gaps, plan_memory
 
 __all__ = ["Lease", "Pool", "PoolFigures", "PoolWorkspace"]
 
@@ -223,13 +223,14 @@ class Pool:
     def figures(self) -> PoolFigures:
         """Return the pool in numbers."""
         with self._lock:
-            plan = plan_memory(self._kept(moving=False), self.size_bytes)
+            places = [place for held in self._holdings.values() for place in held.ranges]
+            gaps = free_gaps(places, self.size_bytes)
             return PoolFigures(
                 size_bytes=self.size_bytes,
-                placed_bytes=plan.used_bytes,
+                placed_bytes=self.size_bytes - sum(gap.nbytes for gap in gaps),
                 leased_bytes=self._leased_bytes,
                 peak_bytes=self._peak_bytes,
-                fragmentation=plan.fragmentation,
+                fragmentation=fragmentation(gaps),
                 holders={name: holding.nbytes for name, holding in self._holdings.items()},
             )
 
@@ -271,17 +272,17 @@ class Pool:
 
     def _plan_again(self, *needs: Need) -> MemoryPlan:
         """Plan for the holders and these needs; move whom nobody uses and nothing binds."""
-        plan = plan_memory([*self._kept(moving=True), *needs], self.size_bytes)
+        plan = plan_memory([*self._kept(), *needs], self.size_bytes)
         for holder, holding in self._holdings.items():
             if holding.ranges and _is_movable(holding):
                 holding.ranges = (plan.ranges[holder],)
         return plan
 
-    def _kept(self, *, moving: bool) -> list[Need]:
+    def _kept(self) -> list[Need]:
         """Return the needs of those that have a place, and where each has to stay."""
         needs: list[Need] = []
         for holder, holding in self._holdings.items():
-            movable = moving and _is_movable(holding)
+            movable = _is_movable(holding)
             for index, place in enumerate(holding.ranges):
                 name = f"{holder} ({index})" if holding.changing else holder
                 needs.append(self._need(name, holding, None if movable else place))
