@@ -33,13 +33,16 @@ help: ## list the targets
 
 setup: $(VENV)/.run $(VENV)/.test $(VENV)/.check ## install everything into .venv
 
-check: $(VENV)/.check ## lint, types, layers, spelling, pyproject
+check: $(VENV)/.check ## lint, types, layers, spelling, container files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
 	$(VENV)/bin/validate-pyproject pyproject.toml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(VENV)/bin/hadolint deploy/Dockerfile
+	$(VENV)/bin/kubernetes-validate --quiet deploy/kubernetes/*.yaml
 
 fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .

@@ -1,0 +1,54 @@
+"""The compose file names what is there, and grants no more than is needed."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+SERVERS = ("cpu", "cuda", "npu")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_each_profile_builds_a_stage_of_the_dockerfile(name):
+    """A profile, a stage and a service have one name."""
+    service = COMPOSE["services"][name]
+    assert service["profiles"] == [name]
+    assert re.search(rf"^FROM .* AS {name}$", DOCKERFILE, re.MULTILINE)
+    assert service["build"]["target"] == name
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_servers_are_confined(name):
+    """Read-only root, no capabilities, no privileges, not root."""
+    service = COMPOSE["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "privileged" not in service
+    assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
+
+
+def test_what_is_mounted_from_the_repository_exists():
+    """Prometheus and Grafana read files of this repository."""
+    mounted = [
+        volume.split(":")[0]
+        for service in COMPOSE["services"].values()
+        for volume in service.get("volumes", [])
+        if volume.startswith("./")
+    ]
+    assert mounted
+    assert all((ROOT / path).exists() for path in mounted)
+
+
+def test_prometheus_asks_where_the_server_answers():
+    """The alias that every server has, at the port that it publishes."""
+    scraped = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())
+    (target,) = scraped["scrape_configs"][0]["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    for name in SERVERS:
+        service = COMPOSE["services"][name]
+        assert host in service["networks"]["default"]["aliases"]
+        assert f"{port}:{port}" in service["ports"]

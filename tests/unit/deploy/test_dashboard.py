@@ -1,0 +1,50 @@
+"""The dashboard shows metrics that exist, and the file is what the script writes."""
+
+import json
+import re
+
+import pytest
+from deploy.dashboard import FILE, PANELS, dashboard
+
+from ge_backend.metrics import METRICS
+
+NAMES = re.compile(r"\b(?:ge|nv)_\w+")
+# Triton's own: docs/user_guide/metrics.md of triton-inference-server/server.
+HOST = {"nv_inference_queue_duration_us", "nv_inference_request_success"}
+
+
+def test_the_file_is_up_to_date():
+    """`python deploy/dashboard.py` writes it anew."""
+    assert json.loads(FILE.read_text()) == dashboard()
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+def test_every_metric_exists(panel):
+    """A panel of a metric that was renamed would stay empty for ever."""
+    names = {name for query in panel.queries.values() for name in NAMES.findall(query)}
+    assert names
+    assert names <= METRICS.keys() | HOST
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+def test_every_label_exists(panel):
+    """A legend names what its query groups by, and that is a label of the metric."""
+    for legend, query in panel.queries.items():
+        shown = set(re.findall(r"{{(\w+)}}", legend))
+        grouped = set(re.split(r",\s*", re.search(r"by \(([^)]*)\)", query)[1]))
+        assert shown <= grouped
+        for name in NAMES.findall(query):
+            known = {
+                "model",
+                "version",
+                "device",
+                "step",
+                *getattr(METRICS.get(name), "labels", ()),
+            }
+            assert grouped <= known
+
+
+def test_panels_do_not_overlap():
+    """Each has its own place."""
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard()["panels"]]
+    assert len(set(places)) == len(places)
