@@ -101,7 +101,12 @@ def open_fused(
     try:
         for own in steps:
             log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
-            opened = open_model(own, recorder.labelled(step=own.name), store, on_restart=on_restart)
+            opened = open_model(
+                own,
+                recorder.labelled(model=f"{config.name}/{own.name}"),
+                store,
+                on_restart=on_restart,
+            )
             pipelines.append(opened.pipeline)
             learners.append(opened.learner)
     except GeError:

@@ -1,0 +1,1 @@
+"""A running server's metrics, read twice and told as rates."""

@@ -1,0 +1,51 @@
+"""The lines of `ge-backend top`: models, then devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ge_backend.cli.report.table import table
+from ge_backend.cli.watch.readings import DeviceLine, ModelLine
+from ge_backend.sizes import format_bytes
+
+__all__ = ["screen"]
+
+MODELS = ("model", "req/s", "failed/s", "rows/batch", "padding", "queue ms", "run ms", "buckets")
+DEVICES = ("device", "state", "waiting ms", "busy", "pool", "used", "peak")
+
+
+def screen(models: Sequence[ModelLine], devices: Sequence[DeviceLine]) -> str:
+    """Return both tables as text."""
+    if not models:
+        return "no model of this backend has served anything yet"
+    lines = table(MODELS, [_model(line) for line in models], left=1)
+    lines += ["", *table(DEVICES, [_device(line) for line in devices])]
+    return "\n".join(lines)
+
+
+def _model(line: ModelLine) -> tuple[str, ...]:
+    return (
+        line.model,
+        f"{line.requests_per_s:.1f}",
+        f"{line.failures_per_s:.1f}",
+        _number(line.rows_per_batch, 1),
+        "-" if line.padding is None else f"{line.padding:.2f}x",
+        _number(line.queue_ms, 2),
+        _number(line.run_ms, 2),
+        "  ".join(line.buckets) or "-",
+    )
+
+
+def _device(line: DeviceLine) -> tuple[str, ...]:
+    pool = (line.pool_bytes, line.used_bytes, line.peak_bytes)
+    return (
+        line.device,
+        "up" if line.up else "LOST",
+        f"{line.outstanding_ms:.1f}",
+        f"{line.busy:.2f}",
+        *(format_bytes(int(size)) if line.pool_bytes else "-" for size in pool),
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

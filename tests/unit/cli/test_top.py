@@ -1,0 +1,53 @@
+"""`ge-backend top` against readings made up."""
+
+import pytest
+
+from ge_backend.cli import top
+from ge_backend.cli.main import main
+from ge_backend.cli.watch.readings import Reading
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """Ten more requests at every look, a second apart."""
+    state = {"looks": 0}
+
+    def scrape(url):
+        state["url"] = url
+        state["looks"] += 1
+        count = 10.0 * state["looks"]
+        series = {("ge_requests_total", (("model", "m"),)): count}
+        return Reading(at_s=float(state["looks"]), values=series)
+
+    monkeypatch.setattr(top, "scrape", scrape)
+    return state
+
+
+def test_it_looks_so_many_times(readings, capsys):
+    """Without a terminal each screen is printed below the last."""
+    assert main(["top", "--times", "2", "--every", "0", "--url", "http://here/metrics"]) == 0
+    assert capsys.readouterr().out.count("10.0") == 2
+    assert readings == {"looks": 3, "url": "http://here/metrics"}
+
+
+def test_an_interrupt_ends_it_quietly(monkeypatch, readings):
+    """^C is the way out."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top.time, "sleep", interrupted)
+    assert main(["top"]) == 0
+
+
+def test_on_a_terminal_each_screen_takes_the_lasts_place(monkeypatch, readings, capsys):
+    """Drawn by rich."""
+    monkeypatch.setattr(top.sys.stdout, "isatty", lambda: True)
+    assert main(["top", "--times", "1", "--every", "0"]) == 0
+    assert "req/s" in capsys.readouterr().out
+
+
+def test_no_server_is_one_line(capsys):
+    """And the code of a usage error."""
+    assert main(["top", "--url", "http://localhost:1/metrics"]) == 2
+    assert "no metrics at http://localhost:1/metrics" in capsys.readouterr().err

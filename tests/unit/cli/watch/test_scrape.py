@@ -1,0 +1,56 @@
+"""A server's metrics, read over HTTP."""
+
+import http.server
+import threading
+
+import pytest
+
+from ge_backend.cli.watch.scrape import parse, scrape
+from ge_backend.errors import ServerError
+
+TEXT = """\
+# HELP ge_requests_total Requests taken from the host.
+# TYPE ge_requests_total counter
+ge_requests_total{model="m",version="1"} 7
+# TYPE nv_inference_count counter
+nv_inference_count{model="m"} 9
+"""
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(TEXT.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def url():
+    with http.server.HTTPServer(("localhost", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}/metrics"
+        server.shutdown()
+        thread.join()
+
+
+def test_only_our_own_series_are_read():
+    """The host has hundreds of others."""
+    reading = parse(TEXT, at_s=3.0)
+    assert reading.values == {("ge_requests_total", (("model", "m"), ("version", "1"))): 7.0}
+    assert reading.at_s == 3.0
+
+
+def test_a_server_is_asked(url):
+    """Over HTTP, as Prometheus does."""
+    assert scrape(url).total("ge_requests_total", model="m") == 7
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1/metrics", "nonsense"])
+def test_nobody_there_is_one_error(url):
+    """It says what was expected."""
+    with pytest.raises(ServerError, match=rf"no metrics at {url}.*8002"):
+        scrape(url)

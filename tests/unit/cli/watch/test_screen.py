@@ -1,0 +1,68 @@
+"""What a person sees."""
+
+from ge_backend.cli.watch.readings import DeviceLine, ModelLine
+from ge_backend.cli.watch.screen import screen
+
+MODEL = ModelLine(
+    model="encoder",
+    requests_per_s=123.4,
+    failures_per_s=0,
+    rows_per_batch=6.0,
+    padding=1.25,
+    queue_ms=0.5,
+    run_ms=12.25,
+    buckets=("8x64", "4x32"),
+)
+IDLE = ModelLine(
+    model="idle",
+    requests_per_s=0,
+    failures_per_s=0,
+    rows_per_batch=None,
+    padding=None,
+    queue_ms=None,
+    run_ms=None,
+    buckets=(),
+)
+DEVICE = DeviceLine(
+    device="npu:0",
+    up=False,
+    outstanding_ms=3.0,
+    busy=0.75,
+    pool_bytes=2**30,
+    used_bytes=2**29,
+    peak_bytes=2**30,
+)
+
+
+def test_models_and_devices_have_a_line_each():
+    """With dashes where nothing happened, and a loud word where a device is lost."""
+    lines = screen([MODEL, IDLE], [DEVICE]).splitlines()
+    assert lines[1].split() == [
+        "encoder",
+        "123.4",
+        "0.0",
+        "6.0",
+        "1.25x",
+        "0.50",
+        "12.25",
+        "8x64",
+        "4x32",
+    ]
+    assert lines[2].split() == ["idle", "0.0", "0.0", "-", "-", "-", "-", "-"]
+    assert lines[5].split() == [
+        "npu:0",
+        "LOST",
+        "3.0",
+        "0.75",
+        "1",
+        "GiB",
+        "512",
+        "MiB",
+        "1",
+        "GiB",
+    ]
+
+
+def test_nothing_served_is_said():
+    """Not an empty screen."""
+    assert "nothing" in screen([], []) or "no model" in screen([], [])
