@@ -1,8 +1,10 @@
 """The model file of a version folder is found, or its absence is explained."""
 
+import os
+
 import pytest
 
-from ge_backend.device.model_file import find_model_file
+from ge_backend.device.model_file import find_model_file, model_files, stamp_of
 from ge_backend.errors import ModelError
 
 
@@ -27,3 +29,51 @@ def test_empty_folder_is_explained(tmp_path):
     """The error lists what was looked for."""
     with pytest.raises(ModelError, match=r"looked for model.onnx.*found nothing"):
         find_model_file(tmp_path, "")
+
+
+def test_an_npu_prefers_what_was_compiled(tmp_path):
+    """A model may lie there as ONNX for other devices."""
+    for name in ("model.onnx", "model.om"):
+        (tmp_path / name).touch()
+    assert find_model_file(tmp_path, "", "npu:1").name == "model.om"
+    assert find_model_file(tmp_path, "", "cpu").name == "model.onnx"
+    assert find_model_file(tmp_path, "model.onnx", "npu:1").name == "model.onnx"
+
+
+@pytest.mark.parametrize("device", ["npu:0", "cpu"])
+def test_a_grid_of_compiled_files_is_found(tmp_path, device):
+    """By its smallest file; on a CPU too, which then says that it does not run it."""
+    for name in ("model.8x64.om", "model.1x64.om", "model.notes.om"):
+        (tmp_path / name).touch()
+    assert find_model_file(tmp_path, "", device).name == "model.1x64.om"
+
+
+def test_the_grid_is_among_what_was_looked_for(tmp_path):
+    """The error shows how its files are called."""
+    with pytest.raises(ModelError, match=r"model\.om, model\.<rows>x<size>\.om"):
+        find_model_file(tmp_path, "", "npu:0")
+
+
+def test_files_of_a_model(tmp_path):
+    """All that a changed stamp must come from."""
+    for name in ("model.onnx", "model.1x8.om", "model.2x8.om", "model.om.json", "model.om"):
+        (tmp_path / name).touch()
+    names = ["model.1x8.om", "model.2x8.om", "model.om.json"]
+    assert [path.name for path in model_files(tmp_path / "model.2x8.om")] == names
+    alone = [path.name for path in model_files(tmp_path / "model.om")]
+    assert alone == ["model.om", "model.om.json"]
+    assert model_files(tmp_path / "model.onnx") == (tmp_path / "model.onnx",)
+
+
+def test_a_stamp_changes_with_any_of_the_files(tmp_path):
+    """By size or time, and when one more comes."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("1")
+    second.write_text("1")
+    stamps = [stamp_of([first]), stamp_of([first, second])]
+    second.write_text("22")
+    stamps.append(stamp_of([first, second]))
+    os.utime(first, (1, 1))
+    stamps.append(stamp_of([first, second]))
+    assert len(set(stamps)) == 4
+    assert stamp_of([first, second]) == stamps[-1]

@@ -50,6 +50,24 @@ def test_an_encoder_becomes_ragged_and_batched():
     }
 
 
+def test_a_compiled_file_says_how_large_a_batch_may_be():
+    """Its largest gear counts, beyond the default too; what leaves it open has the default."""
+    signature = Signature(inputs=(IDS,), outputs=(OUT,), axis_limits={"batch": 64})
+    ours = ModelConfig.read({"name": "m"}, directory=None, version="1", environment={})
+    shapes = ({"input_ids": (64, 8)},)
+    assert completed({"name": "m"}, ours, signature, shapes)["max_batch_size"] == 64
+    assert completed({"name": "m"}, ours, signature)["max_batch_size"] == 32
+
+
+def test_a_file_of_one_shape_has_no_batch_dimension():
+    """Unless the configuration says so: then its first dimension is the rows."""
+    fixed = [spec("x", "FP32", (8, 128), ("", ""))], [spec("y", "FP32", (8, 2), ("", ""))]
+    assert complete(*fixed)["max_batch_size"] == 0
+    assert complete(*fixed)["input"][0]["dims"] == [8, 128]
+    batched = complete(*fixed, max_batch_size=8)
+    assert (batched["input"][0]["dims"], batched["output"][0]["dims"]) == ([128], [2])
+
+
 def test_without_a_mask_nothing_is_ragged():
     """Padding could change the result of an unknown graph."""
     assert "allow_ragged_batch" not in complete([IDS], [OUT])["input"][0]

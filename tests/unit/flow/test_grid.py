@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,8 @@ from ge_backend.config import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.flow.grid import DEFAULT_MEASURED_ELEMENTS, build_grid
 from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.layout import Layout
+from ge_backend.flow.layout import InputLayout, Layout
+from ge_backend.tensors import DATA_TYPES
 
 
 @pytest.fixture
@@ -166,3 +168,96 @@ def test_traffic_of_other_axes_is_not_used(grid):
         grid(max_graphs=4, traffic={"rows": histogram_of({1: 5})}).entries
         == grid(max_graphs=4).entries
     )
+
+
+# A file that runs in a list of shapes and no others.
+
+X = InputLayout(
+    name="x",
+    dtype=DATA_TYPES["FP32"],
+    dims=(-1, 3),
+    axes=(0, -1),
+    names=("length", ""),
+    fill=0.0,
+    made="",
+)
+COMPILED = tuple({"x": (rows, length, 3)} for rows, length in ((1, 8), (4, 8), (4, 32)))
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Return a function that builds the grid of a compiled file."""
+
+    def build(*, inputs=(X,), shapes=COMPILED, rows=4, file=None, **given):
+        if file is not None:
+            (tmp_path / "buckets.txt").write_text(file)
+            given["buckets"] = "file:buckets.txt"
+        parameters = {
+            key.replace("__", "."): {"string_value": str(value)} for key, value in given.items()
+        }
+        config = ModelConfig.read(
+            {"name": "m", "max_batch_size": rows, "parameters": parameters},
+            directory=tmp_path / "1",
+            version="1",
+            environment={},
+        )
+        layout = Layout(
+            batched=rows > 0, axes=("length",), limits={}, inputs=tuple(inputs), outputs=()
+        )
+        return build_grid(config, layout, static_shapes=True, traffic={}, fixed_shapes=shapes)
+
+    return build
+
+
+def test_the_buckets_of_a_compiled_file_are_its_shapes(compiled):
+    """Whatever they would be by default."""
+    assert compiled().entries == ((1, 8), (4, 8), (4, 32))
+
+
+def test_a_compiled_file_without_a_batch_dimension_has_one_row(compiled):
+    """All dimensions are the request's own."""
+    whole = replace(X, dims=(-1,), axes=(0,), names=("length",))
+    grid = compiled(inputs=[whole], shapes=({"x": (8,)}, {"x": (32,)}), rows=0)
+    assert grid.entries == ((1, 8), (1, 32))
+
+
+def test_what_is_configured_may_repeat_the_file(compiled):
+    """In any order, by axis or by bucket."""
+    assert compiled(buckets__rows="4,1").entries == compiled().entries
+    assert compiled(buckets__length="8,32").entries == compiled().entries
+    assert compiled(file="(1, 8)\n(4, [8, 32])\n").entries == compiled().entries
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"buckets__rows": "1,2,4"}, r"'buckets.rows' is '1,2,4', but .* runs only with 1, 4"),
+        ({"buckets__length": "8,32,64"}, r"buckets.length.* runs only with 8, 32; remove it"),
+        ({"buckets__width": "8"}, r"'buckets.width': this model has buckets.rows, buckets.length"),
+        ({"file": "(1, 8)\n"}, r"buckets.txt lists 1x8, but the model file runs only in 1x8, 4x8"),
+    ],
+)
+def test_what_is_configured_must_not_contradict_the_file(compiled, given, words):
+    """Both sides are shown, and what to do."""
+    with pytest.raises(ConfigError, match=words):
+        compiled(**given)
+
+
+def test_a_budget_leaves_gears_out(compiled):
+    """They stay in the file, and are not used."""
+    with pytest.raises(ConfigError, match="raise the budget"):
+        compiled(max_elements=100)
+    assert compiled(max_elements=128).entries == ((1, 8), (4, 8), (4, 32))
+
+
+def test_shapes_that_are_no_bucket_are_refused(compiled):
+    """Two inputs of one axis with different sizes cannot be padded to."""
+    other = replace(X, name="z")
+    shapes = ({"x": (1, 8, 3), "z": (1, 16, 3)},)
+    with pytest.raises(ConfigError, match=r"x 1x8x3, z 1x16x3, which is not one number of rows"):
+        compiled(inputs=[X, other], shapes=shapes)
+    rows = ({"x": (1, 8, 3), "z": (2, 8, 3)},)
+    with pytest.raises(
+        ConfigError, match=r"name the dimensions of '[xz]' with the parameter 'axes"
+    ):
+        compiled(inputs=[X, other], shapes=rows)

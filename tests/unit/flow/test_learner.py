@@ -234,6 +234,17 @@ def test_without_extend_nothing_is_added(bench):
     assert one.buckets == set(BUCKETS)
 
 
+def test_a_file_that_was_compiled_for_its_shapes_is_left_alone(bench, caplog):
+    """It has no other buckets: neither misses nor traffic change them."""
+    fixed = {**ONE_AXIS, "fixed_shapes": [{"x": list(bucket)} for bucket in BUCKETS]}
+    one = bench.instance(graph=fixed, overflow="extend", learn="serve")
+    for batch in np.split(lengths(2, 400), 100):
+        one.ask(*batch)
+    assert isinstance(one.ask(50)[0], ShapeTooLarge)
+    assert not one.swapped(seconds=0.15)
+    assert "buckets stay as they are" not in caplog.text
+
+
 def test_several_axes_extend_together(bench):
     """The bucket covers the request on all of them."""
     buckets = [(rows, a, b) for rows in (1, 4) for a in (8, 16) for b in (4, 8)]

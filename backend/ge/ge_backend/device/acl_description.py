@@ -73,6 +73,7 @@ class Description:
         gear_at: the index of the input that chooses the gear, among all; -1 where there is none.
         gear_bytes: its size.
         freely: dimensions vary within ranges: there are no gears.
+        limits: per input the largest size of each dimension, -1 for none; only if they vary freely.
     """
 
     inputs: tuple[Tensor, ...]
@@ -81,6 +82,7 @@ class Description:
     gear_at: int
     gear_bytes: int
     freely: bool
+    limits: Mapping[str, Shape]
 
 
 def read_description(models: AclModels, description: int, path: str) -> Description:
@@ -102,14 +104,21 @@ def read_description(models: AclModels, description: int, path: str) -> Descript
         for at, name in enumerate(names)
         if at != gear_at
     )
+    outputs = _outputs(models, description, path)
     has_gears = gear_at >= 0
+    freely = not has_gears and any(-1 in tensor.dims for tensor in (*inputs, *outputs))
     return Description(
         inputs=inputs,
-        outputs=_outputs(models, description, path),
+        outputs=outputs,
         gears=_gears(models, description, inputs) if has_gears else OneShape(inputs),
         gear_at=gear_at,
         gear_bytes=models.input_bytes(description, gear_at) if has_gears else 0,
-        freely=not has_gears and any(-1 in tensor.dims for tensor in inputs),
+        freely=freely,
+        limits={
+            tensor.name: models.input_limits(description, at) for at, tensor in enumerate(inputs)
+        }
+        if freely
+        else {},
     )
 
 

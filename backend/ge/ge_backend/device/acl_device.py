@@ -112,7 +112,7 @@ class AclDevice:
 
         The calling thread uses the device afterwards.
         """
-        self.runtime.use_context(self._context)
+        self.runtime.return_to_context(self._context)
         with self._lock:
             failed = self._failed - self._abandoned
             self._abandoned |= failed

@@ -33,9 +33,11 @@ def load_om(source: OmSource) -> OmGraph | RangeGraph:
             if files[0].model.description.freely:
                 return RangeGraph(source, files[0].model, taken)
             return OmGraph(source, files, taken)
-    except BaseException:
+    except BaseException as error:
         source.device.settle()
         taken.close()
+        if isinstance(error, GraphFailed):
+            raise ModelError(f"{source.path} cannot be loaded: {error}") from error
         raise
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ge_backend.device.acl_codes import FORMAT_ND
+from ge_backend.device.acl_codes import FORMAT_ND, one_line
 from ge_backend.device.acl_runtime import AclRuntime
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Shape
@@ -120,6 +120,12 @@ class AclModels:
         dims, code = self._mdl.get_input_dims_v2(description, at)
         self._check("mdl.get_input_dims_v2", code)
         return _shape(dims)
+
+    def input_limits(self, description: int, at: int) -> Shape:
+        """Return the largest size of each dimension of an input; -1 where there is no limit."""
+        ranges, code = self._mdl.get_input_dims_range(description, at)
+        self._check("mdl.get_input_dims_range", code)
+        return tuple(int(most) for _, most in ranges["range"][: ranges["rangeCount"]])
 
     def output_dims(self, description: int, at: int) -> Shape:
         """Return an output's dims, in the largest gear; -1 where they vary freely."""
@@ -245,7 +251,7 @@ class AclModels:
     def _made(self, call: str, handle: int) -> int:
         """Return a handle; calls that return nothing else return 0 when they fail."""
         if not handle:
-            message = self._acl.get_recent_err_msg() or "CANN says no more about it"
+            message = one_line(self._acl.get_recent_err_msg() or "CANN says no more about it")
             raise GraphFailed(f"acl.{call} returned nothing: {message}")
         return int(handle)
 

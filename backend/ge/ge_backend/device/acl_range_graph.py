@@ -54,7 +54,7 @@ class RangeGraph:
         described = model.description
         self._inputs, self._outputs = described.inputs, described.outputs
         self.signature: Signature = free_signature(
-            self._inputs, self._outputs, read_axes(source.path), {}
+            self._inputs, self._outputs, read_axes(source.path), described.limits
         )
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._free)

@@ -32,7 +32,7 @@ class AclRuntime:
     """The process-wide part of ACL, and devices, contexts, streams, memory and copies.
 
     Every method may raise `OutOfMemory`, `DeviceFault` or, for all other codes, `GraphFailed`;
-    `close_…`, `free…` and `finalise` do not.
+    `close_…`, `free…`, `abandon_stream`, `return_to_context` and `finalise` do not.
 
     Args:
         acl: the module, or what behaves like it.
@@ -92,6 +92,10 @@ class AclRuntime:
     def use_context(self, context: int) -> None:
         """Make a context this thread's current one."""
         self.check("rt.set_context", self._rt.set_context(int(context)))
+
+    def return_to_context(self, context: int) -> None:
+        """Do the same to give back what is in a context: go on where it cannot be done."""
+        self.note("rt.set_context", self._rt.set_context(int(context)))
 
     def close_context(self, context: int) -> None:
         """Destroy a context."""

@@ -72,17 +72,29 @@ def signature_of(
 
 
 def free_signature(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], names: Names, limits: Mapping[str, int]
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], names: Names, limits: Shapes
 ) -> Signature:
     """Return the signature of a model whose dimensions vary freely.
+
+    Args:
+        inputs: in the model's order.
+        outputs: likewise.
+        names: of dimensions, by tensor; those without are not known to equal any other.
+        limits: per input the largest size of each dimension, -1 where there is none.
 
     Raises:
         ModelError: names are for another rank.
     """
+    specs = [_named(t, t.dims, ("",) * len(t.dims), names) for t in inputs]
+    axis_limits: dict[str, int] = {}
+    for spec in specs:
+        for axis, most in zip(spec.axes, limits[spec.name], strict=False):
+            if axis and most > 0:
+                axis_limits[axis] = min(most, axis_limits.get(axis, most))
     return Signature(
-        inputs=tuple(_named(t, t.dims, ("",) * len(t.dims), names) for t in inputs),
+        inputs=tuple(specs),
         outputs=tuple(_named(t, t.dims, ("",) * len(t.dims), names) for t in outputs),
-        axis_limits=limits,
+        axis_limits=axis_limits,
     )
 
 
