@@ -24,10 +24,20 @@ def server(triton_server, made_models) -> TritonServer:
 
 
 @pytest.fixture(params=["grpc", "http"])
-def connection(request, server) -> list[str]:
+def protocol(request) -> str:
+    """Both protocols, one after the other."""
+    return request.param
+
+
+@pytest.fixture
+def connection(server, protocol) -> list[str]:
     """The arguments that every example takes."""
-    url = {"grpc": server.grpc, "http": server.http}[request.param]
-    return ["--protocol", request.param, "--url", url]
+    return address(server, protocol)
+
+
+def address(server: TritonServer, protocol: str) -> list[str]:
+    """Return the arguments that send an example to this server."""
+    return ["--protocol", protocol, "--url", getattr(server, protocol)]
 
 
 def run(name: str, *arguments: str) -> str:
@@ -106,6 +116,43 @@ def test_metrics_shows_what_one_request_changed(server, connection):
     assert "ge_batches_total: +1" in printed
     assert "ge_elements_real_total: +11" in printed
     assert sum(line.startswith("ge_sub_batches_total ") for line in printed) == 1
+
+
+def test_system_shared_memory_reads_every_answer_from_the_region(connection):
+    """Texts of all lengths; the scores are those that numpy takes from the same table."""
+    lines = run("system_shared_memory.py", *connection, "--requests", "6").splitlines()
+
+    random = np.random.default_rng(3)
+    texts = [random.integers(0, 1000, random.integers(1, 64)) for _ in range(6)]
+    best = [" ".join(map(str, table(4)[ids].argmax(axis=1)[:8])) for ids in texts]
+    assert lines == [
+        f"{len(ids)} tokens, best scores: {scores}" for ids, scores in zip(texts, best, strict=True)
+    ]
+
+
+@pytest.mark.cuda
+def test_cuda_shared_memory_prints_sum_and_difference(connection):
+    """0..15 plus and minus one, through a GPU's memory; without a GPU it says so."""
+    command = [sys.executable, str(ROOT / "client_examples" / "cuda_shared_memory.py")]
+    command += connection
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if "no CUDA shared memory here" in done.stderr:
+        assert done.returncode == 1
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    numbers = [float(x) for x in re.findall(r"-?\d+\.", done.stdout)]
+    assert numbers == [*map(float, range(1, 17)), *map(float, range(-1, 15))]
+
+
+def test_model_control_changes_a_model_while_the_server_runs(triton_server, made_models, protocol):
+    """With one bucket more a longer text is taken; unloaded, the model is not there."""
+    server = triton_server(made_models, arguments=("--model-control-mode=explicit",))
+    lines = run("model_control.py", *address(server, protocol)).splitlines()
+
+    assert lines[0] == "ready: token_scores version 1"
+    assert "refused: axis 'sequence' is 300, the largest bucket is 128" in lines[1]
+    assert lines[2] == "with a larger bucket: scores of shape (1, 300, 4)"
+    assert "unloaded: refused: Request for unknown model" in lines[3]
 
 
 def test_text_embedding_finds_the_texts_that_are_alike(connection):

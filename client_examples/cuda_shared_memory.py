@@ -1,0 +1,68 @@
+"""Tensors in the memory of a GPU that client and server share: the model `add_sub`.
+
+The server copies them to wherever the model runs, so this also works with a model on the CPU.
+
+python client_examples/cuda_shared_memory.py --device 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+import numpy as np
+
+PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+REGIONS = {name: f"example-{os.getpid()}-{name}" for name in ("inputs", "sum", "difference")}
+OUTPUTS = {"sum": "OUTPUT0", "difference": "OUTPUT1"}
+SHAPE = (1, 16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--protocol", choices=PORTS, default="grpc")
+    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
+    parser.add_argument("--device", type=int, default=0, help="the GPU's number")
+    options = parser.parse_args()
+    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+    try:  # pip install 'tritonclient[cuda]'
+        shm = importlib.import_module("tritonclient.utils.cuda_shared_memory")
+    except (ImportError, RuntimeError) as error:
+        sys.exit(f"no CUDA shared memory here: {error}")
+
+    left = np.arange(16, dtype=np.float32).reshape(SHAPE)
+    right = np.ones(SHAPE, np.float32)
+    # Both inputs lie in one region; reading begins at a region's start, so each output has its own.
+    sizes = {"inputs": 2 * left.nbytes, "sum": left.nbytes, "difference": left.nbytes}
+    handles = {}
+    try:
+        for name, nbytes in sizes.items():
+            handles[name] = shm.create_shared_memory_region(REGIONS[name], nbytes, options.device)
+    except shm.CudaSharedMemoryException as error:
+        sys.exit(f"no CUDA shared memory here: {error}: {error.__cause__}")
+    shm.set_shared_memory_region(handles["inputs"], [left, right])
+
+    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+        for name, handle in handles.items():
+            raw = shm.get_raw_handle(handle)
+            client.register_cuda_shared_memory(REGIONS[name], raw, options.device, sizes[name])
+        try:
+            inputs = [triton.InferInput(name, SHAPE, "FP32") for name in ("INPUT0", "INPUT1")]
+            inputs[0].set_shared_memory(REGIONS["inputs"], left.nbytes)
+            inputs[1].set_shared_memory(REGIONS["inputs"], right.nbytes, offset=left.nbytes)
+            outputs = [triton.InferRequestedOutput(name) for name in OUTPUTS.values()]
+            for name, output in zip(OUTPUTS, outputs, strict=True):
+                output.set_shared_memory(REGIONS[name], sizes[name])
+            client.infer("add_sub", inputs, outputs=outputs)
+            for name in OUTPUTS:
+                print(f"{name:10}", shm.get_contents_as_numpy(handles[name], np.float32, SHAPE)[0])
+        finally:
+            for name, handle in handles.items():
+                client.unregister_cuda_shared_memory(REGIONS[name])
+                shm.destroy_shared_memory_region(handle)
+
+
+if __name__ == "__main__":
+    main()
