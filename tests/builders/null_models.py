@@ -52,7 +52,9 @@ def comes_true(condition, seconds=5.0):
     return condition()
 
 
-def address_in(folder, *, device="null", linger_s=0.2, owner_pid=0, python=sys.executable):
+def address_in(
+    folder, *, device="null", linger_s=0.2, owner_pid=0, python=sys.executable, pool_bytes=0
+):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
         device=device,
@@ -61,6 +63,7 @@ def address_in(folder, *, device="null", linger_s=0.2, owner_pid=0, python=sys.e
         python=python,
         library_path="",
         linger_s=linger_s,
+        pool_bytes=pool_bytes,
     )
 
 
