@@ -3,7 +3,7 @@
 The names of the labels are a file on the server; asking for classes brings them with the scores.
 One request is sent per text, all at once, as from many clients.
 
-python client_examples/text_classifier.py --protocol http "Rain is expected" "She scored a goal"
+python client_examples/text_classifier.py --protocol http "Rain is expected" "She scored two goals"
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,24 @@ def test_the_accumulator_adds_up_what_a_sequence_sends(server):
             answer = client.infer("accumulator", [value], sequence_id="a text", **flags)
             sums.append(answer.as_numpy("OUTPUT").item())
     assert sums == [5, 12, 10]
+
+
+def examples_in(page: str) -> list[tuple[str, str]]:
+    """Return (command, what it prints) of the consoles on a page of the documentation."""
+    consoles = re.findall(r"(?ms)^```console\n\$ (.*?)^```$", (ROOT / "docs" / page).read_text())
+    return [tuple(console.split("\n", 1)) for console in consoles]
+
+
+@pytest.mark.parametrize(("command", "printed"), examples_in("ensembles.md"))
+def test_an_example_prints_what_the_page_says(connection, command, printed):
+    """Word for word, but for the last digits of scores."""
+    program, script, *arguments = shlex.split(command)
+    assert program == "python"
+
+    found = run(script.removeprefix("client_examples/"), *connection, *arguments)
+
+    scores = r"\d\.\d\d"
+    assert re.sub(scores, "#", found) == re.sub(scores, "#", printed)
 
 
 @pytest.mark.parametrize(("model", "dtype"), [("add_sub", np.float32), ("add_sub_int32", np.int32)])

@@ -25,7 +25,7 @@ ENSEMBLES = ("text_embedding", "text_classifier", "image_classifier")
 WORDS = ("the", "team", "won", "a", "match", "rain", "and", "snow", "in", "bread", "zebra")
 # So that requests that are sent together meet in a batch.
 DELAY = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
-BAD_TEXT = b"caf\xe9"  # Latin-1
+BAD_TEXT = b"\xe9t\xe9"  # in Latin-1
 
 
 @pytest.fixture(scope="module")
