@@ -1,4 +1,4 @@
-"""Write docs/configuration.md and docs/metrics.md from the tables in the code.
+"""Write docs/configuration.md, metrics.md and from_cpp_ge_backend.md from tables in the code.
 
 `python docs/generate.py` writes them; a test fails when they are out of date.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ge_backend.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.metrics import METRICS
 from ge_backend.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
 
@@ -19,7 +20,8 @@ CONFIGURATION_HEAD = """\
 A model is configured in its `config.pbtxt`.
 Wherever Triton has a field of its own (`max_batch_size`, `dynamic_batching`, `instance_group`,
 `allow_ragged_batch`, `batch_input`, `reshape`, …) that field is used.
-The rest are `parameters`:
+The rest are `parameters` (those of the C++ GE backend are understood too:
+[from_cpp_ge_backend.md](from_cpp_ge_backend.md)):
 
     parameters { key: "buckets.sequence" value { string_value: "16,32,64,128,256" } }
 
@@ -37,6 +39,70 @@ what the model runs on, `npu:0,npu:1` for several; where it is listed again, it 
 Instances of one model add into one series.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """
+
+
+CPP_GE_HEAD = """\
+# From the C++ GE backend
+
+`npu_ge`, the C++ backend for Ascend NPUs, reads its settings from `config.pbtxt` too.
+A model repository made for it moves by changing one word:
+
+    backend: "ge"        # was "npu_ge"
+
+Inputs, outputs, batching and instances are Triton's own fields and mean the same.
+The model file may keep its name if it is the only `.onnx` in its folder.
+To try such a repository on another machine, nothing in it has to be changed:
+with `GE_DEVICE=cpu` in the server's environment, or `ge-backend serve --device cpu`,
+a model that only lists `device_ids` runs on the CPU.
+
+## Its keys
+
+Nothing is ignored without a word: a key without effect is named in the log when the model loads,
+and one that cannot be honoured stops the model from loading, with the reason.
+This table is generated from `backend/ge/ge_backend/cpp_ge_keys.py`.
+"""
+
+CPP_GE_DIFFERENCES = (
+    (
+        "Keys also come from `--backend-config=npu_ge,key=value`.",
+        (
+            "Nothing from there reaches a Python-based backend. For all models there are the "
+            "variables of [configuration.md](configuration.md)."
+        ),
+    ),
+    (
+        "Each ONNX model is compiled at every start.",
+        (
+            "Once: the result is cached by everything that it depends on, and `ge-backend compile` "
+            "makes it ahead of time ([compile.md](compile.md))."
+        ),
+    ),
+    ("A frozen TensorFlow `.pb` is accepted.", "It is not; export ONNX."),
+    (
+        "Work is balanced over cards where all requests have one shape.",
+        "By measured cost, whatever the shapes, and by what other models have to do there.",
+    ),
+    (
+        "`preferred_batch_size` should match the gears.",
+        "It need not: whatever the host collects is cut into gears by cost.",
+    ),
+)
+
+
+def from_cpp_ge_backend() -> str:
+    """Return the text of docs/from_cpp_ge_backend.md."""
+    rows = (
+        (", ".join(f"`{name}`" for name in key.key.split(", ")), key.there, key.here)
+        for key in CPP_GE_KEYS
+    )
+    return "\n".join(
+        (
+            CPP_GE_HEAD,
+            _table(("key", "there", "here"), ([_cell(text) for text in row] for row in rows)),
+            "## What else is different\n",
+            _table(("there", "here"), CPP_GE_DIFFERENCES),
+        )
+    )
 
 
 def configuration() -> str:
@@ -90,6 +156,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -97,3 +167,4 @@ def _line(cells: Sequence[str]) -> str:
 if __name__ == "__main__":
     (DOCS / "configuration.md").write_text(configuration())
     (DOCS / "metrics.md").write_text(metrics())
+    (DOCS / "from_cpp_ge_backend.md").write_text(from_cpp_ge_backend())

@@ -45,12 +45,13 @@ def test_a_configuration_is_frozen():
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.variable], ids=lambda s: s.key)
 def test_parameters_go_before_the_environment_and_this_before_defaults(setting):
     """Each setting with a variable follows parameters, then GE_*, then its default."""
-    first, second = setting.choices[:2] if setting.choices else ("null", "cpu")
+    examples = {"device": ("null", "cpu"), "lanes": ("3", "5")}
+    first, second = setting.choices[:2] or examples[setting.key]
     environment = {setting.variable: first}
     given_parameters = {setting.key: second}
 
     def value(**changes):
-        return getattr(read(**changes), setting.key)
+        return str(getattr(read(**changes), setting.key))
 
     assert value() == setting.default
     assert value(environment=environment) == first
@@ -319,3 +320,26 @@ def test_every_variable_begins_alike_and_is_used_once():
     variables = [s.variable for s in (*SETTINGS, *MACHINE_SETTINGS) if s.variable]
     assert all(variable.startswith("GE_") for variable in variables)
     assert len(set(variables)) == len(variables)
+
+
+def test_the_example_of_the_cpp_ge_backend_is_read():
+    """`device_ids` alone are NPUs; GE_DEVICE sends the model elsewhere, and the log says so."""
+    config = read(parameters={"device_ids": "4,5"}, max_batch_size=64)
+    assert (config.device, config.placement.devices) == ("npu:4", ("npu:4", "npu:5"))
+    config = read(parameters={"device_ids": "4,5"}, environment={"GE_DEVICE": "cpu"})
+    assert (config.device, len(config.notes)) == ("cpu", 1)
+
+
+def test_gears_and_lanes_of_the_cpp_ge_backend_are_read():
+    """In our words; what is for the compiler stays an option."""
+    config = read(
+        parameters={
+            "device_ids": "0",
+            "device_exec_blocks": "4",
+            "graph.ge.inputShape": "x:-1,3",
+            "graph.ge.dynamicDims": "1;2",
+            "ge.aicoreNum": "12|10",
+        }
+    )
+    assert (config.lanes, config.options) == (4, (("ge.aicoreNum", "12|10"),))
+    assert config.gears == ({"x": (1, 3)}, {"x": (2, 3)})

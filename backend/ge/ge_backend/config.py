@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.errors import ConfigError
-from ge_backend.placement import Placement, place
+from ge_backend.parameters import Parameters
+from ge_backend.placement import Placement
 from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.settings import (
     ENGINE_PREFIXES,
@@ -130,6 +131,9 @@ class ModelConfig:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
         placement: the devices that it runs on.
+        gears: shapes of all inputs that are its buckets; empty where none are declared so.
+        notes: what is said and has no effect, for the log.
+        lanes: how many runs a device should execute at once; 0: as many as suit it.
         sequence: how it takes part in sequences; None where it does not.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
         options: what is only for the engine, by whole keys, sorted.
@@ -147,6 +151,9 @@ class ModelConfig:
     batch_inputs: tuple[BatchInput, ...]
     batch_outputs: tuple[BatchOutput, ...]
     placement: Placement
+    gears: tuple[Mapping[str, Shape], ...]
+    notes: tuple[str, ...]
+    lanes: int
     executor: str
     fuse: str
     precision: str
@@ -210,11 +217,8 @@ def _read_model(
     version: str,
     environment: Mapping[str, str],
 ) -> ModelConfig:
-    parameters = {
-        key: str(value.get("string_value", ""))
-        for key, value in dict(config.get("parameters", {})).items()
-    }
-    scalars, families = _sort_keys(parameters)
+    given = Parameters.read(config, environment)
+    scalars, families = _sort_keys(given.values)
     values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     return cls(
         name=str(config["name"]),
@@ -223,16 +227,15 @@ def _read_model(
         filename=str(config.get("default_model_filename", "")),
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=SequenceBatching.read(config, directory=directory),
-        instances=sum(int(g.get("count", 1)) for g in config.get("instance_group", [])) or 1,
+        instances=given.instances,
         inputs=tuple(map(_tensor, config.get("input", []))),
         outputs=tuple(map(_tensor, config.get("output", []))),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
-        placement=place(
-            device=scalars.get("device", "").strip(),
-            device_ids=values["device_ids"],
-            forced=environment.get("GE_DEVICE", ""),
-        ),
+        placement=given.placement,
+        gears=given.gears,
+        notes=given.notes,
+        lanes=_count("lanes", values["lanes"], least=0),
         executor=values["executor"],
         fuse=values["fuse"],
         precision=values["precision"],

@@ -60,6 +60,13 @@ SETTINGS: tuple[Setting, ...] = (
         "`GE_DEVICE` sends the model to a `cpu` or to one numbered device.",
     ),
     Setting(
+        key="lanes",
+        default="0",
+        variable="GE_LANES",
+        help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
+        "else 2). Models share their device's lanes: whichever opens it decides.",
+    ),
+    Setting(
         key="executor",
         default="process",
         choices=("process", "inline"),

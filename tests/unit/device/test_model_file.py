@@ -77,3 +77,15 @@ def test_a_stamp_changes_with_any_of_the_files(tmp_path):
     stamps.append(stamp_of([first, second]))
     assert len(set(stamps)) == 4
     assert stamp_of([first, second]) == stamps[-1]
+
+
+def test_the_only_model_of_another_name_is_found(tmp_path):
+    """As it was downloaded; with two of them, or where one is named, nothing is guessed."""
+    (tmp_path / "resnet18-v1-7.onnx").touch()
+    (tmp_path / "labels.txt").touch()
+    assert find_model_file(tmp_path, "").name == "resnet18-v1-7.onnx"
+    with pytest.raises(ModelError, match=r"looked for model.onnx, found"):
+        find_model_file(tmp_path, "model.onnx")
+    (tmp_path / "older.onnx").touch()
+    with pytest.raises(ModelError, match="name it with default_model_filename"):
+        find_model_file(tmp_path, "")

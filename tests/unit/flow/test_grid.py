@@ -261,3 +261,28 @@ def test_shapes_that_are_no_bucket_are_refused(compiled):
         ConfigError, match=r"name the dimensions of '[xz]' with the parameter 'axes"
     ):
         compiled(inputs=[X, other], shapes=rows)
+
+
+GEARS = {"graph__ge__inputShape": "x:-1,-1,3", "graph__ge__dynamicDims": "1,8;4,8;4,32"}
+
+
+def test_declared_gears_are_the_buckets(compiled):
+    """Exactly these, and not their product; a budget of elements counts for them too."""
+    assert compiled(shapes=(), **GEARS).entries == ((1, 8), (4, 8), (4, 32))
+    with pytest.raises(ConfigError, match="raise the budget"):
+        compiled(shapes=(), max_elements=100, **GEARS)
+
+
+def test_gears_and_buckets_exclude_each_other(compiled):
+    """Both say which buckets there are."""
+    for given in ({"buckets__rows": "1,2"}, {"file": "(1, 8)\n"}):
+        with pytest.raises(ConfigError, match="keep one of them"):
+            compiled(shapes=(), **given, **GEARS)
+
+
+def test_gears_may_repeat_those_of_a_compiled_file(compiled):
+    """And not name others."""
+    assert compiled(**GEARS).entries == compiled().entries
+    other = {**GEARS, "graph__ge__dynamicDims": "1,8;4,8"}
+    with pytest.raises(ConfigError, match="lists other gears than the model file has"):
+        compiled(**other)

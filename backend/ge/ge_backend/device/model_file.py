@@ -13,6 +13,8 @@ __all__ = ["find_model_file", "model_files", "stamp_of"]
 
 # In this order when a folder holds several and config.pbtxt names none.
 NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json", "image.json")
+# A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
+SUFFIXES = (".onnx", ".pt2", ".pt")
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
@@ -21,7 +23,7 @@ OFFLINE = ("model.om", GRID)
 def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
     """Return the model file of a version folder: `default_model_filename`, else a known name.
 
-    Of a grid of offline models it is any one file.
+    Where nothing has a known name, it is the only file that may be a model. Of a grid of offline models it is any one file.
 
     Args:
         directory: the version folder.
@@ -37,6 +39,9 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
         found = grid_file(directory) if name == GRID else directory / name
         if found is not None and found.is_file():
             return found
+    models = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
+    if not filename and len(models) == 1:
+        return models[0]
     there = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
     raise ModelError(
         f"no model file in {directory}: looked for {', '.join(candidates)}, found {there}; "

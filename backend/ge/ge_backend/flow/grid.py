@@ -17,6 +17,7 @@ from ge_backend.flow.buckets import (
     listed_grid,
     product_grid,
 )
+from ge_backend.flow.gears import geared_grid
 from ge_backend.flow.histogram import Histogram, independent_shapes
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.prune import prune
@@ -41,8 +42,8 @@ def build_grid(
     """Return the model's buckets.
 
     They are the shapes that the model file has, where it runs in no others. Else they come from the
-    bucket file, else from `buckets.<axis>`, else from the defaults: exponential up to
-    `max_batch_size`, and up to the graph's own limit or `max_length`.
+    gears, else from the bucket file, else from `buckets.<axis>`, else from the defaults:
+    exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`.
 
     Args:
         config: the model's configuration.
@@ -56,9 +57,10 @@ def build_grid(
     """
     _check_names(config, layout)
     grid = _fixed(config, layout, fixed_shapes) if fixed_shapes else _configured(config, layout)
+    named = config.buckets or config.bucket_file is not None or config.gears
     if config.max_elements:
         grid = grid.within(config.max_elements)
-    elif not static_shapes and not config.buckets and config.bucket_file is None:
+    elif not (static_shapes or named):
         grid = _affordable(grid)
     if config.max_graphs and len(grid.entries) > config.max_graphs:
         seen = [traffic[name] for name in grid.names if name in traffic]
@@ -92,6 +94,11 @@ def _fixed(
                 f"parameter 'buckets.{axis.name}' is {text!r}, but the model file runs only with "
                 f"{', '.join(map(str, axis.values))}; remove it, or compile the file for others"
             )
+    if config.gears and geared_grid(config.gears, layout).entries != grid.entries:
+        raise ConfigError(
+            f"parameter 'ge.dynamicDims' lists other gears than the model file has: it runs only "
+            f"in {_labels(grid)}; remove it, or compile the file for others"
+        )
     if config.bucket_file is not None:
         listed = file_grid(config.bucket_file, layout.axes)
         if listed.entries != grid.entries:
@@ -134,6 +141,13 @@ def _labels(grid: BucketGrid) -> str:
 
 
 def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
+    if config.gears:
+        if config.buckets or config.bucket_file is not None:
+            raise ConfigError(
+                "parameters 'ge.dynamicDims' and 'buckets' both say which buckets there are; keep "
+                "one of them"
+            )
+        return geared_grid(config.gears, layout)
     if config.bucket_file is None:
         axes = [_axis(config, layout, name) for name in layout.axes]
         return product_grid([_rows(config), *axes])

@@ -80,7 +80,7 @@ class Backend:
             version=args["model_version"],
             environment=os.environ,
         )
-        for note in config.placement.notes:
+        for note in config.notes:
             log.warning("%s", note)
         if config.sequence is not None:
             config = _on_one_device(config, args["model_instance_name"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from ge_backend.flow.fleet import Fleet
 from ge_backend.sizes import size_of_device
 
 __all__ = ["open_fleet", "open_session"]
+
+log = logging.getLogger(__name__)
 
 ARENA_BYTES = 1 << 20
 
@@ -71,7 +74,7 @@ def open_session(config: ModelConfig, device: str, *, on_restart: Callable[[], N
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     pool_bytes = size_of_device(machine.workspace_pool, device)
     if config.executor == "inline":
-        link = functools.partial(connect_inline, device, pool_bytes)
+        link = functools.partial(connect_inline, device, pool_bytes, config.lanes)
     else:
         address = ExecutorAddress(
             device=device,
@@ -81,12 +84,21 @@ def open_session(config: ModelConfig, device: str, *, on_restart: Callable[[], N
             library_path=machine.library_path,
             linger_s=machine.linger_s,
             pool_bytes=pool_bytes,
+            lanes=config.lanes,
         )
         link = functools.partial(connect, address)
-    return Session(
+    session = Session(
         link,
         source,
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
         priority=config.priority,
     )
+    if config.lanes not in {0, session.lanes}:
+        log.warning(
+            "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",
+            device,
+            session.lanes,
+            config.lanes,
+        )
+    return session
