@@ -25,7 +25,13 @@ __all__ = ["Finding", "can_serve", "find_all", "register"]
 # Module -> the extra that installs it. They are imported in processes of their own: an engine may
 # take seconds, print, or crash where its driver is missing.
 CLIENTS = {"tritonclient.http": "server", "tritonclient.grpc": "server"}
-ENGINES = {"onnxruntime": "onnx", "torch": "torch", "torch_npu": "npu"}
+ENGINES = {
+    "onnxruntime": "onnx",
+    "torch": "torch",
+    "torch_npu": "npu",
+    "tokenizers": "text",
+    "PIL": "image",
+}
 PROBE_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 60.0
 # `null` computes nothing, so that it opens proves nothing.
