@@ -1,8 +1,6 @@
 """The sequence benchmark: what it serves, what it sends, what it prints."""
 
 import numpy as np
-from tritonclient.grpc import service_pb2
-
 from benchmarks.bench_sequences import (
     OURS,
     RIVAL,
@@ -13,6 +11,7 @@ from benchmarks.bench_sequences import (
     step_request,
     write_repository,
 )
+from tritonclient.grpc import service_pb2
 
 
 def test_both_models_have_the_same_step(tmp_path):
