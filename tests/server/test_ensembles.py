@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from builders.graphs import parameters, write_model
+from builders.graphs import graph, parameters, write_model
 from builders.images import encoded, gradient
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -26,6 +27,36 @@ WORDS = ("the", "team", "won", "a", "match", "rain", "and", "snow", "in", "bread
 # So that requests that are sent together meet in a batch.
 DELAY = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 BAD_TEXT = b"\xe9t\xe9"  # in Latin-1
+
+
+HALVED = """
+max_batch_size: 16
+input [ { name: "x" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true } ]
+output [ { name: "y" data_type: TYPE_INT64 dims: [ -1 ] } ]
+dynamic_batching { max_queue_delay_microseconds: 20000 }
+"""
+
+
+def halved():
+    """Take x [batch, length] -> y [batch, frames]: every second value, and their count per row.
+
+    As with a speech encoder, an output is shorter than the input, and only the graph knows how long.
+    """
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "end", "one", "two"], ["y"]),
+        helper.make_node("Add", ["input_lengths", "one"], ["more"]),
+        helper.make_node("Div", ["more", "two"], ["count"]),
+    ]
+    integers = TensorProto.INT64
+    return graph(
+        nodes,
+        [("x", integers, ["batch", "length"]), ("input_lengths", integers, ["batch"])],
+        [("y", integers, ["batch", "frames"]), ("count", integers, ["batch"])],
+        [
+            (name, np.array([value]))
+            for name, value in {"zero": 0, "one": 1, "two": 2, "end": 2**31}.items()
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +83,7 @@ def models(made_models, tmp_path_factory):
         other = models / name.replace("tokenizer", "embedding")
         (other / "1").mkdir(parents=True)
         (other / "config.pbtxt").write_text(config.replace('"tokenizer"', f'"{name}"'))
+    write_model(models, "halved", HALVED + parameters(lengths__frames="count", pad__y=-1), halved())
     ragged = json.dumps({"resize": {"shortest": 8}}).encode()
     write_model(models, "preprocess_ragged", "", ragged, "image.json")
     write_model(models, "tokenizer_wrong", parameters(tokenizer__speed="1"), file, "tokenizer.json")
@@ -329,6 +361,22 @@ def test_concurrent_images_get_what_the_steps_give_by_hand(client, images):
         else:
             expected = np.stack([images.run(file) for file in rows])
             np.testing.assert_allclose(reply["scores"], expected, atol=1e-5)
+
+
+def test_outputs_are_cut_to_what_another_output_tells(client):
+    """Requests of all lengths share batches, and get as many values as the graph says, no more."""
+
+    def halve(rows):
+        given = grpcclient.InferInput("x", [len(rows), len(rows[0])], "INT64")
+        given.set_data_from_numpy(np.array(rows))
+        return client.infer("halved", [given]).as_numpy("y")
+
+    requests = [
+        [[n] * length] * rows for n, length in enumerate((1, 2, 9, 30, 5)) for rows in (1, 2)
+    ]
+    replies = together([lambda rows=rows: halve(rows) for rows in requests * 2])
+    for rows, reply in zip(requests * 2, replies, strict=True):
+        assert reply.tolist() == [row[::2] for row in rows]
 
 
 def test_images_keep_sizes_of_their_own(client):
