@@ -142,3 +142,12 @@ def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):
     main(["serve", "--model-repository", str(tmp_path), "--", "--allow-metrics=false"])
 
     assert "metrics" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "npu"])
+def test_the_device_reaches_every_model_that_names_none(servers, tmp_path, device):
+    """By the environment of the server, which its stubs have too."""
+    main(["serve", "--model-repository", str(tmp_path), "--device", device])
+    assert servers[-1].options.environment == {"GE_DEVICE": device}
+    main(["serve", "--model-repository", str(tmp_path)])
+    assert servers[-1].options.environment == {}

@@ -30,7 +30,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog="Arguments after -- go to tritonserver as they are.",
     )
     _add_server_options(parser)
-    parser.add_argument("--device", help="device of models that name none: cpu, … (GE_DEVICE)")
+    parser.add_argument(
+        "--device", help="for models that name none: cpu, cuda:0, npu, … (sets GE_DEVICE)"
+    )
     parser.add_argument(
         "--workspace-pool",
         metavar="SIZE",

@@ -23,7 +23,7 @@ class Pauses:
     """Seconds between two attempts to reopen a device: each is twice the one before."""
 
     first_s: float = 1.0
-    most_s: float = 60.0
+    most_s: float = 30.0
 
 
 class Member:

@@ -1,0 +1,182 @@
+"""One model on two devices behind the real server: work is shared by cost, and a lost one is missed."""
+
+import json
+import queue
+import time
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from builders.graphs import parameters, write_model
+from builders.null_models import comes_true
+from ge_backend.device.null_faults import GONE
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+
+DEVICES = ("null", "null:1")
+TWO = parameters(device="null", device_ids="0,1", buckets__rows="1,2,4", buckets__length="8,64,512")
+CONFIG = (
+    """
+max_batch_size: 4
+input [ { name: "x" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
+dynamic_batching { max_queue_delay_microseconds: 2000 }
+instance_group [ { count: 2 } ]
+"""
+    + TWO
+)
+LENGTHS = (3, 8, 60, 400, 5, 512, 30, 7)
+
+
+def null_model():
+    """Return a model whose runs cost what their shape says: long ones very much more."""
+    costs = {f"{r}x{n}": 0.02 * r * n for r in (1, 2, 4) for n in (8, 64, 512)}
+    return json.dumps(
+        {
+            "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+            "outputs": [
+                {"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}
+            ],
+            "static_shapes": True,
+            "cost_ms": costs,
+        }
+    ).encode()
+
+
+@pytest.fixture(scope="module")
+def gone(tmp_path_factory):
+    """The folder that says which devices cannot be opened."""
+    return tmp_path_factory.mktemp("gone")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, gone):
+    models = tmp_path_factory.mktemp("models")
+    write_model(models, "spread", CONFIG, null_model(), "model.null")
+    options = ServerOptions(
+        repositories=(models,),
+        log_file=tmp_path_factory.mktemp("log") / "server.log",
+        environment={GONE: str(gone)},
+    )
+    with TritonServer(find_server(), options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        yield connected
+
+
+def ask(client, count, seed=0):
+    """Send so many requests of unequal lengths at once; return how many were answered rightly."""
+    lengths = np.random.default_rng(seed).choice(LENGTHS, count)
+    done = queue.Queue()
+    for length in lengths:
+        item = grpcclient.InferInput("x", [1, int(length)], "FP32")
+        item.set_data_from_numpy(np.ones((1, length), np.float32))
+        client.async_infer(
+            "spread", [item], lambda result, error, n=length: done.put((n, result, error))
+        )
+    right = 0
+    for _ in lengths:
+        length, result, error = done.get(timeout=60)
+        right += error is None and float(result.as_numpy("y")[0, 0]) == float(length)
+    return right
+
+
+def metric(server, name, **labels):
+    """Return the sum of a metric's series that carry these labels, as published now."""
+    text = urllib.request.urlopen(server.metrics).read().decode()
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in text.splitlines()
+        if line.startswith(name + "{") and all(label in line for label in wanted)
+    )
+
+
+def executor(server, device):
+    """Return a device's executor process; None while there is none."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if f"--device={device}" in words and any(str(server.directory.run) in w for w in words):
+            return process
+    return None
+
+
+def up(server):
+    return [metric(server, "ge_device_up", device=device) for device in DEVICES]
+
+
+def test_unequal_requests_are_shared_by_cost(client, server):
+    """Both devices run about as long, however unequal the runs are."""
+    assert ask(client, 200) == 200
+    time.sleep(0.6)  # metrics are published four times a second
+    spent = [metric(server, "ge_run_seconds_total", device=device) for device in DEVICES]
+    assert sum(spent) > 0.5
+    assert 0.4 < spent[0] / spent[1] < 2.5
+    assert up(server) == [1, 1]
+    assert metric(server, "ge_requests_total", device="null,null:1") == 200
+
+
+def test_a_killed_executor_costs_no_request(client, server):
+    """Its work is done by the other device meanwhile."""
+    victim = executor(server, "null:1")
+    victim.kill()
+    assert ask(client, 100, seed=1) == 100
+    assert comes_true(lambda: executor(server, "null:1") is not None, 20)
+    assert comes_true(lambda: ask(client, 20, seed=2) == 20 and up(server) == [1, 1], 20)
+    restarts = metric(server, "ge_executor_restarts_total", device="null:1")
+    assert restarts >= 1
+    assert metric(server, "ge_executor_restarts_total", device="null") == 0
+
+
+def test_a_lost_device_is_done_without_until_it_is_back(client, server, gone):
+    """No request fails; metrics and log say what is missing; nobody has to restart anything."""
+    (gone / "1").touch()
+    executor(server, "null:1").kill()
+    # Both instances have to come across it before both say so.
+    assert comes_true(lambda: ask(client, 20) == 20 and up(server) == [1, 0], 30)
+    assert ask(client, 100, seed=3) == 100
+    line = "device null:1 is lost and tried again in 1 s: device null:1 is gone"
+    assert comes_true(lambda: line in server.options.log_file.read_text(errors="replace"), 20)
+    (gone / "1").unlink()
+    assert comes_true(lambda: up(server) == [1, 1], 60)
+    before = metric(server, "ge_run_seconds_total", device="null:1")
+    assert ask(client, 100, seed=4) == 100
+    assert comes_true(lambda: metric(server, "ge_run_seconds_total", device="null:1") > before)
+
+
+def test_with_all_devices_lost_requests_are_unavailable(client, server, gone):
+    """And served again as soon as one is back."""
+    for number, device in enumerate(DEVICES):
+        (gone / str(number)).touch()
+        executor(server, device).kill()
+    with pytest.raises(InferenceServerException, match="all devices are lost") as caught:
+        ask_one(client)
+    assert "UNAVAILABLE" in str(caught.value.status())
+    (gone / "0").unlink()
+    assert comes_true(lambda: served(client), 90)
+    (gone / "1").unlink()
+    assert comes_true(lambda: ask(client, 20) == 20 and up(server) == [1, 1], 120)
+
+
+def ask_one(client):
+    item = grpcclient.InferInput("x", [1, 4], "FP32")
+    item.set_data_from_numpy(np.ones((1, 4), np.float32))
+    return client.infer("spread", [item])
+
+
+def served(client):
+    """Return whether both instances serve, as far as some requests tell."""
+    try:
+        for _ in range(8):
+            ask_one(client)
+    except InferenceServerException:
+        time.sleep(0.1)
+        return False
+    return True
