@@ -105,7 +105,7 @@ def test_a_model_that_does_not_fit_leaves_the_others(load, tmp_path):
     """It is refused with the numbers; the executor and its models go on."""
     session = load()
     write_om(tmp_path / "large.om", MatMul(rows=2048, columns=2048), Static({"x": (2, 2048)}))
-    with pytest.raises(OutOfMemory, match="16 MiB needed, .* of 4 MiB free"):
+    with pytest.raises(OutOfMemory, match=r"16 MiB needed, .* of 4 MiB free"):
         load("large")
     assert sums(run_values(session, 5)) == [15]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Encoder, MatMul, Static
-from builders.npu import Npu, encoder, tokens
+from acl_simulator import DimsGears, Encoder, MatMul, Static
+from builders.npu import PAIRS, Npu, encoder, tokens
 from ge_backend.device.acl_loaded import LoadedModel, Scratch, Sizes
 from ge_backend.device.acl_memory import Block
 from ge_backend.device.acl_transfer import Transfer
@@ -49,19 +49,21 @@ class Opened:
 def test_every_gear_says_what_comes_of_it(npu):
     """Input and output shapes, in the order of the gears."""
     opened = Opened(npu, encoder(npu.folder))
-    assert [
-        (dict(inputs)["input_ids"], outputs["y"]) for inputs, outputs in opened.model.runs()
-    ] == [((1, 16), (1, 8)), ((4, 16), (4, 8)), ((4, 32), (4, 8))]
+    assert [(run.inputs["input_ids"], run.outputs["y"]) for run in opened.model.runs] == [
+        ((1, 16), (1, 8)),
+        ((4, 16), (4, 8)),
+        ((4, 32), (4, 8)),
+    ]
     opened.close()
 
 
 def test_a_gear_is_chosen_for_each_run(npu):
     """Not the largest one, and not the one before."""
     opened = Opened(npu, encoder(npu.folder))
-    runs = opened.model.runs()
+    runs = opened.model.runs
     for gear, size in ((0, (1, 16)), (2, (4, 32)), (1, (4, 16))):
         inputs = tokens(*size)
-        result = opened.run(gear, inputs, runs[gear][1])["y"]
+        result = opened.run(gear, inputs, runs[gear].outputs)["y"]
         assert np.array_equal(result, Encoder().expected(**inputs)["y"])
     assert [shapes["input_ids"] for _, shapes in npu.sim.executions] == [(1, 16), (4, 32), (4, 16)]
     opened.close()
@@ -89,3 +91,16 @@ def test_a_file_that_does_not_load_leaves_nothing(npu, code):
     with pytest.raises(kind, match=words):
         LoadedModel(device, path, sizes, Scratch(), npu.device._weights)
     assert npu.sim.allocations() == before
+
+
+def test_a_tensor_has_room_for_the_gear_in_which_it_is_largest(npu):
+    """The gear with the most elements in all need not be that of the most rows."""
+    shapes = DimsGears(PAIRS, [(8, 16, 8, 16), (4, 64, 4, 64)])
+    opened = Opened(npu, npu.write(Encoder(), shapes))
+    sizes = [tensor.nbytes for tensor in opened.model.description.inputs]
+    assert sizes == [4 * 64 * 8] * 2
+    assert opened.model.description.outputs[0].nbytes == 8 * 8 * 4
+    inputs = tokens(8, 16)
+    result = opened.run(0, inputs, {"y": (8, 8)})["y"]
+    assert np.array_equal(result, Encoder().expected(**inputs)["y"])
+    opened.close()

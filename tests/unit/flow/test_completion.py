@@ -59,6 +59,14 @@ def test_a_compiled_file_says_how_large_a_batch_may_be():
     assert completed({"name": "m"}, ours, signature)["max_batch_size"] == 32
 
 
+def test_one_value_per_row_is_reshaped():
+    """The host takes no empty dims."""
+    score = spec("score", "FP32", (-1,), ("batch",))
+    assert complete([IDS], [score])["output"] == [
+        {"name": "score", "data_type": "TYPE_FP32", "dims": [1], "reshape": {"shape": []}}
+    ]
+
+
 def test_a_file_of_one_shape_has_no_batch_dimension():
     """Unless the configuration says so: then its first dimension is the rows."""
     fixed = [spec("x", "FP32", (8, 128), ("", ""))], [spec("y", "FP32", (8, 2), ("", ""))]

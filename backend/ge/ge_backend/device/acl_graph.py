@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ge_backend.device.acl_description import Description, Tensor
-from ge_backend.device.acl_loaded import LoadedFile, LoadedModel, OmSource
+from ge_backend.device.acl_loaded import LoadedFile, OmSource, Run
 from ge_backend.device.acl_signature import signature_of
 from ge_backend.device.acl_transfer import Transfer, checked_shapes
 from ge_backend.device.om_files import read_axes
@@ -26,14 +26,12 @@ Key = tuple[tuple[str, Shape], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """One set of input shapes: what runs it, and what comes of it."""
+class _Choice:
+    """What runs one set of input shapes, and the shapes that come of it."""
 
-    model: LoadedModel
+    file: LoadedFile
     gear: int
-    inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
-    work_bytes: int
 
 
 class OmGraph:
@@ -65,46 +63,49 @@ class OmGraph:
         self._inputs, outputs = _largest(described, self._path)
         self._transfer = Transfer(self._device.runtime, self._inputs, outputs, self._path)
         taken.callback(self._transfer.close)
-        runs = [
-            _Run(file.model, gear, *shapes, file.sizes.work)
-            for file in files
-            for gear, shapes in enumerate(_bound(file.model, self._transfer))
-        ]
+        self._choices: dict[Key, _Choice] = {}
+        runs: list[Run] = []
+        for file in files:
+            file.model.bind(self._transfer)
+            for gear, run in enumerate(file.model.runs):
+                runs.append(run)
+                self._choices[_key(run.inputs)] = _Choice(file, gear, run.outputs)
+        labels = [file.label for file in files if file.label]
         self.signature: Signature = signature_of(
             self._inputs,
             outputs,
             [(run.inputs, run.outputs) for run in runs],
             read_axes(source.path),
-            [file.label for file in files if file.label],
+            labels,
         )
         self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
-        self._runs: dict[Key, _Run] = {_key(run.inputs): run for run in runs}
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Do nothing: the file was compiled for its shapes."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""
-        self._run_of(inputs)
+        self._choice(inputs)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the file that runs these shapes, whatever the gear."""
-        run = self._runs.get(_key(shapes))
-        return 0 if run is None else run.work_bytes
+        choice = self._choices.get(_key(shapes))
+        return 0 if choice is None else choice.file.sizes.work
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive  # a run has all cores as it is
-        run = self._run_of(inputs)
+        choice = self._choice(inputs)
+        model, shapes = choice.file.model, choice.outputs
         with self._lock, self._device.stream(self._timeout_ms) as stream:
-            run.model.choose(run.gear)
+            model.choose(choice.gear)
             self._transfer.upload(inputs, stream)
-            run.model.submit(stream)
-            self._transfer.download(run.outputs, stream)
+            model.submit(stream)
+            self._transfer.download(shapes, stream)
             self._device.runtime.synchronise(stream, self._timeout_ms)
-            return self._transfer.results(run.outputs, outputs)
+            return self._transfer.results(shapes, outputs)
 
     def close(self) -> None:
         """Unload every file and free what they used."""
@@ -112,22 +113,15 @@ class OmGraph:
             self._device.settle()
             self._taken.close()
 
-    def _run_of(self, inputs: Mapping[str, Array]) -> _Run:
+    def _choice(self, inputs: Mapping[str, Array]) -> _Choice:
         shapes = checked_shapes(self._inputs, inputs, self._path)
-        run = self._runs.get(_key(shapes))
-        if run is None:
+        choice = self._choices.get(_key(shapes))
+        if choice is None:
             raise GraphFailed(
                 f"{self._path} was not compiled for {_shown(shapes)}; it runs "
                 f"{' or '.join(map(_shown, self.fixed_shapes))}"
             )
-        return run
-
-
-def _bound(
-    model: LoadedModel, transfer: Transfer
-) -> list[tuple[Mapping[str, Shape], Mapping[str, Shape]]]:
-    model.bind(transfer)
-    return model.runs()
+        return choice
 
 
 def _largest(

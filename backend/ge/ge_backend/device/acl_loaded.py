@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ge_backend.device.acl_description import Description, read_description
+from ge_backend.device.acl_description import Description, Tensor, read_description
 from ge_backend.device.acl_device import AclDevice
 from ge_backend.device.acl_memory import Block, SharedWeights, explained
-from ge_backend.device.acl_transfer import Transfer
+from ge_backend.device.acl_transfer import Transfer, num_bytes
 from ge_backend.device.base import Workspace
 from ge_backend.device.model_file import stamp_of
 from ge_backend.tensors import Shape
 
-__all__ = ["LoadedFile", "LoadedModel", "OmSource", "Scratch", "Sizes"]
+__all__ = ["LoadedFile", "LoadedModel", "OmSource", "Run", "Scratch", "Sizes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,14 @@ class Sizes:
     weights: int
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One gear: the shapes that go in, and what comes out."""
+
+    inputs: Mapping[str, Shape]
+    outputs: Mapping[str, Shape]
+
+
 class LoadedModel:
     """A file that is ready to run, until `close`.
 
@@ -68,7 +76,8 @@ class LoadedModel:
         weights: where it finds those of another load of the same file.
 
     Attributes:
-        description: its tensors and gears.
+        description: its tensors, with the bytes that they have in any gear, and its gears.
+        runs: the input and output shapes of every gear; none if dimensions vary freely.
 
     Raises:
         GraphFailed: ACL refuses the file.
@@ -102,13 +111,13 @@ class LoadedModel:
             taken.callback(self._models.unload, self._model)
             self._described = self._models.describe(self._model)
             taken.callback(self._models.forget, self._described)
-            self.description: Description = read_description(
-                self._models, self._described, str(path)
-            )
+            described = read_description(self._models, self._described, str(path))
             self._gear: Block | None = None
-            if self.description.gear_bytes:
-                self._gear = Block(device.runtime, self.description.gear_bytes, f"a gear of {path}")
+            if described.gear_bytes:
+                self._gear = Block(device.runtime, described.gear_bytes, f"a gear of {path}")
                 taken.callback(self._gear.close)
+            self.runs = () if described.freely else self._tried(described)
+            self.description = _with_room(described, self.runs)
             self._taken = taken.pop_all()
 
     def bind(self, transfer: Transfer) -> None:
@@ -118,63 +127,89 @@ class LoadedModel:
         if self._gear is not None:
             inputs.insert(described.gear_at, (self._gear.address, self._gear.nbytes))
         outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
-        self.inputs = self._dataset(inputs)
-        self.outputs = self._dataset(outputs)
-
-    def runs(self) -> list[tuple[Mapping[str, Shape], Mapping[str, Shape]]]:
-        """Return the input and output shapes of every gear, in order; no run is in flight."""
-        pairs: list[tuple[Mapping[str, Shape], Mapping[str, Shape]]] = []
-        for gear, shapes in enumerate(self.description.gears.shapes):
-            self.choose(gear)
-            dims = [
-                self._models.current_output_dims(self._described, at)
-                for at in range(len(self.description.outputs))
-            ]
-            names = [tensor.name for tensor in self.description.outputs]
-            pairs.append((shapes, dict(zip(names, dims, strict=True))))
-        return pairs
+        self._inputs = self._dataset(inputs)
+        self._outputs = self._dataset(outputs)
 
     def choose(self, gear: int) -> None:
         """Let the next run be in a gear; no run is in flight."""
         described = self.description
-        described.gears.choose(self._models, self._model, self.inputs, described.gear_at, gear)
+        described.gears.choose(self._models, self._model, self._inputs, described.gear_at, gear)
 
     def place_input(self, at: int, address: int, nbytes: int) -> None:
         """Let runs read an input from elsewhere."""
-        self._models.place(self.inputs, at, address, nbytes)
+        self._models.place(self._inputs, at, address, nbytes)
 
     def state_input(self, at: int, number: int, shape: Shape) -> None:
         """Say the type and shape of an input; only for dimensions that vary freely."""
-        self._models.state_shape(self.inputs, at, number, shape)
+        self._models.state_shape(self._inputs, at, number, shape)
 
     def place_output(self, at: int, address: int, nbytes: int) -> None:
         """Let runs write an output elsewhere; at address 0 `execute` finds memory for it."""
-        self._models.place(self.outputs, at, address, nbytes)
+        self._models.place(self._outputs, at, address, nbytes)
 
     def placed_output(self, at: int) -> int:
         """Return the address of an output; 0 where it has none."""
-        return self._models.placed(self.outputs, at)
+        return self._models.placed(self._outputs, at)
 
     def output_shape(self, at: int) -> Shape:
         """Return the shape of an output of the run before; only for freely varying dimensions."""
-        return self._models.stated_shape(self.outputs, at)
+        return self._models.stated_shape(self._outputs, at)
 
     def submit(self, stream: int) -> None:
         """Queue a run; no other is in flight."""
-        self._models.submit(self._model, self.inputs, self.outputs, stream)
+        self._models.submit(self._model, self._inputs, self._outputs, stream)
 
     def execute(self) -> None:
         """Run at once; see `AclModels.execute`."""
-        self._models.execute(self._model, self.inputs, self.outputs)
+        self._models.execute(self._model, self._inputs, self._outputs)
 
     def close(self) -> None:
         """Unload it: no run is in flight."""
         self._taken.close()
 
+    def _tried(self, described: Description) -> tuple[Run, ...]:
+        """Choose every gear once, to see the shapes that come of it.
+
+        It takes a dataset, of which only the buffer that chooses is looked at.
+        """
+        gear = (self._gear.address, self._gear.nbytes) if self._gear is not None else (0, 0)
+        dataset = self._models.dataset([gear] * (described.gear_at + 1))
+        try:
+            runs = []
+            for at, shapes in enumerate(described.gears.shapes):
+                described.gears.choose(self._models, self._model, dataset, described.gear_at, at)
+                outputs = {
+                    tensor.name: self._models.current_output_dims(self._described, index)
+                    for index, tensor in enumerate(described.outputs)
+                }
+                runs.append(Run(shapes, outputs))
+            return tuple(runs)
+        finally:
+            self._models.close_dataset(dataset)
+
     def _dataset(self, buffers: list[tuple[int, int]]) -> int:
         dataset = self._models.dataset(buffers)
         self._taken.callback(self._models.close_dataset, dataset)
         return dataset
+
+
+def _with_room(described: Description, runs: Sequence[Run]) -> Description:
+    """Return the description with room for every gear in each tensor.
+
+    ACL says the bytes of the gear that is the largest as a whole: a single tensor may be larger in
+    another one.
+    """
+
+    def roomy(tensor: Tensor, shapes: Sequence[Mapping[str, Shape]]) -> Tensor:
+        sizes = [num_bytes(tensor, shape[tensor.name]) for shape in shapes]
+        return replace(tensor, nbytes=max([tensor.nbytes, *sizes]))
+
+    given, results = [run.inputs for run in runs], [run.outputs for run in runs]
+    return replace(
+        described,
+        inputs=tuple(roomy(tensor, given) for tensor in described.inputs),
+        outputs=tuple(roomy(tensor, results) for tensor in described.outputs),
+    )
 
 
 @dataclass(frozen=True, slots=True)

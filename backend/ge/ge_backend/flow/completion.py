@@ -77,8 +77,10 @@ def _follows(spec: TensorSpec, mask: TensorSpec) -> bool:
 
 
 def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "data_type": spec.dtype.config_name,
-        "dims": list(spec.dims[1:] if batched else spec.dims),
-    }
+    """Return a tensor's declaration; the host takes no empty dims, so one value is `[1]` to clients.
+
+    Source: Triton's model configuration, "Reshape".
+    """
+    dims = list(spec.dims[1:] if batched else spec.dims)
+    block = {"name": spec.name, "data_type": spec.dtype.config_name, "dims": dims or [1]}
+    return block if dims else {**block, "reshape": {"shape": []}}
