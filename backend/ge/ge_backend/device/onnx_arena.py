@@ -38,7 +38,8 @@ def use_shared_arena(options: onnxruntime.SessionOptions) -> None:
 def release_unused() -> None:
     """Give back to the system what no session uses; the next runs of those that stay take it anew.
 
-    Packed weights lie in the arena, too, so this is called when a session has been closed.
+    It is called when a session has been closed, since packed weights lie in the arena, too. Takes
+    some tens of milliseconds.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -47,7 +48,7 @@ def release_unused() -> None:
     shrink = onnxruntime.RunOptions()
     shrink.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     session.run(None, {"x": np.zeros(1, np.float32)}, shrink)
-    # The C library keeps blocks below its threshold of up to 32 MiB for itself.
+    # The C library keeps what is freed in blocks below a threshold of up to 32 MiB.
     if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)
 
