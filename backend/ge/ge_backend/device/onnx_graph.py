@@ -90,7 +90,7 @@ class OnnxGraph:
         if not self._scratch.bound(shapes):
             peak = peak_bytes(self._path, lambda session: self._run(session, inputs, {}))
             self._scratch.add(shapes, peak)
-            release_unused()  # loading twice has left a copy of the weights in the C library's hands
+            release_unused()  # two loads have left as much as the weights behind
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the peak measured for these input shapes, or for larger ones."""
