@@ -457,6 +457,13 @@ def test_options_that_mean_nothing_to_a_compiled_model_are_refused(npu, key):
         npu.load(encoder(npu.folder), **{key: "1"})
 
 
+def test_a_precision_that_a_compiled_model_cannot_change_is_refused(npu):
+    """It was chosen when the model was compiled."""
+    source = GraphSource.of(encoder(npu.folder), precision="fp16")
+    with pytest.raises(ConfigError, match=r"'precision' is 'fp16', and model.om is compiled"):
+        npu.device.load(source)
+
+
 def test_other_kinds_of_files_are_named(npu):
     """The device says what it runs, and what is not there."""
     with pytest.raises(ModelError, match=r"the npu device runs \.om, \.onnx, \.pt2, \.pt"):

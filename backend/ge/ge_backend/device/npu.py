@@ -125,6 +125,11 @@ class NpuDevice:
 
     def _load_om(self, source: GraphSource, workspace: Workspace) -> Graph:
         _refuse_options(source, (OPTIONS,))
+        if source.precision != "origin":
+            raise ConfigError(
+                f"parameter 'precision' is {source.precision!r}, and {Path(source.path).name} is "
+                "compiled already; remove it, or compile the model for that precision"
+            )
         return self._load_file(Path(source.path), source, workspace)
 
     def _load_onnx(self, source: GraphSource, workspace: Workspace) -> Graph:
@@ -160,6 +165,7 @@ class NpuDevice:
     def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""
         del workspace
+        _refuse_options(source, ("torch.",))
         with self._opening:
             if self._streams is None:
                 self._streams = _open_torch(self._index)
@@ -191,7 +197,8 @@ def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
         if not key.startswith(known) or (key.startswith(OPTIONS) and key != TIMEOUT_OPTION):
             raise ConfigError(
                 f"parameter {key!r} has no meaning for {Path(source.path).name} on an NPU; remove "
-                f"it (known: {TIMEOUT_OPTION}; atc.<option> and ge.<option> for ONNX)"
+                f"it (known are {TIMEOUT_OPTION}, atc.<option> and ge.<option> for ONNX, "
+                "torch.mode for torch)"
             )
 
 
