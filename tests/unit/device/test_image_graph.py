@@ -6,6 +6,9 @@ import threading
 
 import numpy as np
 import pytest
+
+pytest.importorskip("PIL")
+
 from PIL import Image
 
 from builders.images import encoded, gradient

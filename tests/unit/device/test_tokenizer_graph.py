@@ -5,6 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+pytest.importorskip("tokenizers")
+
 from builders.text import VOCABULARY, build_tokenizer, write_tokenizer
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.cpu import CpuDevice

@@ -26,6 +26,7 @@ def models(tmp_path_factory):
     """The example models, made anew: their files are not in the repository."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")
+    pytest.importorskip("tokenizers")
     folder = tmp_path_factory.mktemp("models")
     script = ROOT / "model_repository" / "make.py"
     subprocess.run([sys.executable, str(script), "--into", str(folder)], check=True)
