@@ -1,0 +1,162 @@
+"""Memory of several models and of several instances: our backend beside plain Python models.
+
+`python -m benchmarks.bench_memory` starts the real server once per line and system, sends every
+model the same requests, and prints the table of docs/memory.md, a line of JSON per measurement, and
+writes a plot. Memory is that of all processes of the server together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from demo.encoder import prepare
+from rich.console import Console
+from tritonclient import grpc
+
+from benchmarks.memory import MemoryWatch
+from benchmarks.memory_report import Measured, markdown, plot
+from benchmarks.report import machine
+from benchmarks.rivals.forward import ENGINES, Rows
+from benchmarks.served import CACHE
+from ge_backend.tritonserver.installation import find_server
+from ge_backend.tritonserver.options import ServerOptions
+from ge_backend.tritonserver.server import TritonServer
+
+__all__ = ["main"]
+
+ENGINE = "onnx"
+COUNTS = (1, 2, 4, 8)
+# Rows and tokens of the requests to each model: the largest runs decide about scratch memory.
+SHAPES = ((1, 16), (8, 256))
+ROUNDS = 2
+TOLERANCE = 1e-4
+RIVALS = Path(__file__).parent / "rivals"
+
+_CONFIG = """\
+backend: "{backend}"
+max_batch_size: 8
+input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
+output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] }} ]
+instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
+"""
+_PARAMETER = 'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """One way to serve the encoder; every forward pass has one thread unless it says otherwise."""
+
+    name: str
+    backend: str
+    parameters: Mapping[str, str]
+
+
+_BUCKETS = {"buckets.rows": "1,8", "buckets.sequence": "16,256"}
+SYSTEMS = (
+    System(name="ge", backend="ge", parameters={**_BUCKETS, "threads": "1"}),
+    System(name="ge, all cores when alone", backend="ge", parameters=_BUCKETS),
+    System(name="Python backend", backend="python", parameters={"engine": ENGINE, "threads": "1"}),
+)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = _parse(sys.argv[1:])
+    context = machine()
+    print(", ".join(f"{key} {value}" for key, value in context.items()))
+    cases = [("models", count, 1) for count in options.counts]
+    cases += [("instances", 1, count) for count in options.counts]
+    found: list[Measured] = []
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        model = Path(temporary) / ENGINES[ENGINE]
+        shutil.copyfile(prepare(CACHE, Console(stderr=True)).onnx, model)
+        for what, models, instances in cases:
+            for system in SYSTEMS:
+                found.append(_measure(system, what, models, instances, model))
+                print(json.dumps({**context, **asdict(found[-1])}), flush=True)
+    print(markdown(found))
+    options.output.mkdir(parents=True, exist_ok=True)
+    if plot(found, options.output / "memory.png"):
+        print(f"wrote {options.output / 'memory.png'}", file=sys.stderr)
+
+
+def _measure(system: System, what: str, models: int, instances: int, model: Path) -> Measured:
+    """Start a server, send each model its requests, and return the memory that it took."""
+    print(f"{system.name}: {models} models, {instances} instances", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="ge-bench-", dir=model.parent) as temporary:
+        repository = Path(temporary) / "models"
+        names = [f"encoder_{number}" for number in range(models)]
+        for name in names:
+            _write_model(repository / name, system, instances, model)
+        options = ServerOptions(
+            repositories=(repository,),
+            log_file=Path(temporary) / "server.log",
+            environment={"GE_CACHE_DIR": "off"},
+            arguments=("--model-load-thread-count=1",),
+        )
+        with (
+            TritonServer(find_server(), options) as server,
+            MemoryWatch(server.directory.run) as watch,
+        ):
+            _send(server.grpc, names, instances)
+    return Measured(
+        system=system.name,
+        what=what,
+        count=max(models, instances),
+        bytes_by_role=dict(watch.peak),
+    )
+
+
+def _write_model(folder: Path, system: System, instances: int, model: Path) -> None:
+    """Write a model with a file of its own, that is: a link, so that the disk holds it once."""
+    version = folder / "1"
+    version.mkdir(parents=True)
+    os.link(model, version / model.name)
+    if system.backend == "python":
+        shutil.copy(RIVALS / "one_forward.py", version / "model.py")
+        shutil.copy(RIVALS / "forward.py", version)
+    lines = [_PARAMETER.format(key=k, value=v) for k, v in system.parameters.items()]
+    config = _CONFIG.format(backend=system.backend, instances=instances)
+    (folder / "config.pbtxt").write_text(config + "".join(lines))
+
+
+def _send(address: str, names: Sequence[str], instances: int) -> None:
+    """Keep every instance of every model busy for some rounds; see that all answer alike."""
+    jobs = [(name, shape) for shape in SHAPES for name in names] * (ROUNDS * instances)
+    client = grpc.InferenceServerClient(address)
+    with ThreadPoolExecutor(2 * max(len(names), instances)) as threads:
+        answers = list(threads.map(lambda job: _infer(client, *job), jobs))
+    for (name, shape), answer in zip(jobs, answers, strict=True):
+        first = answers[jobs.index((names[0], shape))]
+        if answer.shape != (shape[0], 384) or np.abs(answer - first).max() > TOLERANCE:
+            raise SystemExit(f"{name} answers otherwise than {names[0]}")
+    client.close()
+
+
+def _infer(client: grpc.InferenceServerClient, name: str, shape: tuple[int, int]) -> Rows:
+    ids = np.random.default_rng(1).integers(1000, 20000, shape)
+    given = grpc.InferInput("input_ids", list(shape), "INT64")
+    given.set_data_from_numpy(ids)
+    rows: Rows = client.infer(name, [given]).as_numpy("sentence_embedding")
+    return rows
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_memory", description=__doc__)
+    parser.add_argument("--counts", nargs="+", type=int, default=list(COUNTS))
+    parser.add_argument("--output", type=Path, default=Path(".cache/bench"))
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Measured memory as a table in Markdown and as a plot."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Measured", "markdown", "plot"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one system took at its peak.
+
+    Attributes:
+        what: `models` or `instances`.
+        count: how many of those.
+        bytes_by_role: of the processes: `host`, `stub`, `executor`.
+    """
+
+    system: str
+    what: str
+    count: int
+    bytes_by_role: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all processes."""
+        return sum(self.bytes_by_role.values())
+
+
+def markdown(found: Sequence[Measured]) -> str:
+    """Return a table: a line per number of models or instances, a column per system, in MiB.
+
+    The last line of each kind says what one more costs, between the smallest and the largest.
+    """
+    systems = list(dict.fromkeys(measured.system for measured in found))
+    by_key = {(m.system, m.what, m.count): m.nbytes / MIB for m in found}
+    lines = [f"| | {' | '.join(systems)} |", f"| --- |{' --- |' * len(systems)}"]
+    for what in dict.fromkeys(measured.what for measured in found):
+        counts = sorted({measured.count for measured in found if measured.what == what})
+        for count in counts:
+            label = f"{count} {what if count > 1 else what.removesuffix('s')}"
+            cells = [f"{by_key[system, what, count]:.0f}" for system in systems]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+        if len(counts) > 1:
+            first, last = counts[0], counts[-1]
+            cells = [
+                f"{(by_key[s, what, last] - by_key[s, what, first]) / (last - first):.0f}"
+                for s in systems
+            ]
+            lines.append(f"| one more {what.removesuffix('s')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def plot(found: Sequence[Measured], path: Path) -> bool:
+    """Draw memory by count, a panel per kind; False if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return False
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
+
+    kinds = list(dict.fromkeys(measured.what for measured in found))
+    figure = Figure(figsize=(5.5 * len(kinds), 4), layout="constrained")
+    panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+    for axis, what in zip(panels, kinds, strict=True):
+        here = [measured for measured in found if measured.what == what]
+        for system in dict.fromkeys(measured.system for measured in here):
+            points = [(m.count, m.nbytes / MIB) for m in here if m.system == system]
+            axis.plot(*zip(*points, strict=True), "o-", label=system)
+        axis.set(xlabel=what, ylabel="MiB of all processes")
+        axis.set_xticks(sorted({measured.count for measured in here}))
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(path, dpi=120)
+    return True

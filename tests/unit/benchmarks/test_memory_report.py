@@ -1,0 +1,50 @@
+"""Tables and plots of measured memory."""
+
+import pytest
+from benchmarks.memory_report import Measured, markdown, plot
+
+MIB = 1 << 20
+
+
+def measured(system, what, count, **roles):
+    return Measured(
+        system=system,
+        what=what,
+        count=count,
+        bytes_by_role={role: mib * MIB for role, mib in roles.items()},
+    )
+
+
+FOUND = [
+    measured("ge", "models", 1, host=20, stub=30, executor=150),
+    measured("python", "models", 1, host=20, stub=180),
+    measured("ge", "models", 4, host=20, stub=120, executor=420),
+    measured("python", "models", 4, host=20, stub=720),
+    measured("ge", "instances", 1, host=20, stub=30, executor=150),
+    measured("python", "instances", 1, host=20, stub=180),
+]
+
+
+def test_a_table_in_markdown():
+    """Sums of all processes; what one more costs, where there are several counts."""
+    assert markdown(FOUND) == (
+        "| | ge | python |\n"
+        "| --- | --- | --- |\n"
+        "| 1 model | 200 | 200 |\n"
+        "| 4 models | 560 | 740 |\n"
+        "| one more model | 120 | 180 |\n"
+        "| 1 instance | 200 | 200 |"
+    )
+
+
+def test_a_plot(tmp_path):
+    """A PNG with a panel per kind."""
+    pytest.importorskip("matplotlib")
+    assert plot(FOUND, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch):
+    """And no error."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not plot(FOUND, tmp_path / "memory.png")
