@@ -7,7 +7,8 @@ elsewhere: a repository made for cards 4 and 5 then runs on a CPU, or on the one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from ge_backend.errors import ConfigError
 
@@ -36,6 +37,17 @@ class Placement:
     def kind(self) -> str:
         """`cpu`, `npu`, …: all devices of a model are of one kind."""
         return self.devices[0].partition(":")[0]
+
+    def of_instance(self, name: str) -> Placement:
+        """Return the one device for a model instance whose sequences stay on a device.
+
+        The host keeps a sequence with one instance, so instances are spread instead of batches.
+
+        Args:
+            name: as the host calls it; it ends with the instance's number.
+        """
+        number = int("".join(re.findall(r"\d+$", name)) or 0)
+        return replace(self, devices=(self.devices[number % len(self.devices)],))
 
 
 def place(*, device: str, device_ids: str, forced: str) -> Placement:

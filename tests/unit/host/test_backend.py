@@ -117,3 +117,13 @@ def test_a_defect_answers_everything_that_is_open(execute):
     assert [response.has_error() for response in responses] == [True, False]
     assert responses[0].error().code() == "INTERNAL"
     assert "ZeroDivisionError: oops" in responses[0].error().message()
+
+
+def test_readiness_is_that_of_the_devices(pb_utils):
+    """A host that asks is told whether some device can be used; older ones never ask."""
+    from ge_backend.host.backend import Backend
+
+    closing = SimpleNamespace(close=lambda: None)
+    for ready in (True, False):
+        pipeline = SimpleNamespace(ready=ready)
+        assert Backend(SimpleNamespace(sequence=None), pipeline, [closing]).ready is ready

@@ -30,6 +30,7 @@ def complete(pb_utils, monkeypatch, tmp_path):
     def run(graph, **given):
         class Session:
             signature = graph
+            fixed_shapes = ()
             closed = False
 
             def close(self):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,7 +29,6 @@ from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.opening import open_model
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.metrics import Recorder
-from ge_backend.placement import Placement
 from ge_backend.sequence.sequencer import Sequencer
 
 __all__ = ["Backend"]
@@ -83,7 +81,8 @@ class Backend:
         for note in config.notes:
             log.warning("%s", note)
         if config.sequence is not None:
-            config = _on_one_device(config, args["model_instance_name"])
+            placement = config.placement.of_instance(args["model_instance_name"])
+            config = replace(config, placement=placement)
         recorder = Recorder()
         sequencer = _sequencer(config)
 
@@ -181,17 +180,6 @@ def _opened(
         return open_fused(config, recorder, store, complete_document, on_restart=on_restart)
     opened = open_model(config, recorder, store, on_restart=on_restart)
     return opened.pipeline, [opened.learner]
-
-
-def _on_one_device(config: ModelConfig, instance: str) -> ModelConfig:
-    """Return the configuration of an instance that runs on one of the model's devices.
-
-    The host keeps a sequence with one instance, and the state stays on the device: so instances,
-    and not batches, are spread. They are numbered at the end of their names.
-    """
-    devices = config.placement.devices
-    number = int("".join(re.findall(r"\d+$", instance)) or 0)
-    return replace(config, placement=Placement(devices=(devices[number % len(devices)],)))
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:
