@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,11 +18,12 @@ __all__ = ["Sequencer"]
 class Sequencer:
     """The live sequences of one model instance and the sizes of their states.
 
-    Used by one thread.
+    Used by one thread; only a loss may be told from another one, which reopens the device.
     """
 
     def __init__(self, batching: SequenceBatching) -> None:
         self._table = SlotTable(batching.capacity, batching.idle_s)
+        self._lock = threading.Lock()
         self._initial = tuple(state.initial_dims for state in batching.states)
         self._names = tuple(state.input for state in batching.states)
         self._varies = any(-1 in state.dims for state in batching.states)
@@ -42,7 +44,8 @@ class Sequencer:
                 f"a step of a sequence is one row; this request has {request.rows}: send them as "
                 "sequences of their own"
             )
-        step = self._table.admit(sequence, start=start, end=end, now_s=now_s)
+        with self._lock:
+            step = self._table.admit(sequence, start=start, end=end, now_s=now_s)
         if step.fresh:
             self._shapes[step.slot] = self._initial
         self._steps[request.index] = step
@@ -54,14 +57,16 @@ class Sequencer:
         step = self._steps.pop(index)
         if error is None and self._varies:
             self._shapes[step.slot] = tuple(states[name] for name in self._names)
-        if isinstance(error, ExecutorLost):
-            self._table.mention(step.id)
-        elif step.last:
-            self._table.leave(step)
+        with self._lock:
+            if isinstance(error, ExecutorLost):
+                self._table.mention(step.id)
+            elif step.last:
+                self._table.leave(step)
 
     def lose_all(self) -> None:
         """Forget every sequence: their states ended with the executor."""
-        self._table.lose_all()
+        with self._lock:
+            self._table.lose_all()
 
     def figures(self) -> Figures:
         """Return what has been counted."""
