@@ -17,7 +17,8 @@ import torch
 
 from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.rivals.forward import Rows, pad
-from ge_backend.device.base import Device, GraphSource
+from ge_backend.device.base import GraphSource
+from ge_backend.device.cuda import CudaDevice
 from ge_backend.device.torch_accelerator import AcceleratorGraph
 from ge_backend.tensors import Array
 
@@ -45,17 +46,14 @@ class Subject:
         data_dependent: a program whose output has a size that only the run tells.
     """
 
-    device: Device
+    device: CudaDevice
     encoder: Encoder
     model: Path
     data_dependent: Path
 
     def load(self, precision: str = "origin") -> AcceleratorGraph:
         """Load the encoder."""
-        graph = self.device.load(GraphSource.of(self.model, precision=precision))
-        if not isinstance(graph, AcceleratorGraph):
-            raise CheckFailed(f"{self.device.name} loads torch programs as {type(graph).__name__}")
-        return graph
+        return _loaded(self.device, GraphSource.of(self.model, precision=precision))
 
     def captured(self) -> AcceleratorGraph:
         """Load the encoder and capture every shape."""
@@ -78,7 +76,7 @@ class _Positive(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return x[x > 0]
 
 
-def prepare(device: Device, folder: Path) -> Subject:
+def prepare(device: CudaDevice, folder: Path) -> Subject:
     """Write the files that the checks need."""
     encoder = Encoder(SIZE, seed=1)
     export(encoder, SIZE, folder / "encoder.pt2")
@@ -158,13 +156,13 @@ def shapes_that_were_not_prepared_run_eagerly(subject: Subject) -> None:
     graph.close()
 
 
-def a_failed_capture_spoils_nothing(subject: Subject) -> None:
-    """A program that cannot be captured runs eagerly, and others are captured after it."""
+def what_cannot_be_captured_runs_eagerly(subject: Subject) -> None:
+    """A program that must wait for the device is found out, and others are captured after it."""
     before = subject.captured()
-    graph = subject.device.load(GraphSource.of(subject.data_dependent))
+    graph = _loaded(subject.device, GraphSource.of(subject.data_dependent))
     values = np.array([1, -2, 3, -4], np.float32)
     graph.prepare({"x": values})
-    _expect("counts", isinstance(graph, AcceleratorGraph) and graph.counts.refused, 1)
+    _expect("refused captures", graph.counts.refused, 1)
     (result,) = graph.run({"x": values}, {}, exclusive=False).values()
     _expect("elements above 0", result.tolist(), [1.0, 3.0])
     after = subject.captured()
@@ -172,6 +170,23 @@ def a_failed_capture_spoils_nothing(subject: Subject) -> None:
         given = inputs(SHAPES[0])
         _close(_run(other, given), subject.truth(given), TOLERANCE)
         other.close()
+    graph.close()
+
+
+def a_failed_capture_spoils_nothing(subject: Subject) -> None:
+    """One that breaks half-way: memory can be freed afterwards, and the next capture works."""
+    streams, vendor = subject.device.streams, subject.device.streams.vendor
+    with streams.computing():
+        values = vendor.empty(8)
+        try:
+            vendor.capture(lambda: values.sum().item(), pool=streams.pool, stream=streams.compute)
+        except RuntimeError:
+            vendor.give_back()
+        else:
+            raise CheckFailed("a capture that waits for the device did not fail")
+    graph = subject.captured()
+    given = inputs(SHAPES[0])
+    _close(_run(graph, given), subject.truth(given), TOLERANCE)
     graph.close()
 
 
@@ -204,10 +219,18 @@ CHECKS: tuple[Check, ...] = (
     runs_allocate_nothing,
     threads_do_not_disturb_each_other,
     shapes_that_were_not_prepared_run_eagerly,
+    what_cannot_be_captured_runs_eagerly,
     a_failed_capture_spoils_nothing,
     lower_precision_stays_close,
     closing_frees_the_memory,
 )
+
+
+def _loaded(device: CudaDevice, source: GraphSource) -> AcceleratorGraph:
+    graph = device.load(source)
+    if not isinstance(graph, AcceleratorGraph):
+        raise CheckFailed(f"{device.name} loads torch programs as {type(graph).__name__}")
+    return graph
 
 
 def _run(graph: AcceleratorGraph, given: Inputs) -> Rows:

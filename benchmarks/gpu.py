@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks.device_checks import CHECKS, Check, Subject, prepare
-from ge_backend.device.base import Device, open_device
+from ge_backend.device.cuda import CudaDevice
 from ge_backend.errors import GeError
 
 __all__ = ["main", "run_checks"]
@@ -40,11 +40,11 @@ PYTEST = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and print it; return 1 if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--index", type=int, default=0, help="which GPU")
     parser.add_argument("--no-bench", action="store_true", help="only see whether it works")
     options = parser.parse_args(arguments)
     try:
-        device = open_device(options.device)
+        device = CudaDevice.open(options.index)
     except GeError as error:
         print(f"FAIL  {error}")
         return 1
@@ -53,12 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device.close()
     failed += not _contract()
     for precision in () if options.no_bench else ("origin", "bf16"):
-        failed += not _bench(options.device, precision)
+        failed += not _bench(f"cuda:{options.index}", precision)
     print("all is well" if not failed else f"{failed} failed")
     return int(failed > 0)
 
 
-def run_checks(device: Device, checks: Sequence[Check], say: Callable[[str], None] = print) -> int:
+def run_checks(
+    device: CudaDevice, checks: Sequence[Check], say: Callable[[str], None] = print
+) -> int:
     """Run each check, and return how many failed; what one raises does not stop the others."""
     with tempfile.TemporaryDirectory(prefix="ge-checks-") as folder:
         subject = prepare(device, Path(folder))
@@ -101,7 +103,7 @@ def _python(what: str, arguments: Sequence[str], timeout_s: float) -> bool:
     return done.returncode == 0
 
 
-def _machine(device: Device) -> str:
+def _machine(device: CudaDevice) -> str:
     name = torch.cuda.get_device_name(device.name) if device.name.startswith("cuda") else ""
     parts = {
         "device": f"{device.name} {name}".strip(),

@@ -2,14 +2,23 @@
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from benchmarks import device_checks
-from benchmarks.device_checks import CHECKS, CheckFailed, prepare
-from benchmarks.gpu import run_checks
+from benchmarks import device_checks  # noqa: E402
+from benchmarks.device_checks import CHECKS, CheckFailed, prepare  # noqa: E402
+from benchmarks.gpu import run_checks  # noqa: E402
 
-from fakes.torch_vendor import FakeVendor
-from ge_backend.device.cuda import CudaDevice
+from fakes.torch_vendor import FakeVendor  # noqa: E402
+from ge_backend.device.cuda import CudaDevice  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The graphs are tiny: threads would only wait for each other."""
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(former)
 
 
 @pytest.fixture(scope="module")

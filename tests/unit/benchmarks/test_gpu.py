@@ -41,7 +41,7 @@ def steps(monkeypatch):
         taken.append("checks")
         return int("checks" in failing)
 
-    monkeypatch.setattr(gpu, "open_device", lambda name: Device())
+    monkeypatch.setattr(gpu.CudaDevice, "open", lambda index: Device())
     monkeypatch.setattr(gpu, "run_checks", check)
     monkeypatch.setattr(gpu, "_python", step)
     return taken, failing
@@ -86,10 +86,10 @@ def test_without_pytest_the_checks_have_to_do(steps, monkeypatch, capsys):
 def test_without_a_gpu_it_fails_with_the_reason(monkeypatch, capsys):
     """It is one line, and nothing else is tried."""
 
-    def refuse(name):
-        raise DeviceUnavailable(f"device {name!r}: torch finds no GPU")
+    def refuse(index):
+        raise DeviceUnavailable(f"device 'cuda:{index}': torch finds no GPU")
 
-    monkeypatch.setattr(gpu, "open_device", refuse)
+    monkeypatch.setattr(gpu.CudaDevice, "open", refuse)
     assert main([]) == 1
     assert capsys.readouterr().out == "FAIL  device 'cuda:0': torch finds no GPU\n"
 

@@ -62,7 +62,7 @@ def test_another_suffix_is_refused(device, tmp_path):
 
 def test_close_waits_for_what_is_queued(device):
     """Nothing of ours runs on the device afterwards."""
-    stream = device._streams.uploads
+    stream = device.streams.uploads
     stream.queue(lambda: None)
     device.close()
     assert not stream.work

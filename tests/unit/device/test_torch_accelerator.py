@@ -122,6 +122,16 @@ def test_a_program_that_cannot_be_captured_runs_eagerly(load, vendor, caplog, er
     assert error in warning
 
 
+def test_a_capture_that_would_fail_is_not_begun(load, vendor, caplog):
+    """It is hard to recover from; the warning names the operator that makes the host wait."""
+    graph = load(lambda x: x * (x[x > 0].sum()))
+    graph.prepare({"x": SMALL})
+    assert np.allclose(run(graph), SMALL * SMALL[SMALL > 0].sum())
+    assert counted(graph) == (0, 1, 0, 1)
+    assert vendor.counts["capture", "compute"] == 0
+    assert "aten.index.Tensor needs the device's result" in logged(caplog)[0]
+
+
 def test_what_is_too_large_to_capture_leaves_room_for_the_rest(load, vendor):
     """Memory that is short for one shape may do for the next smaller one."""
     vendor.capture_errors = [RuntimeError("fake out of memory")]

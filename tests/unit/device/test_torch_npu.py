@@ -78,6 +78,13 @@ def test_values_that_are_passed_as_text(sources):
     assert "self.mode" in sources.text("torch_npu.dynamo.torchair.configs.compiler_config")
 
 
+def test_the_allocator_can_be_told_that_a_capture_has_ended(sources):
+    """It is called as the sources themselves call it: with the device's index and the pool."""
+    assert "torch_npu._C._npu_endAllocateToPool(device, mem_pool)" in sources.text(
+        "torch_npu.npu._graph_tree"
+    )
+
+
 def test_torch_has_the_module(sources):
     """`torch.npu` is `torch_npu.npu`."""
     assert '_register_device_module("npu", torch_npu.npu)' in sources.text(
@@ -135,7 +142,9 @@ class Settings(types.SimpleNamespace):
 @pytest.fixture
 def npus(monkeypatch):
     settings = Settings()
-    monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
+    module = types.ModuleType("torch_npu")
+    module._C = types.SimpleNamespace(_npu_endAllocateToPool=None)
+    monkeypatch.setitem(sys.modules, "torch_npu", module)
     monkeypatch.setattr(torch, "npu", settings, raising=False)
     return settings
 

@@ -1,6 +1,7 @@
 """One implementation over `torch.cuda` and `torch.npu`; for the latter see test_torch_npu.py."""
 
 import contextlib
+import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -63,11 +64,17 @@ class Api:
 
 
 @pytest.fixture
-def vendor():
+def ended():
+    return []
+
+
+@pytest.fixture
+def vendor(ended):
     return TorchVendor(
-        device="meta",
+        device="cpu:3",
         api=Api(),
         graph=lambda: "graph",
+        end_pool=lambda index, pool: ended.append((index, pool)),
         compiler=lambda module: None,
         no_memory=re.compile("no room"),
         fault=re.compile("broke"),
@@ -82,6 +89,24 @@ def test_a_capture_holds_what_the_work_queues(vendor):
     assert captured == "graph"
 
 
+@pytest.mark.parametrize("properly", [True, False])
+def test_a_failed_capture_leaves_nothing_behind(vendor, ended, properly):
+    """The allocator is told that it has ended, and the graph to which it points stays."""
+
+    def fail():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    def refuse(index, pool):
+        raise RuntimeError("not currently recording to this pool")
+
+    if properly:  # ended by torch itself, so there is nothing to end
+        vendor = dataclasses.replace(vendor, end_pool=refuse)
+    with pytest.raises(RuntimeError, match="not permitted"):
+        vendor.capture(fail, pool="pool", stream="stream")
+    assert vendor.abandoned == ["graph"]
+    assert ended == ([] if properly else [(3, "pool")])
+
+
 def test_figures_are_of_its_own_device(vendor):
     """Free and total memory, and what tensors have."""
     memory = vendor.memory()
@@ -90,7 +115,7 @@ def test_figures_are_of_its_own_device(vendor):
 
 def test_device_memory_is_bytes_on_the_device(vendor):
     """Its content is undefined."""
-    block = vendor.empty(5)
+    block = dataclasses.replace(vendor, device="meta").empty(5)
     assert (block.device.type, block.dtype, tuple(block.shape)) == ("meta", torch.uint8, (5,))
 
 

@@ -41,6 +41,9 @@ class CudaDevice:
     Args:
         vendor: the GPU as torch has it.
         lanes: how many runs may be in flight.
+
+    Attributes:
+        streams: what all its torch graphs share.
     """
 
     def __init__(self, vendor: Vendor, *, lanes: int = LANES) -> None:
@@ -49,7 +52,7 @@ class CudaDevice:
         self.name = vendor.device
         self.lanes = lanes
         self._vendor = vendor
-        self._streams = Streams(vendor)
+        self.streams = Streams(vendor)
         self._engines = Engines(self.name, {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
 
     @classmethod
@@ -89,7 +92,7 @@ class CudaDevice:
     def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # see `reserve`
-        return self._engines.load(source, streams=self._streams)
+        return self._engines.load(source, streams=self.streams)
 
     def memory(self) -> MemoryInfo:
         """Return what the driver says; memory that torch keeps for later runs counts as used."""

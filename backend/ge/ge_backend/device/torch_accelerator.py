@@ -13,6 +13,7 @@ import torch
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.torch_capture import CapturedShape
+from ge_backend.device.torch_capture_check import CaptureCheck
 from ge_backend.device.torch_codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.torch_packing import Packing
 from ge_backend.device.torch_program import Program, load_program
@@ -177,9 +178,10 @@ class AcceleratorGraph:
         )
 
     def _capture(self, inputs: Mapping[str, Array], outputs: Packing) -> None:
-        tensors = {name: self._codec.tensor(name, array) for name, array in inputs.items()}
+        tensors = self._uploaded(inputs)
         kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         try:
+            self._check_capture(tensors)
             captured = CapturedShape(
                 self._streams, Packing(kinds), outputs, self._call_cloned, inputs
             )
@@ -188,6 +190,12 @@ class AcceleratorGraph:
         else:
             self._captured[_key(inputs)] = captured
             self.counts.add(captured=1)
+
+    def _check_capture(self, tensors: Tensors) -> None:
+        with torch.no_grad(), CaptureCheck() as check:
+            self._compute(tensors)
+        if check.obstacles:
+            raise RuntimeError(check.obstacles[0])
 
     def _refuse(self, inputs: Mapping[str, Array], error: Exception) -> None:
         """Go on without a graph for these shapes, and unless memory was short, for all later ones.
@@ -216,7 +224,11 @@ class AcceleratorGraph:
 
     def _call(self, tensors: Tensors) -> Tensors:
         """Run the program on device tensors, which it may write to."""
-        with torch.inference_mode(), self._autocast():
+        with torch.inference_mode():
+            return self._compute(tensors)
+
+    def _compute(self, tensors: Tensors) -> Tensors:
+        with self._autocast():
             given = {name: self._codec.lowered(tensor) for name, tensor in tensors.items()}
             return self._program.call(given)
 

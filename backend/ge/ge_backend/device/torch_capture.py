@@ -92,7 +92,7 @@ class CapturedShape:
         try:
             yield place
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # it raises again what broke
+            with contextlib.suppress(RuntimeError), self._streams.computing():
                 self._streams.vendor.synchronize()  # copies of the place may be queued
             raise
         finally:

@@ -53,6 +53,7 @@ def open_cuda(index: int) -> TorchVendor:
         device=f"cuda:{index}",
         api=torch.cuda,
         graph=torch.cuda.CUDAGraph,
+        end_pool=torch._C._cuda_endAllocateToPool,  # noqa: SLF001 - as torch.cuda.memory uses it
         compiler=_refuse,
         no_memory=_NO_MEMORY,
         fault=_FAULT,

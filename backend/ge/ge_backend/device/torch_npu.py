@@ -39,7 +39,7 @@ def open_npu(index: int) -> TorchVendor:
         DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
     """
     try:
-        import torch_npu  # noqa: F401 - adds torch.npu
+        import torch_npu  # adds torch.npu
     except _IMPORT_ERRORS as error:
         raise DeviceUnavailable(
             f"device 'npu:{index}' needs torch_npu for torch models: {reason(error)}; install the "
@@ -59,6 +59,7 @@ def open_npu(index: int) -> TorchVendor:
         device=f"npu:{index}",
         api=torch.npu,
         graph=torch.npu.NPUGraph,
+        end_pool=torch_npu._C._npu_endAllocateToPool,  # noqa: SLF001 - as torch_npu.npu uses it
         compiler=_compile,
         no_memory=_NO_MEMORY,
         fault=_FAULT,

@@ -7,10 +7,11 @@ streams run later. What is done with it is in `torch_accelerator.py`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -75,7 +76,7 @@ class Vendor(Protocol):
 
         Raises:
             RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
-                device has no streams or events left for another graph.
+                device has no streams or events left for another graph. Others can be captured.
         """
 
     def empty(self, nbytes: int) -> torch.Tensor:
@@ -127,16 +128,21 @@ class TorchVendor:
     Attributes:
         api: `torch.cuda` or `torch.npu`.
         graph: its class of captured graphs.
+        end_pool: ends what a capture has begun in the allocator, by the device's index and the
+            pool.
         compiler: see `Vendor.compile`.
         no_memory, fault: found in the messages of errors that say so.
+        abandoned: graphs whose capture failed.
     """
 
     device: str
     api: Any
     graph: Callable[[], CapturedGraph]
+    end_pool: Callable[[int, object], None]
     compiler: Callable[[torch.nn.Module], None]
     no_memory: re.Pattern[str]
     fault: re.Pattern[str]
+    abandoned: list[CapturedGraph] = field(default_factory=list)
 
     def new_stream(self) -> Stream:
         """See `Vendor`."""
@@ -161,9 +167,26 @@ class TorchVendor:
     def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
         """See `Vendor`. By keyword, since the vendors' further parameters come in another order."""
         graph = self.graph()
-        with self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            work()
+        context = self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+        try:
+            with context:
+                work()
+        except BaseException:
+            self._abandon(graph, pool)
+            raise
         return graph
+
+    def _abandon(self, graph: CapturedGraph, pool: object) -> None:
+        """Undo what a capture that failed leaves behind.
+
+        The allocator believes that it goes on, and would refuse to free anything from then on, and
+        with it every later capture; and it keeps a pointer to the graph, which must not dangle.
+        Source: pytorch 2.11, CUDAGraph::capture_end, which returns early; CUDACachingAllocator,
+        captures_underway.
+        """
+        self.abandoned.append(graph)
+        with contextlib.suppress(RuntimeError):  # the capture was ended properly after all
+            self.end_pool(torch.device(self.device).index, pool)
 
     def empty(self, nbytes: int) -> torch.Tensor:
         """See `Vendor`."""
