@@ -33,13 +33,14 @@ class Npu:
     Args:
         folder: for the files.
         lanes: of the device.
+        copies: of the device.
         **options: of the simulator.
     """
 
-    def __init__(self, folder: Path, *, lanes: int = 2, **options: object) -> None:
+    def __init__(self, folder: Path, *, lanes: int = 2, copies: int = 1, **options: object) -> None:
         self.folder = folder
         self.sim = Simulator(**options)
-        self.device = NpuDevice(self.sim, lanes=lanes)
+        self.device = NpuDevice(self.sim, lanes=lanes, copies=copies)
         self._graphs: list = []
 
     def write(self, graph, shapes, name="model.om", axes=None, **options) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.device.base import Graph
@@ -11,6 +13,14 @@ from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
 
 __all__ = ["CompiledGraph"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A loaded model, and how many runs use it."""
+
+    graph: Graph
+    users: int = 0
 
 
 class CompiledGraph:
@@ -38,8 +48,8 @@ class CompiledGraph:
         self._path = path
         self._compiled = compiled
         self._load = load
-        self._graph: Graph | None = None
-        self._lock = threading.Lock()
+        self._current: _Held | None = None
+        self._changed = threading.Condition()
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Compile for these shapes, and only then take the place of what runs meanwhile.
@@ -52,47 +62,59 @@ class CompiledGraph:
         except BaseException:
             graph.close()
             raise
-        with self._lock:
-            former, self._graph = self._graph, graph
-            if former is not None:
-                former.close()
+        self._replace(_Held(graph))
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that it was compiled for these shapes."""
-        with self._lock:
-            self._ready().prepare(inputs)
+        with self._held() as graph:
+            graph.prepare(inputs)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the compiled model; 0 before it is compiled."""
-        with self._lock:
-            return 0 if self._graph is None else self._graph.workspace_bytes(shapes)
+        current = self._current
+        return 0 if current is None else current.graph.workspace_bytes(shapes)
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        with self._lock:
-            graph = self._ready()
+        with self._held() as graph:
             theirs = [spec.name for spec in graph.signature.outputs]
             ours = [spec.name for spec in self.signature.outputs]
-            places = {
-                own: outputs[name]
-                for own, name in zip(theirs, ours, strict=True)
-                if name in outputs
-            }
+            names = dict(zip(theirs, ours, strict=True))
+            places = {own: outputs[name] for own, name in names.items() if name in outputs}
             results = graph.run(inputs, places, exclusive=exclusive)
-            return {name: results[own] for own, name in zip(theirs, ours, strict=True)}
+            return {name: results[own] for own, name in names.items()}
 
     def close(self) -> None:
         """Unload what was compiled; the file stays in the cache."""
-        with self._lock:
-            if self._graph is not None:
-                self._graph.close()
+        self._replace(None)
 
-    def _ready(self) -> Graph:
-        if self._graph is None:
-            raise GraphFailed(f"{self._path} was not compiled yet; its buckets are compiled first")
-        return self._graph
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Graph]:
+        """Keep what is compiled now from being unloaded."""
+        with self._changed:
+            current = self._current
+            if current is None:
+                raise GraphFailed(
+                    f"{self._path} was not compiled yet; its buckets are compiled first"
+                )
+            current.users += 1
+        try:
+            yield current.graph
+        finally:
+            with self._changed:
+                current.users -= 1
+                self._changed.notify_all()
+
+    def _replace(self, following: _Held | None) -> None:
+        """Let later runs take this one, and unload the former once its runs have ended."""
+        with self._changed:
+            former, self._current = self._current, following
+            if former is not None:
+                self._changed.wait_for(lambda: not former.users)
+        if former is not None:
+            former.graph.close()
 
     def _check(self, graph: Graph) -> None:
         """See that the compiler has changed neither inputs nor outputs."""

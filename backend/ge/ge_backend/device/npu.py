@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ge_backend.config import MachineConfig
 from ge_backend.device.acl_compiled import CompiledGraph
+from ge_backend.device.acl_copies import loaded_copies
 from ge_backend.device.acl_device import AclDevice
 from ge_backend.device.acl_load import load_om
 from ge_backend.device.acl_loaded import OmSource
@@ -49,18 +50,21 @@ class NpuDevice:
     """One NPU.
 
     Two runs may be in flight, each on a stream of its own: while one computes, the other copies.
+    They are of two models, unless each model is loaded as often.
 
     Args:
         acl: the module `acl`, or what behaves like it.
         index: which NPU, as this process sees them.
         lanes: how many runs may be in flight.
+        copies: how many runs of one model may be, where there is no workspace pool.
 
     Raises:
         DeviceUnavailable: there is no such NPU, or it cannot be taken.
     """
 
-    def __init__(self, acl: Any, index: int = 0, *, lanes: int = LANES) -> None:
+    def __init__(self, acl: Any, index: int = 0, *, lanes: int = LANES, copies: int = 1) -> None:
         self._index = index
+        self._copies = copies
         self._device = AclDevice(acl, index, streams=lanes)
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
@@ -74,6 +78,8 @@ class NpuDevice:
     def open(cls, index: int, *, lanes: int = 0) -> NpuDevice:
         """Open an NPU of this machine.
 
+        Where lanes are asked for, a single model can fill them all.
+
         Raises:
             DeviceUnavailable: CANN is not installed or not set up, or as above.
         """
@@ -85,7 +91,7 @@ class NpuDevice:
                 f"({error}); start the server in a shell that has run 'source <CANN>/set_env.sh', "
                 "such as /usr/local/Ascend/ascend-toolkit/set_env.sh"
             ) from error
-        return cls(acl, index, lanes=lanes or LANES)
+        return cls(acl, index, lanes=lanes or LANES, copies=lanes or 1)
 
     def reserve(self, nbytes: int) -> int:
         """Set the pool aside in one block; see `Device.reserve`.
@@ -151,16 +157,17 @@ class NpuDevice:
         return CompiledGraph(path, signature, functools.partial(_compiled, request), load)
 
     def _load_file(self, path: Path, source: GraphSource, workspace: Workspace) -> Graph:
-        return load_om(
-            OmSource(
-                device=self._device,
-                path=path,
-                workspace=workspace,
-                pool=self._pool,
-                weights=self._weights,
-                timeout_ms=_timeout_ms(source),
-            )
+        given = OmSource(
+            device=self._device,
+            path=path,
+            workspace=workspace,
+            pool=self._pool,
+            weights=self._weights,
+            timeout_ms=_timeout_ms(source),
         )
+        # In a pool a graph has one place, in which one run fits.
+        copies = 1 if self._pool is not None else self._copies
+        return loaded_copies(lambda: load_om(given), copies)
 
     def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""
