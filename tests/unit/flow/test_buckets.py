@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.flow.axis import default_axis, listed_axis, parse_axis
-from ge_backend.flow.buckets import covers, file_grid, listed_grid, product_grid
+from ge_backend.flow.buckets import (
+    covers,
+    file_grid,
+    largest_buckets,
+    listed_grid,
+    product_grid,
+)
 
 SIZES = st.sets(st.integers(1, 40), min_size=1, max_size=4).map(tuple)
 GRIDS = st.lists(SIZES, min_size=1, max_size=3).map(
@@ -117,3 +123,10 @@ def test_a_grid_from_a_file(tmp_path):
     path.write_text("(1, 0)\n")
     with pytest.raises(ConfigError, match=r"line 1: .*place 2 is 0"):
         file_grid(path, ("length",))
+
+
+def test_the_largest_buckets_cover_all_others():
+    """And none of them another; of a product it is one."""
+    assert largest_buckets([(1, 16), (1, 256), (8, 16), (4, 16)]) == [(1, 256), (8, 16)]
+    grid = product_grid([listed_axis("rows", [1, 4]), listed_axis("length", [8, 32])])
+    assert largest_buckets(grid.entries) == [(4, 32)]

@@ -43,9 +43,9 @@ SMALL = listed_grid(("rows", "length"), [(1, 8), (4, 8), (4, 16)])
 class Start:
     """One start of a model: a session, and what was asked of the graph over it."""
 
-    def __init__(self, path, store):
+    def __init__(self, path, store, pool_bytes):
         self.session = Session(
-            functools.partial(connect_inline, "null"),
+            functools.partial(connect_inline, "null", pool_bytes),
             GraphSource.of(path),
             arena_bytes=1,
             on_restart=lambda: None,
@@ -85,10 +85,10 @@ def start(tmp_path):
     starts = []
     store = Store(tmp_path / "cache")
 
-    def begin(*, store=store, **graph):
+    def begin(*, store=store, pool_bytes=0, **graph):
         path = tmp_path / "model.null"
         path.write_text(json.dumps({**MODEL, **graph}))
-        starts.append(Start(path, store))
+        starts.append(Start(path, store, pool_bytes))
         return starts[-1]
 
     yield begin
@@ -122,6 +122,17 @@ def test_a_second_start_of_a_dynamic_engine_runs_a_few_small_batches(start, capl
     assert second.costs(GRID) == before
     assert second.asked == dict.fromkeys([(1, 8), (1, 16), (1, 32), (1, 128)], 0)
     assert "costs of 10 buckets are kept from an earlier start" in caplog.text
+
+
+def test_where_there_is_a_pool_the_largest_bucket_runs_at_every_start(start):
+    """Its scratch is the model's place, which a new executor does not know."""
+    start(pool_bytes=1 << 20).costs(GRID)
+    second = start(pool_bytes=1 << 20)
+    second.costs(GRID)
+    shapes = [(1, 8), (1, 16), (1, 32), (1, 128), (4, 128)]
+    assert second.asked == dict.fromkeys(shapes, 0)
+    (held,) = second.session.inspect().pool.holders.values()
+    assert held == 4 * 128  # one byte per element
 
 
 def test_only_new_buckets_are_measured(start):

@@ -23,6 +23,7 @@ __all__ = [
     "covers",
     "file_grid",
     "label",
+    "largest_buckets",
     "listed_grid",
     "padded_elements",
     "product_grid",
@@ -37,6 +38,15 @@ MAX_BUCKETS = 100_000
 def covers(bucket: Bucket, shape: Sequence[int]) -> bool:
     """Return whether a bucket is at least the shape in every dimension."""
     return all(have >= need for have, need in zip(bucket, shape, strict=True))
+
+
+def largest_buckets(entries: Sequence[Bucket]) -> list[Bucket]:
+    """Return the buckets that no other covers: together they need the most of everything."""
+    return [
+        bucket
+        for bucket in entries
+        if not any(other != bucket and covers(other, bucket) for other in entries)
+    ]
 
 
 def padded_elements(bucket: Bucket) -> float:

@@ -14,7 +14,7 @@ from ge_backend.config import ModelConfig
 from ge_backend.device.model_file import model_files
 from ge_backend.errors import Cancelled, GraphFailed
 from ge_backend.executor.session import Session
-from ge_backend.flow.buckets import BucketGrid, covers
+from ge_backend.flow.buckets import BucketGrid, covers, largest_buckets
 from ge_backend.flow.costs import Bucket, CostModel, DynamicCosts, StaticCosts, element_costs
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.store import Store
@@ -63,7 +63,7 @@ def measured_costs(
     measured = warm_up(
         session,
         layout,
-        grid.entries if session.static_shapes else [*missing, *_samples(grid.entries, kept)],
+        grid.entries if session.static_shapes else [*missing, *_rerun(session, grid.entries, kept)],
         Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
         known=kept.keys() if config.warmup else grid.entries,
     )
@@ -152,7 +152,7 @@ def _prepare_others(
     """
 
     def prepare(session: Session) -> None:
-        chosen = buckets if session.static_shapes else _samples(buckets, buckets)
+        chosen = buckets if session.static_shapes else _rerun(session, buckets, buckets)
         warm_up(session, layout, chosen, Effort(repeats=0), known=buckets, stopped=stopped)
 
     if sessions:
@@ -186,6 +186,18 @@ def _fingerprint(path: Path) -> str:
             file.seek(sample * max(size - SAMPLE_BYTES, 0) // (SAMPLES - 1))
             digest.update(file.read(SAMPLE_BYTES))
     return f"{size}-{digest.hexdigest()[:32]}"
+
+
+def _rerun(session: Session, entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:
+    """Return the buckets to run again although their costs are kept.
+
+    Where scratch memory comes from a pool the largest are among them: what these take, which the
+    executor remembers only while it lives, decides about the model's place and bounds every run.
+    """
+    chosen = _samples(entries, kept)
+    if session.inspect().pool.size_bytes:
+        chosen += [b for b in largest_buckets(entries) if b in kept and b not in chosen]
+    return chosen
 
 
 def _samples(entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:

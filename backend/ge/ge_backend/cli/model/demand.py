@@ -11,7 +11,7 @@ from ge_backend.cli.report.grid import tensor_bytes
 from ge_backend.device.model_file import model_files
 from ge_backend.device.onnx_external import external_data
 from ge_backend.executor.messages import Prepared
-from ge_backend.flow.buckets import Bucket, covers
+from ge_backend.flow.buckets import largest_buckets
 from ge_backend.flow.warmup import bucket_inputs, bucket_shapes
 from ge_backend.model_folder import read_folder
 from ge_backend.placement import place
@@ -83,13 +83,8 @@ def _prepare_largest(model: OpenModel) -> list[Prepared]:
         model.session.compile([bucket_shapes(bucket, layout) for bucket in entries])
     return [
         model.session.prepare(bucket_inputs(bucket, layout), repeats=1)
-        for bucket in entries
-        if not _is_covered(bucket, entries)
+        for bucket in largest_buckets(entries)
     ]
-
-
-def _is_covered(bucket: Bucket, entries: tuple[Bucket, ...]) -> bool:
-    return any(covers(other, bucket) for other in entries if other != bucket)
 
 
 def _weights_bytes(path: Path) -> int:
