@@ -1,6 +1,7 @@
 """The executor of a simulated NPU, in a process of its own: gears, faults, restarts, clean ends."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -64,12 +65,22 @@ def test_gears_are_served(load, python):
 
 def test_models_share_a_workspace_pool(load, python):
     """Two models in a pool with room for one take turns, and both are right."""
-    sessions = [load(name, pool_bytes=512) for name in ("one", "two")]
-    for session in sessions:
-        assert sums(run_values(session, *range(1, 9))) == [3.0 * value for value in range(1, 9)]
+    sessions = [load(name, pool_bytes=384) for name in ("one", "two")]
+    results = {}
+
+    def work(index):
+        batches = [sums(run_values(sessions[index], *range(1, 9))) for _ in range(5)]
+        results[index] = batches == [[3.0 * value for value in range(1, 9)]] * 5
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {0: True, 1: True}
     report = sessions[0].inspect()
-    assert report.pool.size_bytes == 512
-    assert report.defects == ()
+    assert (report.pool.size_bytes, report.defects) == (384, ())
+    assert sum(report.pool.holders.values()) > 384
 
 
 @pytest.mark.parametrize("code", [507015, 507054, 507899])

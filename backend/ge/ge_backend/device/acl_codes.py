@@ -27,11 +27,13 @@ __all__ = [
 ]
 
 # `kind` of a copy.
-COPY_TO_DEVICE, COPY_TO_HOST = 1, 2
+COPY_TO_DEVICE = 1
+COPY_TO_HOST = 2
 # `policy` of `rt.malloc`.
 HUGE_PAGES_FIRST = 0
 # `attr` of `rt.get_mem_info`.
-DDR_MEMORY, HBM_MEMORY = 0, 1
+DDR_MEMORY = 0
+HBM_MEMORY = 1
 FORMAT_ND = 2
 # Where copies and slices of a block must begin.
 ALIGNMENT = 64
