@@ -23,7 +23,8 @@ OFFLINE = ("model.om", GRID)
 def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
     """Return the model file of a version folder: `default_model_filename`, else a known name.
 
-    Where nothing has a known name, it is the only file that may be a model. Of a grid of offline models it is any one file.
+    Where nothing has a known name, it is the only file that may be a model. Of a grid of offline
+    models it is the smallest file.
 
     Args:
         directory: the version folder.
