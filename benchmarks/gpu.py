@@ -1,14 +1,15 @@
 """All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
 
 `python -m benchmarks.gpu` needs torch with CUDA and numpy; no network, no server, no pytest, though
-with pytest the contract tests run too. `benchmarks/gpu.sh` also runs `make bench` where there is a
-server. Put what it prints into docs/devices.md.
+with pytest the contract tests run too. `benchmarks/gpu.sh` also runs what `make bench` does where
+there is a server. Put what it prints into docs/devices.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import platform
 import subprocess
 import sys
@@ -94,8 +95,11 @@ def _bench(device: str, precision: str) -> bool:
 
 def _python(what: str, arguments: Sequence[str], timeout_s: float) -> bool:
     print(f"----  {what}", flush=True)
+    environment = {**os.environ, "GE_REQUIRE": "cuda"}  # tests that need a GPU must not skip
     try:
-        done = subprocess.run([sys.executable, *arguments], timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, timeout=timeout_s, check=False
+        )
     except subprocess.TimeoutExpired:
         print(f"FAIL  {what}: took more than {timeout_s:.0f} s")
         return False

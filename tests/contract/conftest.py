@@ -136,13 +136,12 @@ ENGINES = {
 }
 
 
-# What is said of every test on a device of some kind.
-MARKS = {
-    "cuda": (
-        pytest.mark.cuda,
-        pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # tensors of no elements
-    ),
-}
+CUDA = (
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # tensors of no elements
+)
+# Without onnxruntime-gpu there may still be a GPU, so `cuda-onnx` is not marked.
+MARKS = {"cuda-eager-torch": CUDA, "cuda-graphs-torch": CUDA}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +166,7 @@ class Bench:
         return graph
 
 
-@pytest.fixture(params=[pytest.param(i, marks=MARKS.get(i.partition("-")[0], ())) for i in ENGINES])
+@pytest.fixture(params=[pytest.param(i, marks=MARKS.get(i, ())) for i in ENGINES])
 def bench(request, tmp_path):
     name, engine, library = ENGINES[request.param]
     if library:
