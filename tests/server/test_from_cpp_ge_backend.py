@@ -1,16 +1,22 @@
-"""The resnet example of the C++ GE backend: one word changed, sent to the CPU from outside."""
+"""Repositories of the C++ GE backend, one word changed: its example on a CPU, cards on NPUs."""
 
 import re
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
 from onnx import TensorProto, helper
 
-from builders.graphs import graph
+from acl_simulator import MatMul
+from acl_simulator.site import SimulatedPython
+from builders.cann import fake_cann, runs_of_atc
+from builders.graphs import graph, parameters
+from builders.null_models import comes_true
+from builders.simulated_onnx import onnx_of
 
 # As in hicann/triton-inference-server-ge-backend, example/resnet/config.pbtxt; there npu_ge.
 CONFIG = """
@@ -142,3 +148,72 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(serving):
         models = {entry["name"]: entry for entry in client.get_model_repository_index()}
     assert "an executor runs all models of its device" in models["profiled"]["reason"]
     assert "PROFILING_MODE" in models["profiled"]["reason"]
+
+
+# Two cards
+
+CARDS = """
+backend: "ge"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 8 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+instance_group [ { count: 2 } ]
+""" + parameters(
+    device_ids="4,5",
+    device_exec_blocks="3",
+    graph__ge__inputShape="x:-1,8",
+    graph__ge__dynamicDims="1;2;8",
+    graph__ge__dynamicNodeType="1",
+    ge__aicoreNum="12|10",
+    session__ge__exec__precision_mode_v2="fp16",
+)
+HEAD = MatMul(rows=8, columns=3)
+
+
+@pytest.fixture(scope="module")
+def cards(triton_server, tmp_path_factory):
+    """A server whose machine has simulated NPUs, and what its compiler was asked."""
+    folder = tmp_path_factory.mktemp("cards")
+    (folder / "models" / "head" / "1").mkdir(parents=True)
+    (folder / "models" / "head" / "config.pbtxt").write_text(CARDS)
+    (folder / "models" / "head" / "1" / "model.onnx").write_bytes(onnx_of(HEAD, ("batch", 8)))
+    python = SimulatedPython(folder, devices=6)
+    server = triton_server(
+        folder / "models",
+        environment={
+            "GE_PYTHON": str(python.path),
+            "GE_CACHE_DIR": str(folder / "cache"),
+            "ASCEND_HOME_PATH": str(fake_cann(folder / "cann")),
+            "FAKE_ATC_RUNS": str(folder / "runs"),
+        },
+    )
+    yield server, folder / "runs"
+    assert python.report()["misuses"] == []
+
+
+def test_both_cards_are_used_and_compiled_for_once(cards):
+    """Gears, cores and arithmetic reach the compiler; every batch is answered, wherever it ran."""
+    server, runs = cards
+    with httpclient.InferenceServerClient(server.http) as client:
+        for seed, rows in enumerate((1, 2, 3, 8, 5, 1, 7, 4)):
+            x = np.random.default_rng(seed).random((rows, 8), np.float32)
+            item = httpclient.InferInput("x", x.shape, "FP32")
+            item.set_data_from_numpy(x)
+            answer = client.infer("head", [item]).as_numpy("y")
+            assert np.allclose(answer, HEAD.expected(x=x)["y"], rtol=1e-5)
+    (run,) = runs_of_atc(runs)
+    asked = " ".join(map(str, run["arguments"]))
+    assert "--dynamic_batch_size=1,2,8" in asked
+    assert "--aicore_num=12|10" in asked
+    assert "--precision_mode_v2=fp16" in asked
+    for card in ("npu:4", "npu:5"):
+        assert comes_true(lambda card=card: spent(server, card) > 0)
+
+
+def spent(server, device):
+    """Return the seconds that graphs have run on a device."""
+    text = urllib.request.urlopen(server.metrics).read().decode()
+    found = re.findall(
+        rf'^ge_run_seconds_total{{.*device="{device}".*}} (\S+)$', text, re.MULTILINE
+    )
+    return sum(map(float, found))
