@@ -120,15 +120,16 @@ def test_a_pool_stays_true_under_faults_cancellations_deadlines_and_deaths(machi
     for _ in range(3):
         for _ in range(batches * len(clients) // 4):
             progress.acquire()
+        assert comes_true(machine.executors, 20)
         machine.kill()
     for client in clients:
         client.join()
     assert [client.wrong for client in clients] == [[]] * len(clients)
-    report = settled(sessions[0])
-    assert sorted(name.split("/")[0] for name in report.pool.holders) == sorted(MODELS)
     for session in sessions:
         assert sums(run_values(session, 1, 2)) == [3, 6]
-    assert settled(sessions[0]).pool.size_bytes == POOL
+    report = settled(sessions[0])
+    assert sorted(name.split("/")[0] for name in report.pool.holders) == sorted(MODELS)
+    assert report.pool.size_bytes == POOL
     assert comes_true(lambda: sessions[0].pool.size_bytes == POOL)
 
 

@@ -408,7 +408,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.integrity() == []
 
 
-PoolMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+PoolMachine.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=25)
 TestPoolMachine = PoolMachine.TestCase
 
 
