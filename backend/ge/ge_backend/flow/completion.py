@@ -77,7 +77,7 @@ def _follows(spec: TensorSpec, mask: TensorSpec) -> bool:
 
 
 def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
-    """Return a tensor's declaration; the host takes no empty dims, so one value is `[1]` to clients.
+    """Return a tensor's declaration; the host takes no empty dims, so one value is `[1]` there.
 
     Source: Triton's model configuration, "Reshape".
     """
