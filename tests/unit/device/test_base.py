@@ -11,7 +11,7 @@ from ge_backend.errors import DeviceUnavailable
 @pytest.mark.parametrize("name", ["tpu", "", "cpu:x", "cpu:-1", "CPU", "null:1.5"])
 def test_an_unknown_device_is_refused_with_the_known_kinds(name):
     """A wrong name is DeviceUnavailable and lists the right ones."""
-    with pytest.raises(DeviceUnavailable, match=r"known kinds are cpu, null"):
+    with pytest.raises(DeviceUnavailable, match=r"known kinds are cpu, cuda, npu, null"):
         open_device(name)
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ge_backend.device.model_file import find_model_file, model_files, stamp_of
+from ge_backend.device.model_file import canonical, find_model_file, model_files, stamp_of
 from ge_backend.errors import ModelError
 
 
@@ -52,6 +52,22 @@ def test_the_grid_is_among_what_was_looked_for(tmp_path):
     """The error shows how its files are called."""
     with pytest.raises(ModelError, match=r"model\.om, model\.<rows>x<size>\.om"):
         find_model_file(tmp_path, "", "npu:0")
+
+
+def test_a_grid_of_links_is_a_grid(tmp_path):
+    """Its files may lie elsewhere under other names; other models are known by what they link to."""
+    store, folder = tmp_path / "store", tmp_path / "real" / "1"
+    store.mkdir()
+    folder.mkdir(parents=True)
+    for name in ("model.1x8.om", "model.2x8.om", "model.onnx"):
+        (store / f"blob-{name}.onnx").touch()
+        (folder / name).symlink_to(store / f"blob-{name}.onnx")
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    reached = tmp_path / "linked" / "1"
+    assert canonical(reached / "model.1x8.om") == folder / "model.1x8.om"
+    assert canonical(reached / "model.onnx") == store / "blob-model.onnx.onnx"
+    names = [path.name for path in model_files(canonical(reached / "model.1x8.om"))]
+    assert names == ["model.1x8.om", "model.2x8.om"]
 
 
 def test_files_of_a_model(tmp_path):

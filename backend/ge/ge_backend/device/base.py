@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ge_backend.device.model_file import model_files, stamp_of
+from ge_backend.device.model_file import canonical, model_files, stamp_of
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -69,9 +69,10 @@ class GraphSource:
         Raises:
             ModelError: the model is made of several files whose names do not fit together.
         """
+        known = canonical(path)
         return cls(
-            path=str(path.resolve()),
-            stamp=stamp_of(model_files(path)),
+            path=str(known),
+            stamp=stamp_of(model_files(known)),
             precision=precision,
             threads=threads,
             options=options,

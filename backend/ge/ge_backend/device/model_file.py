@@ -9,7 +9,7 @@ from pathlib import Path
 from ge_backend.device.om_files import axes_file, grid_file, om_files
 from ge_backend.errors import ModelError
 
-__all__ = ["find_model_file", "model_files", "stamp_of"]
+__all__ = ["canonical", "find_model_file", "model_files", "stamp_of"]
 
 # In this order when a folder holds several and config.pbtxt names none.
 NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json", "image.json")
@@ -48,6 +48,15 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
         f"no model file in {directory}: looked for {', '.join(candidates)}, found {there}; "
         "put the model there or name it with default_model_filename"
     )
+
+
+def canonical(path: Path) -> Path:
+    """Return the one path by which a file is known, however it is reached.
+
+    An offline model keeps its own name if it is a link: the name may say its shape, and the files
+    beside it may belong to it.
+    """
+    return path.parent.resolve() / path.name if path.suffix == ".om" else path.resolve()
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
