@@ -29,7 +29,7 @@ __all__ = ["DeviceState", "Ended", "Fleet", "Stage"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
-NO_PAUSES = Pauses()
+DEFAULT_PAUSES = Pauses()
 
 
 class Stage(Protocol):
@@ -74,7 +74,7 @@ class Fleet:
         pauses: between attempts to reopen a lost device.
     """
 
-    def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = NO_PAUSES) -> None:
+    def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = DEFAULT_PAUSES) -> None:
         self._changed = threading.Condition()
         self._members = [
             Member(device, session, self._changed, pauses) for device, session in sessions.items()
