@@ -2,9 +2,12 @@
 
 By default each session has an arena of its own, which grows to what its largest run needed and is
 never given back: eight models of one kind hold that eight times, although they rarely run at once.
-From a shared arena a run takes what the run before it gave back. It grows by what is missing and
-not to the next power of two, and sessions plan no pattern of addresses per shape: with those it
-kept 180 MB of an encoder's four sessions where 100 suffice, and runs were no faster.
+From a shared arena a run takes what the run before it gave back. Measured with four sessions of an
+encoder: 105 MiB in all where each kept 180 of its own, and no difference in speed.
+
+Sessions plan no pattern of addresses per shape: shapes rarely come again, and patterns fragment the
+arena (180 MiB instead of 105). It grows in powers of two: growing by just what is missing took 137
+MiB instead of 25 when runs came shortest first. Pages that are not touched take no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import onnxruntime
 __all__ = ["release_unused", "use_shared_arena"]
 
 # Source: include/onnxruntime/core/session/onnxruntime_c_api.h, OrtArenaCfg.
-SAME_AS_REQUESTED = 1
+NEXT_POWER_OF_TWO = 0
 UNLIMITED = 0
 
 # Identity of one FP32 element. Only a run can shrink the arena, and there may be no other session.
@@ -62,5 +65,5 @@ def _register() -> None:
         0,
         onnxruntime.OrtMemType.DEFAULT,
     )
-    arena = {"max_mem": UNLIMITED, "arena_extend_strategy": SAME_AS_REQUESTED}
+    arena = {"max_mem": UNLIMITED, "arena_extend_strategy": NEXT_POWER_OF_TWO}
     onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(arena))
