@@ -32,9 +32,13 @@ def test_a_model_without_the_block_has_no_sequences(tmp_path):
     ],
 )
 def test_strategy_and_capacity(tmp_path, block, rows, strategy, capacity):
-    """As many live as the host has slots or candidates for in one instance."""
+    """As many live as the host has slots or candidates for in one instance.
+
+    Where it does not say whose place is taken, there are twice as many slots.
+    """
     found = read(block, tmp_path, rows)
     assert (found.strategy, found.capacity) == (strategy, capacity)
+    assert found.slots == (capacity if strategy == "direct" else 2 * capacity)
 
 
 def test_the_idle_time_is_the_hosts(tmp_path):

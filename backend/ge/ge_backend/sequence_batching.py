@@ -73,6 +73,15 @@ class SequenceBatching:
     controls: tuple[Control, ...]
     states: tuple[State, ...]
 
+    @property
+    def slots(self) -> int:
+        """How many sequences' states are kept.
+
+        With `direct` the host says whose place a new sequence takes. With `oldest` it does not; so
+        that nobody who lives has to make room, as many may have vanished unsaid as live.
+        """
+        return self.capacity if self.strategy == "direct" else 2 * self.capacity
+
     @classmethod
     def read(cls, config: Mapping[str, Any], *, directory: Path) -> SequenceBatching | None:
         """Read the block from the host's model configuration; None where there is none.

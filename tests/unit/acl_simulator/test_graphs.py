@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
+from acl_simulator import Accumulate, Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -18,6 +18,10 @@ def test_small_ones():
     rows = TokenRows(vocabulary=5, width=2)
     ids = np.array([[4, 0]])
     assert np.array_equal(rows.expected(input_ids=ids)["y"], rows.weights()["table"][ids])
+    step = Accumulate().expected(x=X, h=2 * X, n=np.ones((2, 1), np.float32))
+    assert np.array_equal(step["h_next"], 3 * X)
+    assert np.array_equal(step["y"], 3 * X)
+    assert step["n_next"].tolist() == [[2], [2]]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64])

@@ -1,5 +1,6 @@
 """ONNX on a simulated NPU, compiled by the fake `atc` for its buckets."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -8,12 +9,18 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from acl_simulator import Sums, TokenRows
+from acl_simulator import Accumulate, Ranges, Sums, TokenRows
 from builders.cann import fake_cann, runs_of_atc
 from builders.npu import Npu, floats, run
+from builders.npu_states import GEARS, WIDTH, plan
 from builders.simulated_onnx import onnx_of
+from ge_backend.device.acl_compiled import CompiledGraph
+from ge_backend.device.acl_resident import Resident
+from ge_backend.device.acl_slots import AclSlots
 from ge_backend.device.base import Range
+from ge_backend.device.host_slots import HostSlots
 from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
 @pytest.fixture
@@ -150,3 +157,49 @@ def test_another_type_after_compiling_is_refused(npu, monkeypatch):
     monkeypatch.setattr(graph, "_load", lambda _: wrong)
     with pytest.raises(ModelError, match=r"takes input_ids INT64.*compiled, it takes x FP32"):
         graph.compile(buckets((1, 8), name="input_ids"))
+
+
+def accumulator(npu, shapes):
+    """Return a graph as it is after compiling, its outputs called as in the ONNX file."""
+    signature = Signature(
+        inputs=tuple(spec(name, width) for name, width in (("x", 16), ("h", 16), ("n", 1))),
+        outputs=tuple(
+            spec(name, width) for name, width in (("y", 16), ("h_next", 16), ("n_next", 1))
+        ),
+        axis_limits={},
+    )
+    graph = CompiledGraph(
+        npu.folder / "model.onnx",
+        signature,
+        compiled=lambda _: npu.write(Accumulate(), shapes),
+        load=npu.load,
+    )
+    graph.compile(())
+    return graph
+
+
+def spec(name, width):
+    return TensorSpec(name=name, dtype=DATA_TYPES["FP32"], dims=(-1, width), axes=("batch", ""))
+
+
+def test_its_states_stay_on_the_device(npu):
+    """Under the names of the ONNX file, also once it was compiled again."""
+    graph = accumulator(npu, GEARS)
+    with contextlib.closing(graph.open_slots(plan(graph.signature))) as slots:
+        assert isinstance(slots, AclSlots)
+        x = np.ones((4, WIDTH), np.float32)
+        for total in (1, 2, 3):
+            fresh = [1, 0] if total == 1 else []
+            results, _ = slots.run({"x": x}, {}, [1, 0], fresh, rows=4, exclusive=False)
+            assert list(results) == ["y"]
+            assert (results["y"][:2] == total).all()
+            graph.compile(())
+
+
+def test_states_of_a_model_of_any_shape_are_kept_in_host_memory(npu):
+    """Its tensors have no fixed place on the device."""
+    free = ((1, 8), (1, 64))
+    graph = accumulator(npu, Ranges({"x": free, "h": free, "n": free}))
+    assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
+    with pytest.raises(GraphFailed, match="no tensor of it stays"):
+        graph.run_resident({}, {}, Resident())

@@ -5,9 +5,13 @@ import threading
 import numpy as np
 import pytest
 
-from acl_simulator import Encoder, MatMul, Static
+from acl_simulator import Accumulate, Encoder, MatMul, Ranges, Static
 from builders.npu import KINDS, Npu, encoder, floats, kinds, run, tokens
+from builders.npu_states import GEARS, WIDTH, plan
 from ge_backend.device.acl_copies import Copies, loaded_copies
+from ge_backend.device.acl_resident import NOTHING
+from ge_backend.device.acl_slots import AclSlots
+from ge_backend.device.host_slots import HostSlots
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 
@@ -122,3 +126,39 @@ def test_a_copy_that_fails_to_load_takes_the_others_with_it():
     assert [one.closed for one in made] == [True, True]
     with pytest.raises(OutOfMemory):
         loaded_copies(lambda: load(OutOfMemory("none at all")), 3)
+
+
+def test_states_are_kept_for_all_copies(npu):
+    """In one place: a sequence's next step may run on another copy, beside others'."""
+    graph = npu.load(npu.write(Accumulate(), GEARS))
+    slots = graph.open_slots(plan(graph.signature))
+    assert isinstance(slots, AclSlots)
+
+    def step(slot, fresh=()):
+        x = np.ones((1, WIDTH), np.float32)
+        results, _ = slots.run({"x": x}, {}, [slot], fresh, rows=1, exclusive=False)
+        (y,) = results.values()
+        found.setdefault(slot, []).append(y[0, 0])
+
+    found = {}
+    for slot in range(3):
+        step(slot, fresh=[slot])
+    with npu.sim.paused():
+        threads = [threading.Thread(target=step, args=(slot,)) for slot in range(3)]
+        for thread in threads:
+            thread.start()
+        assert npu.sim.wait_until(lambda: in_flight(npu) == 3)
+    for thread in threads:
+        thread.join()
+    assert found == {slot: [1, 2] for slot in range(3)}
+    slots.close()
+
+
+def test_states_of_copies_of_any_shape_are_kept_in_host_memory(npu):
+    """As those of one of them are."""
+    free = ((1, 8), (1, 64))
+    graph = npu.load(npu.write(Accumulate(), Ranges({"x": free, "h": free, "n": free})))
+    assert isinstance(graph, Copies)
+    assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
+    with pytest.raises(GraphFailed, match="stays on the NPU"):
+        graph.run_resident({}, {}, NOTHING)

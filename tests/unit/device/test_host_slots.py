@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from ge_backend.device.host_slots import HostSlots, initial_value
-from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.device.host_slots import HostSlots, open_slots
+from ge_backend.device.slots import SlotPlan
+from ge_backend.errors import GraphFailed
 from ge_backend.sequence_batching import State
-from ge_backend.tensors import DATA_TYPES, encode_bytes
+from ge_backend.tensors import DATA_TYPES
 
 
 def state(dims=(2,), dtype="FP32", initial_dims=None, file=""):
@@ -45,7 +46,8 @@ class Collector:
 
 
 def slots_of(graph, *states, count=1, batched=True, hidden=("h_next",)):
-    return HostSlots(graph, states, count, batched=batched, hidden=hidden)
+    plan = SlotPlan(states=states, count=count, batched=batched, hidden=frozenset(hidden))
+    return HostSlots(graph, plan)
 
 
 def run(slots, x, ids, fresh=(), rows=None):
@@ -75,7 +77,7 @@ def test_a_fresh_slot_begins_with_the_initial_value(tmp_path):
 def test_padding_rows_touch_no_state():
     """A batch that was padded to a bucket has more rows than sequences."""
     graph = Accumulator()
-    slots = HostSlots(graph, [state()], 2, batched=True)
+    slots = slots_of(graph, state(), count=2, hidden=())
     run(slots, [[1, 1], [7, 7]], [1], fresh=[1], rows=2)
     run(slots, [[1, 1]], [0], fresh=[0])
     assert run(slots, [[0, 0], [0, 0]], [0, 1])[0]["y"].tolist() == [[1, 1], [1, 1]]
@@ -137,20 +139,13 @@ class Nothing:
         return {}
 
 
-def test_strings_can_be_states(tmp_path):
-    """Empty ones at first, or Triton's serialisation from a file."""
-    texts = np.array([b"a", b"bc"], dtype=object)
-    (tmp_path / "texts").write_bytes(encode_bytes(texts))
-    assert initial_value(state(dtype="BYTES")).tolist() == [b"", b""]
-    read = initial_value(state(dtype="BYTES", file=str(tmp_path / "texts")))
-    assert read.tolist() == [b"a", b"bc"]
+def test_a_graph_that_keeps_its_own_states_is_asked_to():
+    """Every other graph's are kept for it."""
 
+    class Keeper(Accumulator):
+        def open_slots(self, plan):
+            return "its own"
 
-@pytest.mark.parametrize("content", [None, b"abc", b"0123456789ab"])
-def test_an_initial_value_of_another_size_is_refused(tmp_path, content):
-    """The error names the state, the file and what it should hold."""
-    path = tmp_path / "first"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"state 'h'.*first.*FP32 \[2\]"):
-        initial_value(state(file=str(path)))
+    plan = SlotPlan(states=(state(),), count=1, batched=True)
+    assert open_slots(Keeper(), plan) == "its own"
+    assert isinstance(open_slots(Accumulator(), plan), HostSlots)

@@ -13,7 +13,7 @@ from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
 
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,))
-BATCHING = SequenceBatching(strategy="direct", capacity=2, idle_s=60, controls=(), states=(STATE,))
+BATCHING = SequenceBatching(strategy="oldest", capacity=2, idle_s=60, controls=(), states=(STATE,))
 
 
 @pytest.fixture
@@ -73,11 +73,11 @@ def test_nothing_is_an_empty_response(module):
 
 
 def test_states_are_kept_where_there_are_any(module):
-    """As many sequences as the host has alive; outputs that are only states are hidden."""
+    """One for each slot; outputs that are only states are hidden."""
     kept = []
     session = SimpleNamespace(keep_states=lambda *given, **named: kept.append((given, named)))
     declared = SimpleNamespace(name="y")
     config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
     module.keep_states(config, session)
     module.keep_states(SimpleNamespace(sequence=None), session)
-    assert kept == [(((STATE,), 2), {"batched": True, "hidden": ("n",)})]
+    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n",)})]

@@ -9,7 +9,7 @@ from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
 
 
-def sequencer(dims=(2,), capacity=2):
+def sequencer(dims=(2,), capacity=2, strategy="oldest"):
     state = State(
         input="h",
         output="n",
@@ -19,7 +19,7 @@ def sequencer(dims=(2,), capacity=2):
     )
     return Sequencer(
         SequenceBatching(
-            strategy="oldest", capacity=capacity, idle_s=9, controls=(), states=(state,)
+            strategy=strategy, capacity=capacity, idle_s=9, controls=(), states=(state,)
         )
     )
 
@@ -59,6 +59,30 @@ def test_sizes_that_vary_are_each_sequences_own():
     assert admit(steps, 1).key != admit(steps, 2, start=True, index=1).key
 
 
+def test_with_direct_scheduling_a_slot_is_the_place_in_the_batch():
+    """Whoever was there is gone: nobody else has to make room."""
+    steps = sequencer(strategy="direct")
+    for index, name in enumerate("ab"):
+        assert admit(steps, name, start=True, index=index).slot == index
+        settle(steps, index=index)
+    assert admit(steps, "c", start=True, index=1).slot == 1
+    settle(steps, index=1)
+    assert not admit(steps, "a").fresh
+    settle(steps)
+    assert steps.figures().displaced == 1
+    with pytest.raises(InvalidRequest):
+        admit(steps, "b", index=1)
+
+
+def test_with_oldest_scheduling_as_many_may_vanish_as_live():
+    """The host does not say who was cancelled; the one that lives is not given up for that."""
+    steps = sequencer(capacity=2)
+    for name in ("lives", "b", "c", "d"):
+        admit(steps, name, start=True)
+        settle(steps)
+    assert not admit(steps, "lives").fresh
+
+
 def test_several_rows_are_refused():
     """A step is one row of a batch."""
     with pytest.raises(InvalidRequest, match="this request has 3"):
@@ -71,6 +95,18 @@ def test_a_failed_last_step_frees_its_slot_all_the_same():
     admit(steps, 1, start=True, end=True)
     settle(steps, error=GraphFailed("no"))
     assert steps.figures().live == 0
+
+
+def test_a_sequence_whose_first_step_failed_still_begins():
+    """Else it would go on from what another one has left in the slot."""
+    steps = sequencer(capacity=1)
+    admit(steps, 1, start=True, end=True)
+    settle(steps)
+    admit(steps, 2, start=True)
+    settle(steps, error=GraphFailed("no"))
+    assert admit(steps, 2).fresh
+    settle(steps)
+    assert not admit(steps, 2).fresh
 
 
 def test_a_step_that_hears_of_the_loss_is_not_told_again():

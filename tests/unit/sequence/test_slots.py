@@ -14,6 +14,7 @@ def table(capacity=2, idle_s=10.0):
 
 def step(slots, sequence, *, start=False, end=False, now_s=0.0):
     taken = slots.admit(sequence, start=start, end=end, now_s=now_s)
+    slots.advance(taken)
     if taken.last:
         slots.leave(taken)
     return taken
@@ -56,14 +57,33 @@ def test_start_in_the_middle_begins_anew():
     assert slots.integrity() == []
 
 
-def test_an_idle_sequence_is_given_up():
-    """After the host's idle time its slot is free, and its next step is refused."""
+def test_an_idle_sequence_makes_room_for_another():
+    """Until then its steps are taken: that it is alive is the host's to say, whose clock counts."""
     slots = table(capacity=1, idle_s=5.0)
     step(slots, 7, start=True, now_s=0.0)
-    step(slots, 7, now_s=5.0)
+    step(slots, 7, now_s=10.5)
+    step(slots, 8, start=True, now_s=15.6)
     with pytest.raises(InvalidRequest, match="idle for over 5 s"):
-        step(slots, 7, now_s=10.5)
-    assert slots.figures().expired == 1
+        step(slots, 7, now_s=15.6)
+    assert (slots.figures().expired, slots.figures().displaced) == (1, 0)
+
+
+def test_the_host_may_say_which_slot_is_taken():
+    """Its owner is gone then; so is nobody else, whoever was idle longest."""
+    slots = table(capacity=3)
+    for sequence in (1, 2, 3):
+        assert begin_at(slots, sequence, sequence - 1).slot == sequence - 1
+    assert begin_at(slots, 4, 1).slot == 1
+    assert begin_at(slots, 3, 0).slot == 0  # another place of an id that had one
+    assert slots.figures().live == 2
+    assert slots.integrity() == []
+    for sequence in (1, 2):
+        with pytest.raises(InvalidRequest):
+            step(slots, sequence)
+
+
+def begin_at(slots, sequence, place):
+    return slots.admit(sequence, start=True, end=False, now_s=0.0, place=place)
 
 
 def test_a_new_sequence_displaces_the_one_idle_longest():
@@ -98,6 +118,7 @@ def test_a_step_that_was_overtaken_frees_nothing():
     slots = table(capacity=1)
     late = slots.admit(1, start=True, end=True, now_s=0.0)
     step(slots, 2, start=True)
+    slots.advance(late)
     slots.leave(late)
     assert slots.figures().live == 1
     assert slots.integrity() == []
@@ -112,24 +133,18 @@ EVENTS = st.lists(
 @given(events=EVENTS, capacity=st.integers(1, 3))
 def test_any_order_of_events_agrees_with_an_oracle(events, capacity):
     """Live ids, freshness and the number of slots are those of a list kept by hand."""
-    slots, alive, now = SlotTable(capacity, 5.0), {}, 0.0
+    slots, alive, now = SlotTable(capacity, 5.0), [], 0.0
     for sequence, start, end, pause in events:
         now += pause
-        alive = {other: seen for other, seen in alive.items() if now - seen <= 5.0}
-        if start:
-            if sequence not in alive and len(alive) == capacity:
-                del alive[next(iter(alive))]
-            alive.pop(sequence, None)
+        if start and sequence not in alive and len(alive) == capacity:
+            del alive[0]
         if start or sequence in alive:
             taken = step(slots, sequence, start=start, end=end, now_s=now)
             assert taken.fresh == start
             assert 0 <= taken.slot < capacity
-            alive.pop(sequence, None)
-            if not end:
-                alive[sequence] = now
+            alive = [other for other in alive if other != sequence] + [sequence] * (not end)
         else:
             with pytest.raises(InvalidRequest):
                 step(slots, sequence, start=start, end=end, now_s=now)
-        slots.expire(now)
         assert slots.figures().live == len(alive)
         assert slots.integrity() == []

@@ -13,6 +13,7 @@ from ge_backend.tensors import DATA_TYPES, DataType
 
 __all__ = [
     "ALIGNMENT",
+    "COPY_ON_DEVICE",
     "COPY_TO_DEVICE",
     "COPY_TO_HOST",
     "DDR_MEMORY",
@@ -29,6 +30,7 @@ __all__ = [
 # `kind` of a copy.
 COPY_TO_DEVICE = 1
 COPY_TO_HOST = 2
+COPY_ON_DEVICE = 3
 # `policy` of `rt.malloc`.
 HUGE_PAGES_FIRST = 0
 # `attr` of `rt.get_mem_info`.

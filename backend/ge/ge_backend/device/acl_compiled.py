@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.device.acl_resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
+from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
 
@@ -79,12 +82,26 @@ class CompiledGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         with self._held() as graph:
-            theirs = [spec.name for spec in graph.signature.outputs]
-            ours = [spec.name for spec in self.signature.outputs]
-            names = dict(zip(theirs, ours, strict=True))
-            places = {own: outputs[name] for own, name in names.items() if name in outputs}
-            results = graph.run(inputs, places, exclusive=exclusive)
-            return {name: results[own] for own, name in names.items()}
+            names = self._names(graph)
+            results = graph.run(inputs, _called(names, outputs), exclusive=exclusive)
+            return {name: results[own] for name, own in names.items()}
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        with self._held() as graph:
+            names, theirs = self._names(graph), resident_graph(graph, self._path)
+            places = _called(names, outputs)
+            results = theirs.run_resident(inputs, places, resident.renamed(names))
+            return {name: results[own] for name, own in names.items() if own in results}
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states where the compiled model can; see `ResidentGraph.open_slots`."""
+        with self._held() as graph:
+            if isinstance(graph, ResidentGraph):
+                return graph.open_slots(plan, through or self)
+            return HostSlots(self, plan)
 
     def close(self) -> None:
         """Unload what was compiled; the file stays in the cache."""
@@ -116,6 +133,11 @@ class CompiledGraph:
         if former is not None:
             former.graph.close()
 
+    def _names(self, graph: Graph) -> dict[str, str]:
+        """Return the compiled model's names of the outputs by ours; they are in the same order."""
+        ours, theirs = self.signature.outputs, graph.signature.outputs
+        return {own.name: other.name for own, other in zip(ours, theirs, strict=True)}
+
     def _check(self, graph: Graph) -> None:
         """See that the compiler has changed neither inputs nor outputs."""
         wanted, made = self.signature, graph.signature
@@ -128,6 +150,10 @@ class CompiledGraph:
                 f"{_described(wanted.outputs)}; compiled, it takes {_described(made.inputs)} and "
                 f"gives {_described(made.outputs)}; compile it without options that change these"
             )
+
+
+def _called(names: Mapping[str, str], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {own: outputs[name] for name, own in names.items() if name in outputs}
 
 
 def _types(specs: Sequence[TensorSpec]) -> dict[str, DataType]:

@@ -10,7 +10,10 @@ import logging
 import queue
 from collections.abc import Callable, Mapping, Sequence
 
+from ge_backend.device.acl_resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
+from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import OutOfMemory
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -73,6 +76,23 @@ class Copies:
             return copy.run(inputs, outputs, exclusive=exclusive)
         finally:
             self._idle.put(copy)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once, on whichever copy is idle; see `ResidentGraph.run_resident`."""
+        copy = self._idle.get()
+        try:
+            return resident_graph(copy, "this model").run_resident(inputs, outputs, resident)
+        finally:
+            self._idle.put(copy)
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states where a copy can, for all of them; see `ResidentGraph.open_slots`."""
+        first = self._copies[0]
+        if isinstance(first, ResidentGraph):
+            return first.open_slots(plan, through or self)
+        return HostSlots(self, plan)
 
     def close(self) -> None:
         """Unload all copies, each once its run has ended."""

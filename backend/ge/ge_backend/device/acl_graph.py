@@ -14,9 +14,12 @@ from dataclasses import dataclass
 
 from ge_backend.device.acl_description import Description, Tensor
 from ge_backend.device.acl_loaded import LoadedFile, OmSource, Run
+from ge_backend.device.acl_resident import NOTHING, Resident, ResidentGraph
 from ge_backend.device.acl_signature import signature_of
-from ge_backend.device.acl_transfer import Transfer, checked_shapes
+from ge_backend.device.acl_slots import AclSlots
+from ge_backend.device.acl_transfer import Transfer, check_targets, checked_shapes
 from ge_backend.device.om_files import read_axes
+from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -60,8 +63,8 @@ class OmGraph:
         self._taken = taken
         self._lock = threading.Lock()
         described = [file.model.description for file in files]
-        self._inputs, outputs = _largest(described, self._path)
-        self._transfer = Transfer(self._device.runtime, self._inputs, outputs, self._path)
+        self._inputs, self._outputs = _largest(described, self._path)
+        self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._transfer.close)
         self._choices: dict[Key, _Choice] = {}
         runs: list[Run] = []
@@ -73,7 +76,7 @@ class OmGraph:
         labels = [file.label for file in files if file.label]
         self.signature: Signature = signature_of(
             self._inputs,
-            outputs,
+            self._outputs,
             [(run.inputs, run.outputs) for run in runs],
             read_axes(source.path),
             labels,
@@ -85,7 +88,7 @@ class OmGraph:
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""
-        self._choice(inputs)
+        self._choice(inputs, NOTHING)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the file that runs these shapes, whatever the gear."""
@@ -97,15 +100,28 @@ class OmGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive  # a run has all cores as it is
-        choice = self._choice(inputs)
-        model, shapes = choice.file.model, choice.outputs
+        return self.run_resident(inputs, outputs, NOTHING)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        choice = self._choice(inputs, resident)
+        check_targets(self._outputs, choice.outputs, self._path, resident)
+        model, shapes = choice.file.model, resident.downloaded(choice.outputs)
         with self._lock, self._device.stream(self._timeout_ms) as stream:
             model.choose(choice.gear)
             self._transfer.upload(inputs, stream)
+            self._transfer.gather(resident, stream)
             model.submit(stream)
+            self._transfer.scatter(resident, stream)
             self._transfer.download(shapes, stream)
             self._device.runtime.synchronise(stream, self._timeout_ms)
             return self._transfer.results(shapes, outputs)
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states on the device; see `ResidentGraph.open_slots`."""
+        return AclSlots(self._device, self._timeout_ms, through or self, plan)
 
     def close(self) -> None:
         """Unload every file and free what they used."""
@@ -113,8 +129,8 @@ class OmGraph:
             self._device.settle()
             self._taken.close()
 
-    def _choice(self, inputs: Mapping[str, Array]) -> _Choice:
-        shapes = checked_shapes(self._inputs, inputs, self._path)
+    def _choice(self, inputs: Mapping[str, Array], resident: Resident) -> _Choice:
+        shapes = checked_shapes(self._inputs, inputs, self._path, resident.shapes)
         choice = self._choices.get(_key(shapes))
         if choice is None:
             raise GraphFailed(

@@ -13,6 +13,7 @@ import logging
 from typing import Any
 
 from ge_backend.device.acl_codes import (
+    COPY_ON_DEVICE,
     COPY_TO_DEVICE,
     COPY_TO_HOST,
     DDR_MEMORY,
@@ -151,6 +152,10 @@ class AclRuntime:
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Queue a copy from the device to pinned host memory."""
         self._copy(target, source, nbytes, COPY_TO_HOST, stream)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy on the device, from and to 64-byte boundaries."""
+        self._copy(target, source, nbytes, COPY_ON_DEVICE, stream)
 
     def memory(self) -> MemoryInfo:
         """Return what the current context's device has free and in all."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from ge_backend.device.acl_description import Tensor
 from ge_backend.device.acl_memory import Slot, Staging
+from ge_backend.device.acl_resident import Resident
 from ge_backend.device.acl_runtime import AclRuntime
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Transfer", "checked_shapes", "num_bytes"]
+__all__ = ["Transfer", "check_targets", "checked_shapes", "num_bytes"]
 
 
 class Transfer:
@@ -42,25 +44,37 @@ class Transfer:
             self._taken = taken.pop_all()
 
     def upload(self, arrays: Mapping[str, Array], stream: int) -> None:
-        """Stage the inputs and queue their copies; `arrays` may be reused at once."""
+        """Stage these inputs and queue their copies; `arrays` may be reused at once."""
         for tensor in self._in:
-            array, slot = arrays[tensor.name], self.inputs[tensor.name]
-            if array.size:
+            array, slot = arrays.get(tensor.name), self.inputs[tensor.name]
+            if array is not None and array.size:
                 np.copyto(_view(slot, tensor, array.shape), array)
                 self._runtime.upload(slot.device, slot.host, array.nbytes, stream)
+
+    def gather(self, resident: Resident, stream: int) -> None:
+        """Queue the copies of those inputs that are on the device already."""
+        for name, rows in resident.sources.items():
+            for offset, address, nbytes in rows.spans():
+                self._runtime.copy(self.inputs[name].device + offset, address, nbytes, stream)
+
+    def scatter(self, resident: Resident, stream: int) -> None:
+        """Queue the copies of those outputs that stay on the device."""
+        for name, rows in resident.targets.items():
+            for offset, address, nbytes in rows.spans():
+                self._runtime.copy(address, self.outputs[name].device + offset, nbytes, stream)
 
     def download(
         self, shapes: Mapping[str, Shape], stream: int, sources: Sequence[int] = ()
     ) -> None:
-        """Queue the copies of the outputs.
+        """Queue the copies of outputs.
 
         Args:
-            shapes: theirs, in this run.
+            shapes: of those that are wanted, in this run.
             stream: where.
             sources: where they are on the device, if that is not in their slots.
         """
         for at, tensor in enumerate(self._out):
-            nbytes = num_bytes(tensor, shapes[tensor.name])
+            nbytes = num_bytes(tensor, shapes[tensor.name]) if tensor.name in shapes else 0
             if nbytes:
                 slot = self.outputs[tensor.name]
                 source = sources[at] if sources else slot.device
@@ -74,6 +88,7 @@ class Transfer:
                 places.get(tensor.name),
             )
             for tensor in self._out
+            if tensor.name in shapes
         }
 
     def close(self) -> None:
@@ -89,24 +104,54 @@ class Transfer:
 
 
 def checked_shapes(
-    inputs: Sequence[Tensor], arrays: Mapping[str, Array], path: str
+    inputs: Sequence[Tensor],
+    arrays: Mapping[str, Array],
+    path: str,
+    resident: Mapping[str, Shape] = MappingProxyType({}),
 ) -> dict[str, Shape]:
     """Return the shapes of a run's inputs, once names and types are sure to be the model's.
+
+    Args:
+        inputs: what the model takes.
+        arrays: what comes from the host.
+        path: the model's, for messages.
+        resident: the shapes of what is on the device already.
 
     Raises:
         GraphFailed: they are not.
     """
-    if arrays.keys() != {tensor.name for tensor in inputs}:
+    given = [*arrays, *resident]
+    if set(given) != {tensor.name for tensor in inputs}:
         known = ", ".join(tensor.name for tensor in inputs)
-        raise GraphFailed(f"{path} takes the inputs {known}; got {', '.join(arrays) or 'none'}")
+        raise GraphFailed(f"{path} takes the inputs {known}; got {', '.join(given) or 'none'}")
     for tensor in inputs:
-        array = arrays[tensor.name]
+        array = arrays.get(tensor.name)
+        if array is None:
+            continue
         if array.dtype != tensor.dtype.numpy or array.ndim != len(tensor.dims):
             raise GraphFailed(
                 f"{path}: input {tensor.name!r} is {tensor.dtype.name} {list(tensor.dims)}; "
                 f"got {array.dtype} {list(array.shape)}"
             )
-    return {name: array.shape for name, array in arrays.items()}
+    return {**{name: array.shape for name, array in arrays.items()}, **resident}
+
+
+def check_targets(
+    outputs: Sequence[Tensor], shapes: Mapping[str, Shape], path: str, resident: Resident
+) -> None:
+    """See that the outputs that stay on the device are there, with rows as they are kept.
+
+    Raises:
+        GraphFailed: they are not.
+    """
+    sizes = {t.name: num_bytes(t, shapes[t.name]) for t in outputs if t.name in resident.targets}
+    for name, rows in resident.targets.items():
+        nbytes = sizes.get(name, 0)
+        if nbytes % rows.nbytes or nbytes < rows.nbytes * len(rows.places):
+            raise GraphFailed(
+                f"{path}: {len(rows.places)} rows of {rows.nbytes} bytes are kept of output "
+                f"{name!r}, which has {nbytes} bytes; correct the state's dims"
+            )
 
 
 def num_bytes(tensor: Tensor, shape: Shape) -> int:

@@ -1,4 +1,4 @@
-"""State of live sequences in the executor's own memory, for devices that compute there.
+"""State of live sequences in host memory, where the device has no memory of its own or keeps none.
 
 Fixed sizes lie in one array with a line per slot, so that a batch is gathered and scattered by one
 call each. Sizes that change from step to step lie in a buffer per slot whose capacity grows by
@@ -8,53 +8,35 @@ doubling, so that a sequence of n steps allocates log n times.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from ge_backend.device.base import Graph
-from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.device.slots import SlotPlan, Slots, StatefulGraph, initial_value
+from ge_backend.errors import GraphFailed
 from ge_backend.sequence_batching import State
-from ge_backend.tensors import Array, Shape, decode_bytes
+from ge_backend.tensors import Array, Shape
 
-__all__ = ["HostSlots", "initial_value"]
+__all__ = ["HostSlots", "HostStates", "open_slots"]
 
 
 class HostSlots:
-    """The states of up to `count` sequences of one graph.
-
-    Runs of different slots may be made from several threads at once, runs of one slot not.
+    """The states of one graph's sequences in host memory; see `Slots`.
 
     Args:
         graph: runs in host memory; stays the caller's.
-        states: what a sequence carries from step to step.
-        count: how many sequences live at most.
-        batched: tensors begin with a batch dimension; else a run has one sequence.
-        hidden: outputs that nobody asked for but their states.
+        plan: what to keep.
 
     Raises:
         ModelError: an initial value cannot be read or has another size.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        states: Sequence[State],
-        count: int,
-        *,
-        batched: bool,
-        hidden: Container[str] = (),
-    ) -> None:
+    def __init__(self, graph: Graph, plan: SlotPlan) -> None:
         self._graph = graph
-        self._states = states
-        self._batched = batched
-        self._hidden = hidden
-        self._kept: dict[str, _Kept] = {
-            state.input: (_Growing if -1 in state.dims else _Fixed)(initial_value(state), count)
-            for state in states
-        }
+        self._plan = plan
+        self._states = HostStates(plan)
 
     def run(
         self,
@@ -66,46 +48,57 @@ class HostSlots:
         rows: int,
         exclusive: bool,
     ) -> tuple[dict[str, Array], dict[str, Shape]]:
-        """Run the graph on these inputs and the slots' states, and keep their next states.
-
-        Args:
-            inputs: as in `Graph.run`.
-            outputs: as in `Graph.run`.
-            slots: the slot of each real row.
-            fresh: those of them that begin with the initial value.
-            rows: rows of the batch, padding included.
-            exclusive: as in `Graph.run`.
-
-        Returns:
-            The outputs that are not hidden, and the shape of one row of each state as it is now.
-
-        Raises:
-            GraphFailed, OutOfMemory: as `Graph.run`; the states are as before then.
-        """
-        gathered = {
-            state.input: self._rows(self._kept[state.input].gather(slots, fresh, rows))
-            for state in self._states
-        }
+        """Run once; see `Slots.run`."""
+        gathered = self._states.gather(slots, fresh, rows)
         results = self._graph.run({**inputs, **gathered}, outputs, exclusive=exclusive)
-        following = {state: self._next(state, results, slots) for state in self._states}
-        for state, values in following.items():
-            self._kept[state.input].scatter(slots, values)
-        shapes = {state.input: values.shape[1:] for state, values in following.items()}
-        shown = {name: value for name, value in results.items() if name not in self._hidden}
-        return shown, shapes
+        shapes = self._states.keep(results, slots)
+        return self._plan.shown(results), shapes
 
     def close(self) -> None:
-        """Free the states."""
-        self._kept.clear()
+        """Do nothing: a run in flight still has the states, and they go with the last of both."""
+
+
+class HostStates:
+    """States in host memory, by slot; no graph.
+
+    Raises:
+        ModelError: an initial value cannot be read or has another size.
+    """
+
+    def __init__(self, plan: SlotPlan) -> None:
+        self._plan = plan
+        self._kept: dict[str, _Kept] = {
+            state.input: (_Growing if -1 in state.dims else _Fixed)(
+                initial_value(state), plan.count
+            )
+            for state in plan.states
+        }
+
+    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
+        """Return the inputs of a run that are states; as `Slots.run`."""
+        return {
+            name: self._rows(kept.gather(slots, fresh, rows)) for name, kept in self._kept.items()
+        }
+
+    def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
+        """Keep the outputs of a run that are states; return the shape of one row of each.
+
+        Raises:
+            GraphFailed: one is missing, or not as declared; all are as before then.
+        """
+        following = {state.input: self._next(state, results, slots) for state in self._plan.states}
+        for name, values in following.items():
+            self._kept[name].scatter(slots, values)
+        return {name: values.shape[1:] for name, values in following.items()}
 
     def _rows(self, values: Array) -> Array:
-        return values if self._batched else values[0]
+        return values if self._plan.batched else values[0]
 
     def _next(self, state: State, results: Mapping[str, Array], slots: Sequence[int]) -> Array:
         values = results.get(state.output)
         if values is None:
             raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
-        values = values if self._batched else values[None]
+        values = values if self._plan.batched else values[None]
         row = values.shape[1:]
         fits = len(row) == len(state.dims) and all(
             dim in (-1, size) for dim, size in zip(state.dims, row, strict=True)
@@ -116,6 +109,17 @@ class HostSlots:
                 f"{state.dtype.name} {list(state.dims)} for each row"
             )
         return values[: len(slots)]
+
+
+def open_slots(graph: Graph, plan: SlotPlan) -> Slots:
+    """Return the slots of a graph: its device's own where it has some, else in host memory.
+
+    Raises:
+        ModelError, OutOfMemory: as `StatefulGraph.open_slots`.
+    """
+    if isinstance(graph, StatefulGraph):
+        return graph.open_slots(plan)
+    return HostSlots(graph, plan)
 
 
 class _Kept(Protocol):
@@ -174,25 +178,3 @@ class _Growing:
             self._buffers[slot] = np.empty(capacity, value.dtype)
         self._buffers[slot][: value.size] = value.reshape(-1)
         self._shapes[slot] = value.shape
-
-
-def initial_value(state: State) -> Array:
-    """Return one row of a state as a sequence begins with it.
-
-    Raises:
-        ModelError: its file is missing or has another size.
-    """
-    shape, dtype = state.initial_dims, state.dtype
-    if not state.initial_file:
-        zero = b"" if dtype.name == "BYTES" else 0
-        return np.full(shape, zero, dtype=dtype.numpy)
-    try:
-        content = Path(state.initial_file).read_bytes()
-        if dtype.name == "BYTES":
-            return decode_bytes(content, shape)
-        return np.frombuffer(content, dtype.numpy).reshape(shape)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"the initial value of state {state.input!r}, {state.initial_file}, is not "
-            f"{dtype.name} {list(shape)}: {error}"
-        ) from error

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ge_backend.device.base import Device
-from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.host_slots import open_slots
+from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import (
     Cancelled,
     DeviceFault,
@@ -87,7 +88,7 @@ class Connection:
         self._shared = shared
         self._graphs: dict[int, Entry] = {}
         self._arenas: dict[int, Segment] = {}
-        self._slots: dict[int, HostSlots] = {}  # by graph
+        self._slots: dict[int, Slots] = {}  # by graph
         self._sending = threading.Lock()
         self._open = True
 
@@ -116,7 +117,8 @@ class Connection:
             self._open = False
             self._sock.close()
         self._shared.lanes.cancel(self)
-        self._slots.clear()  # a run in a lane still has its own
+        for slots in self._slots.values():
+            slots.close()
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
 
@@ -332,13 +334,16 @@ class Connection:
 
     def _keep_states(self, message: messages.KeepStates) -> messages.Message:
         graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
-        self._slots[message.graph] = HostSlots(
-            graph,
-            [given.state() for given in message.states],
-            message.count,
+        plan = SlotPlan(
+            states=tuple(given.state() for given in message.states),
+            count=message.count,
             batched=message.batched,
-            hidden=message.hidden,
+            hidden=frozenset(message.hidden),
         )
+        former = self._slots.pop(message.graph, None)
+        if former is not None:
+            former.close()
+        self._slots[message.graph] = open_slots(graph, plan)
         return messages.Ok(id=message.id)
 
 

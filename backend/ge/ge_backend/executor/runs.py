@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
-from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.slots import Slots
 from ge_backend.errors import GraphFailed, ProtocolError
 from ge_backend.executor.arena import Segment, aligned
 from ge_backend.executor.messages import Done, Prepare, Prepared, PrepareInput, Run, TensorRef
@@ -26,7 +26,7 @@ def run(
     entry: Entry,
     segment: Segment,
     message: Run,
-    slots: HostSlots | None = None,
+    slots: Slots | None = None,
     *,
     turn: Turn,
 ) -> tuple[Done, int | None]:

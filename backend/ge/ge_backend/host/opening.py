@@ -59,7 +59,6 @@ def open_model(
     connect = functools.partial(open_fleet, config, on_restart=on_restart)
     fleet = connect()
     session = fleet.sessions[0]
-    keep_states(config, session)
     layout = build_layout(
         config,
         session.signature,
@@ -68,6 +67,7 @@ def open_model(
     )
     started = time.monotonic()
     costs = _prepare(config, layout, fleet, store)
+    keep_states(config, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
     pipeline = Pipeline(

@@ -80,7 +80,7 @@ def keep_states(config: ModelConfig, session: Session) -> None:
     if batching is not None and batching.states:
         session.keep_states(
             batching.states,
-            batching.capacity,
+            batching.slots,
             batched=config.max_batch_size > 0,
             hidden=hidden_outputs(config),
         )

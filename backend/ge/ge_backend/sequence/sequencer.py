@@ -22,7 +22,8 @@ class Sequencer:
     """
 
     def __init__(self, batching: SequenceBatching) -> None:
-        self._table = SlotTable(batching.capacity, batching.idle_s)
+        self._table = SlotTable(batching.slots, batching.idle_s)
+        self._placed = batching.strategy == "direct"
         self._lock = threading.Lock()
         self._initial = tuple(state.initial_dims for state in batching.states)
         self._names = tuple(state.input for state in batching.states)
@@ -45,7 +46,14 @@ class Sequencer:
                 "sequences of their own"
             )
         with self._lock:
-            step = self._table.admit(sequence, start=start, end=end, now_s=now_s)
+            step = self._table.admit(
+                sequence,
+                start=start,
+                end=end,
+                now_s=now_s,
+                # Tested on 2.51: with `direct`, a request's place in the host's list is its slot.
+                place=request.index if self._placed else None,
+            )
         if step.fresh:
             self._shapes[step.slot] = self._initial
         self._steps[request.index] = step
@@ -58,6 +66,8 @@ class Sequencer:
         if error is None and self._varies:
             self._shapes[step.slot] = tuple(states[name] for name in self._names)
         with self._lock:
+            if error is None:
+                self._table.advance(step)
             if isinstance(error, ExecutorLost):
                 self._table.mention(step.id)
             elif step.last:

@@ -1,9 +1,10 @@
 """Which sequence lives in which slot: pure bookkeeping, no device, no clock of its own.
 
-The host does not say when a sequence timed out, was cancelled, or made room for another; it only
-never has more alive than an instance can take. So a slot is freed at END, at START of the same id,
-when its sequence has been idle for longer than the host waits, and, failing all that, when a new
-sequence needs it: then the one that was idle longest is gone already, whoever it was.
+The host decides who is alive: it refuses by itself the steps of sequences that have ended or were
+idle for too long, and never has more alive in an instance than fit. What it does not say is when
+one timed out, was cancelled, or lost its client. So a slot is freed at END, at START of the same
+id, and else when a new sequence needs it. With `direct` scheduling the host says which slot that
+is; with `oldest` it is that of the sequence that was idle longest.
 Source: tested on tritonserver 2.51; github.com/triton-inference-server/server issue 3492.
 """
 
@@ -39,7 +40,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """How many slots there are and are taken, and what became of sequences so far."""
+    """How many slots there are and are taken, and what became of sequences so far.
+
+    Attributes:
+        expired: idle for too long, and another one has the slot.
+        displaced: another one has the slot although they were not idle for so long.
+        lost: their state went with its executor.
+    """
 
     slots: int
     live: int
@@ -54,6 +61,7 @@ class Figures:
 class _Life:
     slot: int
     seen_s: float
+    fresh: bool = True  # no step has changed the state yet
 
 
 class SlotTable:
@@ -68,39 +76,57 @@ class SlotTable:
         self.capacity = capacity
         self._idle_s = idle_s
         self._lives: OrderedDict[CorrelationId, _Life] = OrderedDict()  # longest idle first
-        self._free = list(range(capacity))[::-1]
+        self._owners: list[CorrelationId | None] = [None] * capacity
         self._lost: OrderedDict[CorrelationId, None] = OrderedDict()
         self._counts = dict.fromkeys(("begun", "ended", "expired", "displaced", "lost"), 0)
 
-    def admit(self, sequence: CorrelationId, *, start: bool, end: bool, now_s: float) -> Step:
+    def admit(
+        self,
+        sequence: CorrelationId,
+        *,
+        start: bool,
+        end: bool,
+        now_s: float,
+        place: int | None = None,
+    ) -> Step:
         """Return where a request's state lies, taking a slot for a sequence that begins.
+
+        Args:
+            sequence: whose request it is.
+            start: it begins here, anew if it lives.
+            end: it ends with this request.
+            now_s: seconds of a clock that only goes forward.
+            place: the slot that the host has given the sequence, if it says so.
 
         Raises:
             ExecutorLost: the sequence's state is gone with its executor; said once.
             InvalidRequest: the sequence is not known and does not begin here.
         """
-        self.expire(now_s)
         if start:
-            self._begin(sequence)
+            self._begin(sequence, place, now_s)
         elif sequence not in self._lives:
             raise self._unknown(sequence)
         life = self._lives[sequence]
         life.seen_s = now_s
         self._lives.move_to_end(sequence)
-        return Step(id=sequence, slot=life.slot, fresh=start, last=end)
+        return Step(id=sequence, slot=life.slot, fresh=life.fresh, last=end)
+
+    def advance(self, step: Step) -> None:
+        """Note that a step went well: the slot holds the sequence's own state from now on."""
+        life = self._lives.get(step.id)
+        if life is not None and life.slot == step.slot:
+            life.fresh = False
 
     def leave(self, step: Step) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""
         life = self._lives.get(step.id)
         if life is not None and life.slot == step.slot:
-            self._free_slot(step.id)
-            self._counts["ended"] += 1
+            self._free(step.id, "ended")
 
     def lose_all(self) -> None:
         """Forget every sequence: the executor that held their state is gone."""
         for sequence in list(self._lives):
-            self._free_slot(sequence)
-            self._counts["lost"] += 1
+            self._free(sequence, "lost")
             self._lost[sequence] = None
         while len(self._lost) > MAX_LOST:
             self._lost.popitem(last=False)
@@ -109,44 +135,42 @@ class SlotTable:
         """Note that a sequence's client has been told that its state is lost."""
         self._lost.pop(sequence, None)
 
-    def expire(self, now_s: float) -> None:
-        """Free the slots of sequences that have been idle for too long."""
-        while self._lives:
-            sequence, life = next(iter(self._lives.items()))
-            if now_s - life.seen_s <= self._idle_s:
-                return
-            self._free_slot(sequence)
-            self._counts["expired"] += 1
-
     def figures(self) -> Figures:
         """Return what has been counted."""
         return Figures(slots=self.capacity, live=len(self._lives), **self._counts)
 
     def integrity(self) -> list[str]:
         """Recount the slots; return what does not add up, both numbers named."""
-        taken = [life.slot for life in self._lives.values()]
-        problems = []
-        if sorted([*taken, *self._free]) != list(range(self.capacity)):
-            problems.append(f"slots 0 to {self.capacity - 1}: {taken} taken, {self._free} free")
+        taken = {sequence: life.slot for sequence, life in self._lives.items()}
+        owned = {owner: slot for slot, owner in enumerate(self._owners) if owner is not None}
+        problems = [] if taken == owned else [f"slots {taken} are taken, and owned are {owned}"]
         counts = self._counts
         gone = sum(counts[name] for name in ("ended", "expired", "displaced", "lost"))
-        if counts["begun"] - gone != len(self._lives):
-            problems.append(f"{counts['begun']} begun - {gone} gone, but {len(self._lives)} live")
+        if counts["begun"] - gone != len(taken):
+            problems.append(f"{counts['begun']} begun - {gone} gone, but {len(taken)} live")
         return problems
 
-    def _begin(self, sequence: CorrelationId) -> None:
+    def _begin(self, sequence: CorrelationId, place: int | None, now_s: float) -> None:
         self._lost.pop(sequence, None)
         if sequence in self._lives:  # START in the middle: the sequence begins anew
-            self._free_slot(sequence)
-            self._counts["ended"] += 1
-        elif not self._free:
-            self._free_slot(next(iter(self._lives)))
-            self._counts["displaced"] += 1
-        self._lives[sequence] = _Life(slot=self._free.pop(), seen_s=0.0)
+            self._free(sequence, "ended")
+        slot = self._next_slot() if place is None else place
+        former = self._owners[slot]
+        if former is not None:
+            idle_s = now_s - self._lives[former].seen_s
+            self._free(former, "expired" if idle_s > self._idle_s else "displaced")
+        self._lives[sequence] = _Life(slot=slot, seen_s=now_s)
+        self._owners[slot] = sequence
         self._counts["begun"] += 1
 
-    def _free_slot(self, sequence: CorrelationId) -> None:
-        self._free.append(self._lives.pop(sequence).slot)
+    def _next_slot(self) -> int:
+        if None in self._owners:
+            return self._owners.index(None)
+        return next(iter(self._lives.values())).slot
+
+    def _free(self, sequence: CorrelationId, event: str) -> None:
+        self._owners[self._lives.pop(sequence).slot] = None
+        self._counts[event] += 1
 
     def _unknown(self, sequence: CorrelationId) -> GeError:
         if sequence in self._lost:
@@ -157,6 +181,7 @@ class SlotTable:
             )
         return InvalidRequest(
             f"sequence {sequence!r} is not known here: it did not begin with sequence_start, "
-            f"has ended, or was idle for over {self._idle_s:g} s (max_sequence_idle_microseconds); "
-            "begin it with a request that has sequence_start set"
+            f"has ended, or was idle for over {self._idle_s:g} s (max_sequence_idle_microseconds) "
+            "while another one needed its place; begin it with a request that has sequence_start "
+            "set"
         )
