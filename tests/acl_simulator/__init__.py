@@ -5,13 +5,14 @@ It answers as the documents and the open sources say the real one does, and it r
 hardware: what it shows is that the backend keeps the written rules.
 """
 
-from acl_simulator.graphs import Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
+from acl_simulator.graphs import Accumulate, Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
 from acl_simulator.models import write_bundle, write_om
 from acl_simulator.refusals import Misuse
 from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static
 from acl_simulator.simulator import Simulator
 
 __all__ = [
+    "Accumulate",
     "Affine",
     "BatchGears",
     "DimsGears",

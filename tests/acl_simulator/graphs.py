@@ -12,7 +12,18 @@ import numpy as np
 
 from acl_simulator.shapes import Dims
 
-__all__ = ["GRAPHS", "Affine", "Echo", "Encoder", "Graph", "Kept", "MatMul", "Sums", "TokenRows"]
+__all__ = [
+    "GRAPHS",
+    "Accumulate",
+    "Affine",
+    "Echo",
+    "Encoder",
+    "Graph",
+    "Kept",
+    "MatMul",
+    "Sums",
+    "TokenRows",
+]
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -199,6 +210,30 @@ class Encoder(Graph):
         return scores @ (tokens @ weights["value"])
 
 
+@dataclass(frozen=True)
+class Accumulate(Graph):
+    """One step of a sequence: y and h_next are h + x [batch, width], n_next is n + 1 [batch, 1]."""
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return dict.fromkeys(("x", "h", "n"), self.dtype)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return dict.fromkeys(("y", "h_next", "n_next"), self.dtype)
+
+    def dims(self, inputs: Mapping[str, Dims]) -> dict[str, Dims]:
+        return {"y": inputs["x"], "h_next": inputs["h"], "n_next": inputs["n"]}
+
+    def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        total = inputs["h"] + inputs["x"]
+        return {
+            "y": total,
+            "h_next": total.copy(),
+            "n_next": inputs["n"] + inputs["n"].dtype.type(1),
+        }
+
+
 def _normal(seed: int, rows: int, columns: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, columns), scale=0.5).astype(np.float32)
 
@@ -209,4 +244,4 @@ def _gather(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return table[ids]
 
 
-GRAPHS = {g.__name__: g for g in (Echo, Affine, Sums, Kept, MatMul, TokenRows, Encoder)}
+GRAPHS = {g.__name__: g for g in (Echo, Affine, Sums, Kept, MatMul, TokenRows, Encoder, Accumulate)}
