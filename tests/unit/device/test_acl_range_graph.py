@@ -87,6 +87,14 @@ def test_inputs_of_one_axis_must_agree(npu):
         run(graph, **{**inputs, "attention_mask": tokens(3, 9)["attention_mask"]})
 
 
+def test_an_input_and_an_output_may_have_one_name(npu):
+    """Their slots are apart."""
+    graph = npu.load(npu.write(Sums(), FREE, output_names="x"))
+    for shape in ((2, 3), (9, 40)):
+        x = floats(*shape)
+        assert np.array_equal(run(graph, x=x)["x"], x.sum(axis=1, dtype=np.float32))
+
+
 def test_no_room_for_larger_slots_leaves_those_of_before(tmp_path):
     """The shape is refused, smaller ones run on."""
     npu = Npu(tmp_path, hbm_bytes=1 << 16)

@@ -464,6 +464,31 @@ def test_a_precision_that_a_compiled_model_cannot_change_is_refused(npu):
         npu.device.load(source)
 
 
+def test_torch_models_run_beside(tmp_path, monkeypatch):
+    """On torch's own streams; they are opened with the first such model, and given back."""
+    torch = pytest.importorskip("torch")
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device import torch_npu
+
+    npu = Npu(tmp_path)
+    vendor = FakeVendor()
+    given_back = []
+    monkeypatch.setattr(vendor, "give_back", lambda: given_back.append("all"))
+    monkeypatch.setattr(torch_npu, "open_npu", lambda index: vendor)
+    path = npu.folder / "model.pt"
+    torch.jit.script(torch.nn.ReLU()).save(str(path))
+    graph = npu.load(path, **{"torch.mode": "eager"})
+    (result,) = graph.run({"input": floats(2, 3)}, {}, exclusive=False).values()
+    assert np.array_equal(result, np.maximum(floats(2, 3), 0))
+    with pytest.raises(ConfigError, match=r"'ge.aicoreNum' has no meaning for model.pt"):
+        npu.load(path, **{"ge.aicoreNum": "1"})
+    assert np.array_equal(
+        run(npu.load(encoder(npu.folder)), **tokens(1, 16))["y"], _expected(tokens(1, 16))
+    )
+    npu.close()
+    assert given_back == ["all"] * 2  # by the graph, and by the device
+
+
 def test_other_kinds_of_files_are_named(npu):
     """The device says what it runs, and what is not there."""
     with pytest.raises(ModelError, match=r"the npu device runs \.om, \.onnx, \.pt2, \.pt"):

@@ -98,7 +98,7 @@ class LoadedModel:
         with contextlib.ExitStack() as taken:
             at, nbytes = 0, sizes.weights
             if nbytes:
-                key = f"{path.resolve()} {stamp_of((path,))}"
+                key = f"{path.resolve()} {stamp_of((path.resolve(),))}"
                 at = taken.enter_context(weights.borrowed(key, nbytes)).address
             with explained(device.runtime, str(path), sizes.work + nbytes):
                 self._model = self._models.load(

@@ -67,7 +67,7 @@ class RangeGraph:
         """Make room for these shapes."""
         shapes = checked_shapes(self._inputs, inputs, self._path)
         with self._lock, self._device.entered():
-            self._make_room({**shapes, **self._predicted(shapes)})
+            self._make_room(shapes, self._predicted(shapes))
 
     def workspace_bytes(self, shapes: Shapes) -> int:
         """Return 0: the system manages it, and does not say how much it is."""
@@ -82,7 +82,7 @@ class RangeGraph:
         shapes = checked_shapes(self._inputs, inputs, self._path)
         predicted = self._predicted(shapes)
         with self._lock, self._device.stream(self._timeout_ms) as stream:
-            self._make_room({**shapes, **predicted})
+            self._make_room(shapes, predicted)
             self._state(shapes)
             self._transfer.upload(inputs, stream)
             if len(predicted) == len(self._outputs):
@@ -122,7 +122,7 @@ class RangeGraph:
         try:
             self._model.execute()
             found = self._found()
-            self._make_room(found)
+            self._make_room({}, found)
             sources = [self._model.placed_output(at) for at in places]
             self._transfer.download(found, stream, sources)
         finally:
@@ -157,9 +157,9 @@ class RangeGraph:
             tensor.name: self._model.output_shape(at) for at, tensor in enumerate(self._outputs)
         }
 
-    def _make_room(self, shapes: Shapes) -> None:
+    def _make_room(self, given: Shapes, results: Shapes) -> None:
         """Replace the slots where one is too small for these shapes; nothing is in flight."""
-        inputs, outputs = (_grown(group, shapes) for group in (self._inputs, self._outputs))
+        inputs, outputs = _grown(self._inputs, given), _grown(self._outputs, results)
         if (inputs, outputs) == (self._inputs, self._outputs):
             return
         transfer = Transfer(self._device.runtime, inputs, outputs, self._path)

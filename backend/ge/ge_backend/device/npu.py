@@ -124,6 +124,9 @@ class NpuDevice:
 
     def close(self) -> None:
         """Give the NPU back; all graphs are closed."""
+        if self._streams is not None:
+            self._streams.vendor.synchronize()
+            self._streams.vendor.give_back()
         self._device.settle()
         if self._pool is not None:
             self._pool.close()
