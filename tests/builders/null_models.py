@@ -93,14 +93,14 @@ def fleet_of(session):
     return session.fleet
 
 
-def running(session, orders):
+def running(session, orders, unwanted=lambda index: False):
     """Run orders that are staged; yield (index, outcome) as they end."""
     fleet = fleet_of(session)
 
     def staged(_, chosen, *, again):
         return [orders[index] for index in chosen]
 
-    for ended in fleet.run([1.0] * len(orders), staged):
+    for ended in fleet.run([1.0] * len(orders), staged, unwanted):
         yield ended.index, ended.outcome
 
 

@@ -68,8 +68,9 @@ class Sharing:
 class Runner:
     """Runs in a thread of its own over one session."""
 
-    def __init__(self, session, values, **terms):
+    def __init__(self, session, values, *, unwanted=lambda: False, **terms):
         self.outcomes = []
+        self._unwanted = unwanted
         self._session, self._values, self._terms = session, values, terms
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
@@ -78,7 +79,7 @@ class Runner:
         for value in self._values:
             self._session.reserve(1024)
             placed = order(self._session, value, **self._terms)
-            for _, outcome in running(self._session, [placed]):
+            for _, outcome in running(self._session, [placed], lambda _: self._unwanted()):
                 kept = {name: np.array(output) for name, output in outcome.outputs.items()}
                 self.outcomes.append(replace(outcome, outputs=kept))
 

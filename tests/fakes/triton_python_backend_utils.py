@@ -82,6 +82,10 @@ class InferenceRequest:
         self._inputs, self._names, self._timeout = list(inputs), requested_output_names, timeout
         self._correlation_id, self._flags = correlation_id, flags
         self.sender = Sender()
+        self.cancelled = False
+
+    def is_cancelled(self):
+        return self.cancelled
 
     def correlation_id(self):
         return self._correlation_id

@@ -28,6 +28,7 @@ from ge_backend.executor.link import Link
 from ge_backend.executor.messages import (
     VERSION,
     Attach,
+    Cancel,
     Detach,
     Done,
     Failed,
@@ -135,6 +136,23 @@ def test_a_greeting_tells_who_answers(stub):
     """The welcome names protocol, device, lanes and process."""
     welcome = stub.ask(Hello(id=3, version=VERSION), Welcome)
     assert (welcome.device, welcome.lanes, welcome.pid) == ("null", 2, os.getpid())
+
+
+def test_a_run_that_waits_can_be_cancelled(stub, device, monkeypatch):
+    """It is answered at once; one that has begun, or that nobody knows, is not disturbed."""
+    go = threading.Event()
+    monkeypatch.setattr(device.faults, "strike", lambda *_: go.wait(30))
+    for request_id in (10, 11, 12):
+        stub.send(stub.run(request_id))
+    assert comes_true(lambda: device.counts.running == 2)
+    for run in (12, 10, 99):
+        stub.send(Cancel(id=20, run=run))
+    dropped = stub.receive()
+    assert (dropped.id, dropped.error) == (12, "Cancelled")
+    go.set()
+    answers = [stub.receive() for _ in range(2)]
+    assert sorted(answer.id for answer in answers) == [10, 11]
+    assert all(isinstance(answer, Done) for answer in answers)
 
 
 def test_another_version_is_told_so(stub):

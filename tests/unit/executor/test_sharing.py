@@ -294,6 +294,27 @@ def test_who_leaves_while_waiting_gives_the_place_back(sharing):
     assert sums(first.join()) == [3]
 
 
+def test_a_run_that_nobody_wants_any_more_gives_its_place_back(sharing):
+    """While it waits its client gives up: it is not begun, and those behind it go on."""
+    shared = sharing(pool_bytes=12_000, lanes=3)
+    a, b = (shared.load(name, workspace_bytes=5_000) for name in "ab")
+    large = shared.load("large", workspace_bytes=12_000)
+    _meet_in_runs(shared, threading.Barrier(2, timeout=30))
+    first = Runner(a, [1])
+    assert comes_true(lambda: shared.device.counts.running == 1)
+    gone = threading.Event()
+    given_up = Runner(large, [7], unwanted=gone.is_set)
+    assert comes_true(lambda: len(shared.executor.lanes) == 2)
+    second = Runner(b, [2])  # behind the large one, though its bytes are free
+    assert comes_true(lambda: len(shared.executor.lanes) == 3)
+    gone.set()
+    assert sums(given_up.join()) == ["Cancelled"]
+    # Only if it runs beside the first one do the two meet.
+    assert sums(second.join()) == [6]
+    assert sums(first.join()) == [3]
+    assert shared.device.counts.runs == 2
+
+
 def test_an_urgent_model_goes_first(sharing, monkeypatch):
     """Of those that wait for the same bytes the one with the highest priority is next."""
     monkeypatch.setattr(waiting, "PRIORITY_STEP_NS", 10**12)

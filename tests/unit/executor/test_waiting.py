@@ -253,6 +253,19 @@ def test_who_leaves_gives_up_the_claim_too():
     assert len(bench.waiting) == 0
 
 
+def test_one_job_of_an_owner_can_be_taken_out_by_its_number():
+    """Neither his others, nor another owner's of that number, nor one that has begun."""
+    bench = Bench()
+    owner, other = object(), object()
+    for name, whose, number in (("1", owner, 1), ("2", owner, 2), ("3", other, 2)):
+        bench.add(name, owner=whose, number=number)
+    assert bench.take() == "1"
+    assert bench.waiting.take_of(owner, 1) == []
+    (job,) = bench.waiting.take_of(owner, 2)
+    assert bench.jobs[job] == "2"
+    assert bench.drain() == ["3"]
+
+
 def test_a_measured_holder_also_takes_other_free_bytes():
     """Runs of an engine that finds its own scratch go side by side as far as the pool reaches."""
     bench = Bench()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from builders.bench import Bench
 from builders.null_models import SHORT, comes_true, order, sums, write_null
 from ge_backend.device.null_faults import Fault
-from ge_backend.errors import DeviceUnavailable, ExecutorLost, ModelError, OutOfMemory, Status
+from ge_backend.errors import (
+    Cancelled,
+    DeviceUnavailable,
+    ExecutorLost,
+    ModelError,
+    OutOfMemory,
+    Status,
+)
 from ge_backend.flow.fleet import Fleet
 
 
@@ -34,7 +42,7 @@ class Fleets:
         self.benches[place].device.faults.strike = lambda *_: gate.wait(20)
         return gate
 
-    def begin(self, values, costs=None, **changes):
+    def begin(self, values, costs=None, *, unwanted=lambda _: False, **changes):
         """Begin to run one order per value; it yields what has ended."""
 
         def stage(session, chosen, *, again):
@@ -42,7 +50,7 @@ class Fleets:
             session.reserve(128 * len(chosen), keep=again)
             return [replace(order(session, values[index]), **changes) for index in chosen]
 
-        return self.fleet.run(costs or [1000.0] * len(values), stage)
+        return self.fleet.run(costs or [1000.0] * len(values), stage, unwanted)
 
     def run(self, values, costs=None, **changes):
         """Return the outcomes in the order of the values, and the device of each."""
@@ -126,6 +134,29 @@ def test_single_runs_take_turns_by_cost(fleets):
         (device,) = two.run([1], [cost])[1]
         spent[device] += cost
     assert abs(spent["null"] - spent["null:1"]) <= max(costs)
+
+
+def test_runs_that_nobody_wants_are_not_begun(fleets):
+    """What has begun ends as ever; what waits is cancelled, on every device and at most once."""
+    two = fleets(2)
+    gates = [two.hold(0), two.hold(1)]
+    lanes = sum(bench.device.lanes for bench in two.benches)
+    values = list(range(1, 3 * lanes))
+    asked = Counter()
+
+    def unwanted(index):
+        asked[index] += 1
+        if asked[index] == 3:
+            for gate in gates:
+                gate.set()
+        return index >= lanes
+
+    ends = {end.index: end.outcome for end in two.begin(values, unwanted=unwanted)}
+    errors = {index: end.error for index, end in ends.items() if end.error is not None}
+    assert set(errors) <= set(range(lanes, len(values)))
+    assert errors
+    assert all(isinstance(error, Cancelled) for error in errors.values())
+    assert len(ends) == len(values)
 
 
 def test_more_runs_than_the_sockets_take(fleets):

@@ -362,7 +362,8 @@ class FakeFleet:
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, costs, stage):
+    def run(self, costs, stage, unwanted):
+        self.unwanted = unwanted
         orders = stage(self, range(len(costs)), again=False)
         for index in self.order or range(len(orders)):
             self.runs += 1
@@ -433,6 +434,23 @@ def test_the_executors_times_are_summed():
     counts = counted(pipeline.recorder)
     assert counts["ge_queue_seconds_total", "null:1"] == 4
     assert counts["ge_run_seconds_total", "null:1"] == 6
+
+
+def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():
+    """One client that still waits keeps a run going; what was cancelled is told so."""
+    gone = set()
+    fleet = FakeFleet()
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(2, 8): 10.0}))
+    requests = [
+        replace(request, cancelled=functools.partial(gone.__contains__, request.index))
+        for request in requests_of(LAYOUT, [[1]], [[2]])
+    ]
+    list(pipeline.run(requests))
+    assert not fleet.unwanted(0)
+    gone.add(0)
+    assert not fleet.unwanted(0)
+    gone.add(1)
+    assert fleet.unwanted(0)
 
 
 def test_waiting_for_the_workspace_is_counted():

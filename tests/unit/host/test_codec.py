@@ -30,6 +30,17 @@ def test_request_carries_tensors_rows_and_sizes(pb_utils):
     assert request.tensors["x"] is array
 
 
+def test_a_request_can_be_asked_whether_it_was_cancelled(pb_utils):
+    """The host is asked each time: a client may give up while the request waits."""
+    from ge_backend.host.codec import read_request
+
+    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", np.zeros((1, 3), int))])
+    request = read_request(0, given, layout())
+    assert not request.cancelled()
+    given.cancelled = True
+    assert request.cancelled()
+
+
 def test_timeout_becomes_a_deadline(pb_utils):
     """The client's timeout, in microseconds, ends that much later on the monotonic clock."""
     import time

@@ -94,9 +94,15 @@ class Runner:
         for position in list(tensors):
             try:
                 given = self._given(stage, tensors[position])
-                deadline_ns = requests[position].deadline_ns
+                request = requests[position]
                 taken.append(
-                    check_request(position, given, stage.runs.layout, deadline_ns=deadline_ns)
+                    check_request(
+                        position,
+                        given,
+                        stage.runs.layout,
+                        deadline_ns=request.deadline_ns,
+                        cancelled=request.cancelled,
+                    )
                 )
             except GeError as error:
                 del tensors[position]

@@ -128,6 +128,8 @@ class Connection:
             self._queue_run(message)
         elif isinstance(message, messages.Prepare):
             self._queue_prepare(message)
+        elif isinstance(message, messages.Cancel):
+            self._shared.lanes.cancel(self, message.run)
         elif isinstance(message, messages.Hello):
             self._reply(message.id, lambda: self._welcome(message))
         else:
@@ -230,6 +232,7 @@ class Connection:
                 deadline_ns=deadline_ns,
                 solo=solo,
                 owner=self,
+                number=errand.request_id,
             )
         )
 

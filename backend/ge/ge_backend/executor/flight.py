@@ -99,6 +99,16 @@ class Flight:
         self.started = False
         return True
 
+    def cancel(self, index: int) -> None:
+        """Ask that a run in flight is dropped if it has not begun; its outcome comes as ever.
+
+        Where there is no room for the question it is left out, and can be asked again.
+        """
+        for number, (other, _) in self._runs.items():
+            if other == index:
+                message = messages.Cancel(id=self._link.next_id(), run=number)
+                wire.send_unless_full(self._link.sock, message)
+
     def next_ended(self) -> tuple[int, Outcome]:
         """Wait for the next run to end; return its index and its outcome."""
         while True:

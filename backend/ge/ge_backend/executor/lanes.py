@@ -59,13 +59,13 @@ class Lanes:
             if job.deadline_ns and self._waiting and not 0 < self._alarm_ns <= job.deadline_ns:
                 self._changed.notify_all()
 
-    def cancel(self, owner: object) -> None:
-        """Drop what this owner's jobs have not begun; what has begun ends by itself."""
+    def cancel(self, owner: object, number: int = 0) -> None:
+        """Drop an owner's jobs, or the one of that number; what has begun ends by itself."""
         with self._lock:
-            jobs = self._waiting.take_of(owner)
+            jobs = self._waiting.take_of(owner, number)
             self._begin()
         for job in jobs:
-            _drop(job, Cancelled("the client has left"))
+            _drop(job, Cancelled("the client has given up on the request"))
 
     def close(self) -> None:
         """Let the waiting jobs finish, then end the threads."""

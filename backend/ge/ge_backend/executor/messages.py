@@ -9,6 +9,7 @@
     KeepStates(graph, states, count, …)    Ok
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
+    Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
     (any)                                  Failed(error, message)
 
@@ -30,6 +31,7 @@ from ge_backend.workspace.pool import PoolFigures
 __all__ = [
     "VERSION",
     "Attach",
+    "Cancel",
     "Compile",
     "Detach",
     "Done",
@@ -216,6 +218,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Drop the run with the id `run`, if it has not begun; it fails with `Cancelled` then."""
+
+    id: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """The solo run with this id begins now; its `Done` or `Failed` follows."""
 
@@ -309,6 +319,7 @@ Message = (
     | Prepare
     | Prepared
     | Run
+    | Cancel
     | Started
     | Done
     | Inspect

@@ -61,6 +61,7 @@ class Job:
         deadline_ns: CLOCK_MONOTONIC; dropped if it has not begun by then. 0 is no deadline.
         solo: begins when no other runs, and none begins until it has ended.
         owner: who submitted it.
+        number: the owner's own, by which it can be cancelled.
     """
 
     work: Callable[[Turn], Callable[[], None]]
@@ -71,6 +72,7 @@ class Job:
     deadline_ns: int = 0
     solo: bool = False
     owner: object = None
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -146,9 +148,10 @@ class Waiting:
             for place in late
         ]
 
-    def take_of(self, owner: object) -> list[Job]:
-        """Remove and return the jobs of one owner."""
-        return [place.job for place in self._remove(lambda job: job.owner is owner)]
+    def take_of(self, owner: object, number: int = 0) -> list[Job]:
+        """Remove and return the jobs of one owner, or the one of that number."""
+        theirs = self._remove(lambda j: j.owner is owner and number in {0, j.number})
+        return [place.job for place in theirs]
 
     def next_deadline_ns(self) -> int:
         """Return the earliest deadline; 0 if there is none."""

@@ -14,11 +14,17 @@ from __future__ import annotations
 import select
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
+from ge_backend.errors import (
+    Cancelled,
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    error_from_name,
+)
 from ge_backend.executor.flight import Flight, Outcome, RunOrder
 from ge_backend.executor.outstanding import PoolSample
 from ge_backend.executor.session import Session
@@ -29,6 +35,8 @@ __all__ = ["DeviceState", "Ended", "Fleet", "Stage"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
+# So long nothing has ended when it is asked whether the runs are still wanted.
+LOOK_MS = 50
 DEFAULT_PAUSES = Pauses()
 
 
@@ -104,7 +112,12 @@ class Fleet:
             for member in self._members
         ]
 
-    def run(self, costs: Sequence[float], stage: Stage) -> Iterator[Ended]:
+    def run(
+        self,
+        costs: Sequence[float],
+        stage: Stage,
+        unwanted: Callable[[int], bool] = lambda _: False,
+    ) -> Iterator[Ended]:
         """Yield each run as it ends, once, with its outcome.
 
         Never raises for a run's own failure: it is in the outcome. A caller that stops early waits
@@ -113,12 +126,14 @@ class Fleet:
         Args:
             costs: estimated nanoseconds of each run, in the order of submission.
             stage: see `Stage`; called once per device that is used, and again for what is repeated.
+            unwanted: whether nobody waits for a run any more. Asked now and then while nothing
+                ends; a run that has not begun is not begun then, and ends with `Cancelled`.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
             if not waiting:
                 return
-            for ended in self._wave(tuple(waiting), costs, stage, again=attempt > 0):
+            for ended in self._wave(tuple(waiting), costs, stage, unwanted, again=attempt > 0):
                 del waiting[ended.index]
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
@@ -129,7 +144,13 @@ class Fleet:
             member.close()
 
     def _wave(
-        self, chosen: Sequence[int], costs: Sequence[float], stage: Stage, *, again: bool
+        self,
+        chosen: Sequence[int],
+        costs: Sequence[float],
+        stage: Stage,
+        unwanted: Callable[[int], bool],
+        *,
+        again: bool,
     ) -> Iterator[Ended]:
         """Run what is chosen once; what is not yielded has to be run again."""
         members, failure = self._usable()
@@ -151,7 +172,7 @@ class Fleet:
                         yield from _stateful(by_index)
                     shares.append(_Share(member, flight, by_index, solo=again))
                     yield from shares[-1].begin()
-            yield from _ends(shares)
+            yield from _ends(shares, unwanted)
         finally:
             for share in shares:
                 share.drain()
@@ -241,6 +262,17 @@ class _Share:
         self._submit()
         return Ended(index, outcome, self._member.device)
 
+    def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
+        """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
+        for index in [index for index in self._left if unwanted(index)]:
+            if index in self._unsent:
+                self._unsent.remove(index)
+                del self._left[index]
+                error = Cancelled("the client has given up on the request")
+                yield from _failing([index], error, self._member.device)
+            else:
+                self._flight.cancel(index)
+
     def lose(self, error: GeError) -> Iterator[Ended]:
         """Give the device up; yield the runs that are not to be repeated."""
         self._lost = True
@@ -271,25 +303,27 @@ class _Share:
             self._unsent.popleft()
 
 
-def _ends(shares: Sequence[_Share]) -> Iterator[Ended]:
+def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator[Ended]:
     """Yield the runs of all shares as they end."""
     while running := [share for share in shares if share.running]:
-        for share in _readable(running):
+        readable = _readable(running)
+        for share in readable or running:
             try:
-                yield share.next_ended()
+                if readable:
+                    yield share.next_ended()
+                else:
+                    yield from share.cancel(unwanted)
             except GeError as error:
                 yield from share.lose(error)
 
 
 def _readable(shares: Sequence[_Share]) -> Sequence[_Share]:
-    """Wait until runs have ended; return the shares whose they are."""
-    if len(shares) == 1:
-        return shares
+    """Wait a while until runs have ended; return the shares whose they are."""
     poll = select.poll()
     by_descriptor = {share.fileno(): share for share in shares}
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
-    return [by_descriptor[descriptor] for descriptor, _ in poll.poll()]
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(LOOK_MS)]
 
 
 def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[Ended]:

@@ -162,9 +162,12 @@ class Pipeline:
             waiting = time.perf_counter()
             return orders
 
+        def unwanted(index: int) -> bool:
+            return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
+
         costs = [sub_batch.cost_ns for sub_batch in sub_batches]
         remaining_ns = sum(costs)
-        for ended in self.fleet.run(costs, staged):
+        for ended in self.fleet.run(costs, staged, unwanted):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
             left_ns = remaining_ns / self.policy.lanes
@@ -304,6 +307,10 @@ class _Progress:
             self._failed.add(position)
             self._pieces.pop(position, None)
             yield Reply(request=position, outputs={}, error=error)
+
+    def unwanted(self, position: int) -> bool:
+        """Whether nobody waits for a request any more."""
+        return position in self._failed or self.requests[position].cancelled()
 
     def failed(self, position: int) -> bool:
         """Whether a request has got its error already."""

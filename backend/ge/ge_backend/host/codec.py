@@ -32,7 +32,9 @@ def read_request(index: int, request: Any, layout: Layout) -> Request:
         tensors[name] = import_bf16(tensor) if name in bf16 else tensor.as_numpy()
     timeout_us = request.timeout()
     deadline_ns = time.monotonic_ns() + 1000 * timeout_us if timeout_us else 0
-    return check_request(index, tensors, layout, deadline_ns=deadline_ns)
+    return check_request(
+        index, tensors, layout, deadline_ns=deadline_ns, cancelled=request.is_cancelled
+    )
 
 
 def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> Any:
