@@ -44,7 +44,7 @@ def num_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def comes_true(condition, seconds=5.0):
+def comes_true(condition, seconds=30.0):
     """Return whether the condition holds within that time; the last word is the condition's."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:

@@ -113,7 +113,7 @@ class Instance:
             answers[reply.request] = reply.error or float(reply.outputs["y"][0])
         return [answers[index] for index in range(len(shapes))]
 
-    def swapped(self, times=1, seconds=5.0):
+    def swapped(self, times=1, seconds=30.0):
         """Return whether the grid has been changed that often, within some time."""
 
         def enough():
