@@ -54,17 +54,16 @@ _PARAMETER = 'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """One way to serve the encoder; every forward pass has one thread unless it says otherwise."""
+    """One way to serve the encoder; each forward pass has one thread."""
 
     name: str
     backend: str
     parameters: Mapping[str, str]
 
 
-_BUCKETS = {"buckets.rows": "1,8", "buckets.sequence": "16,256"}
+_OURS = {"buckets.rows": "1,8", "buckets.sequence": "16,256", "threads": "1"}
 SYSTEMS = (
-    System(name="ge", backend="ge", parameters={**_BUCKETS, "threads": "1"}),
-    System(name="ge, all cores when alone", backend="ge", parameters=_BUCKETS),
+    System(name="ge", backend="ge", parameters=_OURS),
     System(name="Python backend", backend="python", parameters={"engine": ENGINE, "threads": "1"}),
 )
 
