@@ -134,7 +134,7 @@ def metrics() -> str:
     rows = (
         (
             f"`{metric.name}`",
-            metric.kind.value,
+            metric.kind.published,
             ", ".join(f"`{label}`" for label in metric.labels),
             metric.help,
         )

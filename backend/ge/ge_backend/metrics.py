@@ -18,10 +18,19 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Kind(Enum):
-    """What a metric does: a counter only grows, a gauge is set."""
+    """What a metric does: a counter only grows, a gauge is set, a level goes up and down.
+
+    To Prometheus a level is a gauge; those of several instances of a model add up.
+    """
 
     COUNTER = "counter"
     GAUGE = "gauge"
+    LEVEL = "level"
+
+    @property
+    def published(self) -> str:
+        """What it is to Prometheus."""
+        return "counter" if self is Kind.COUNTER else "gauge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +49,10 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind=Kind.GAUGE, help=text, labels=labels)
+
+
+def _level(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.LEVEL, help=text, labels=labels)
 
 
 METRICS: Mapping[str, Metric] = {
@@ -92,7 +105,7 @@ METRICS: Mapping[str, Metric] = {
             "(displaced), or whose state was lost with the executor.",
             "event",
         ),
-        _gauge("ge_sequences_live", "Sequences whose state is kept."),
+        _level("ge_sequences_live", "Sequences whose state is kept."),
         _gauge(
             "ge_workspace_pool_bytes",
             "Size of the device's workspace pool, if it has one.",
@@ -134,7 +147,7 @@ class Recorder:
         return Recorder(self._values, self._lock, {**self._labels, **labels})
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
-        """Add to a counter."""
+        """Add to a counter or a level."""
         key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value

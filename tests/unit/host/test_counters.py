@@ -14,6 +14,8 @@ def test_counters_add_up_and_gauges_are_set(pb_utils):
     counters = Counters(recorder, LABELS, lambda: recorder.set("ge_device_up", 1.0, device="npu:1"))
     recorder.add("ge_requests_total", 4)
     recorder.add("ge_sub_batches_total", bucket="8x64")
+    recorder.add("ge_sequences_live", 5)
+    recorder.add("ge_sequences_live", -2)
     recorder.set("ge_warmup_seconds", 2.0)
     recorder.set("ge_warmup_seconds", 1.5)
     counters.close()
@@ -24,6 +26,8 @@ def test_counters_add_up_and_gauges_are_set(pb_utils):
     assert families["ge_sub_batches_total"].series[0].labels == LABELS | {"bucket": "8x64"}
     assert [m.value for m in families["ge_warmup_seconds"].series] == [1.5]
     assert families["ge_warmup_seconds"].kind == "gauge"
+    assert [m.value for m in families["ge_sequences_live"].series] == [3]
+    assert families["ge_sequences_live"].kind == "gauge"
     assert [m.value for m in families["ge_device_up"].series] == [1]
     assert families["ge_device_up"].series[0].labels == LABELS | {"device": "npu:1"}
 

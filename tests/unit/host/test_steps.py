@@ -53,12 +53,17 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
     sequencer.lose_all()
     steps.admit(read(), pb_utils.InferenceRequest(correlation_id=3, flags=3))
     steps.settle(0, Reply(request=0, outputs={}))
+    steps.end_batch()
     assert recorder.drain() == {
         ("ge_sequences_total", (("event", "begun"),)): 3,
         ("ge_sequences_total", (("event", "lost"),)): 2,
         ("ge_sequences_total", (("event", "ended"),)): 1,
-        ("ge_sequences_live", ()): 0,
     }
+    steps.admit(read(), pb_utils.InferenceRequest(correlation_id=4, flags=1))
+    steps.end_batch()
+    assert recorder.drain()["ge_sequences_live", ()] == 1
+    steps.end_batch()
+    assert recorder.drain() == {}
 
 
 @pytest.mark.parametrize(("given", "ready"), [(0, False), ("", False), (1, True), ("x", True)])

@@ -97,6 +97,17 @@ def test_a_failed_last_step_frees_its_slot_all_the_same():
     assert steps.figures().live == 0
 
 
+def test_steps_without_an_outcome_have_failed():
+    """After an unforeseen error their slots are free all the same."""
+    steps = sequencer()
+    admit(steps, 1, start=True, index=0)
+    admit(steps, 2, start=True, end=True, index=1)
+    steps.settle_rest()
+    assert steps.figures().live == 1
+    assert admit(steps, 1).fresh
+    assert steps.integrity() == []
+
+
 def test_a_sequence_whose_first_step_failed_still_begins():
     """Else it would go on from what another one has left in the slot."""
     steps = sequencer(capacity=1)

@@ -117,6 +117,9 @@ class Backend:
                 responses[index] = error_response(
                     GeError(f"{type(error).__name__}: {error} (see the server's log)")
                 )
+        finally:
+            if self._steps is not None:
+                self._steps.end_batch()
         return responses
 
     @property

@@ -74,7 +74,7 @@ class Counters:
         if name not in self._families:
             metric = METRICS[name]
             kind = pb_utils.MetricFamily.GAUGE
-            if metric.kind is Kind.COUNTER:
+            if metric.kind.published == "counter":
                 kind = pb_utils.MetricFamily.COUNTER
             self._families[name] = pb_utils.MetricFamily(
                 name=name, description=metric.help, kind=kind

@@ -35,7 +35,7 @@ class Steps:
         self._told = sequencer.figures()
 
     def admit(self, read: Request, request: Any) -> Request:
-        """Return what was read with the slot of its sequence; pair with `settle`.
+        """Return what was read with the slot of its sequence; `end_batch` comes in the end.
 
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
@@ -52,15 +52,17 @@ class Steps:
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
         self._sequencer.settle(index, reply.error, reply.states)
-        self._count()
 
-    def _count(self) -> None:
+    def end_batch(self) -> None:
+        """Give up the steps that were admitted and had no outcome, and count what happened."""
+        self._sequencer.settle_rest()
         figures = self._sequencer.figures()
         for event in EVENTS:
             change = getattr(figures, event) - getattr(self._told, event)
             if change:
                 self._recorder.add("ge_sequences_total", change, event=event)
-        self._recorder.set("ge_sequences_live", figures.live)
+        if figures.live != self._told.live:
+            self._recorder.add("ge_sequences_live", figures.live - self._told.live)
         self._told = figures
 
 

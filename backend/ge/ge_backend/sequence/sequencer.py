@@ -73,6 +73,11 @@ class Sequencer:
             elif step.last:
                 self._table.leave(step)
 
+    def settle_rest(self) -> None:
+        """Note that the other steps that were admitted have failed."""
+        for index in tuple(self._steps):
+            self.settle(index, GeError("it had no outcome"), {})
+
     def lose_all(self) -> None:
         """Forget every sequence: their states ended with the executor."""
         with self._lock:
