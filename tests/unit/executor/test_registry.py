@@ -9,7 +9,7 @@ from builders.null_models import write_null
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null import NullDevice
 from ge_backend.device.null_faults import Fault
-from ge_backend.errors import GraphFailed, ProtocolError
+from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.registry import Registry
 from ge_backend.workspace.pool import Pool
 
@@ -147,3 +147,65 @@ def test_one_release_too_many_is_an_error(device, source):
     registry.release(entry)
     with pytest.raises(ProtocolError, match="once too often"):
         registry.release(entry)
+
+
+def test_a_graph_is_in_the_pool_as_long_as_it_is_loaded(device, source):
+    """It comes with the load, goes with the close, and is not there after a load that failed."""
+    pool = Pool(4096)
+    registry = Registry(device, pool, linger_s=60)
+    device.inject(Fault(on="load", do="fail", nth=1))
+    with pytest.raises(GraphFailed):
+        registry.acquire(source)
+    assert pool.figures().holders == {}
+    entry, _ = registry.acquire(source)
+    assert list(pool.figures().holders) == [entry.holder]
+    assert entry.holder.endswith("/model.null #2")
+    assert registry.defects() == []
+    pool.remove(entry.holder)
+    assert registry.defects() == ["1 of 1 graphs are not in the pool"]
+    pool.workspace(entry.holder)
+    registry.release(entry)
+    registry.close_idle(now=True)
+    assert pool.figures().holders == {}
+
+
+def test_a_shortage_closes_what_is_idle_and_only_then_refuses(tmp_path):
+    """The first shortage makes room; the second, with nothing idle left, tells who has the rest."""
+    device = NullDevice(memory_bytes=1000)
+    registry = Registry(device, Pool(0), linger_s=60)
+    sources = [write_null(tmp_path / f"{n}.null", weights_bytes=400) for n in range(4)]
+    idle, _ = registry.acquire(sources[0])
+    registry.acquire(sources[1])
+    registry.release(idle)
+    held, _ = registry.acquire(sources[2])
+    assert (registry.evictions, device.counts.closes) == (1, 1)
+    with pytest.raises(OutOfMemory) as caught:
+        registry.acquire(sources[3])
+    assert "takes 400 bytes, 200 are free" in str(caught.value)
+    assert "the device has 200 B of 1000 B free; loaded: " in str(caught.value)
+    assert held.holder in str(caught.value)
+    assert registry.evictions == 1
+
+
+def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):
+    """It grows with the need, never shrinks, and a first measurement takes all of the pool."""
+    pool = Pool(4096)
+    registry = Registry(device, pool, linger_s=0)
+    entry, _ = registry.acquire(source)
+    assert registry.measuring_bytes(entry) == 4096
+    for nbytes, placed in ((0, 0), (100, 100), (50, 100), (300, 300)):
+        registry.place(entry, nbytes)
+        assert pool.figures().holders == {entry.holder: placed}
+    assert registry.measuring_bytes(entry) == 0
+    assert registry.run_bytes(entry, {"x": (10, 60)}) == 600
+    with pytest.raises(OutOfMemory):
+        registry.run_bytes(entry, {"x": (100, 60)})
+    assert pool.figures().holders == {entry.holder: 600}
+
+
+def test_without_a_pool_nobody_asks_what_a_run_takes(device, source):
+    """The answer would be of no use, and cost time."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    entry, _ = registry.acquire(source)
+    assert registry.run_bytes(entry, {"x": (10, 60)}) == 0
+    assert registry.measuring_bytes(entry) == 0

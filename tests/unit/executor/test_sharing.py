@@ -193,7 +193,10 @@ def test_a_fault_in_a_run_gives_its_bytes_back(sharing):
     b = shared.load("b", workspace_bytes=B)
     shared.device.inject(Fault(on="run", do="out_of_memory", nth=2))
     shared.device.inject(Fault(on="run", do="fail", nth=3))
-    assert sums(run_values(a, 1, 2, 3, 4)) == [3, "OutOfMemory", "GraphFailed", 12]
+    outcomes = run_values(a, 1, 2, 3, 4)
+    assert sums(outcomes) == [3, "OutOfMemory", "GraphFailed", 12]
+    loaded = "loaded: a/1/model.null #1, b/1/model.null #2"
+    assert f"(the device has 1024 MiB of 1 GiB free; {loaded})" in str(outcomes[1].error)
     assert sums(run_values(b, 5)) == [15]
     assert shared.figures().leased_bytes == 0
 

@@ -25,6 +25,7 @@ from ge_backend.errors import (
     ExecutorLost,
     GeError,
     GraphFailed,
+    OutOfMemory,
     ProtocolError,
 )
 from ge_backend.executor import messages, wire
@@ -146,7 +147,10 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
-            reply = run(held, segment, message, slots, turn=turn)
+            try:
+                reply = run(held, segment, message, slots, turn=turn)
+            except OutOfMemory as error:
+                raise self._shared.registry.explained(error) from error
             self._shared.registry.count_run(held)
             return reply
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ge_backend.device.base import Device, Graph, GraphSource
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.executor.messages import PrepareInput
+from ge_backend.sizes import format_bytes
 from ge_backend.tensors import Shape
 from ge_backend.workspace.pool import Pool
 
@@ -142,6 +143,13 @@ class Registry:
             self._pool.place(entry.holder, nbytes, bound=False)
             entry.scratch_bytes = nbytes
 
+    def explained(self, error: OutOfMemory) -> OutOfMemory:
+        """Return the error with what the device has left, and who has the rest."""
+        memory = self._device.memory()
+        free, total = format_bytes(memory.free_bytes), format_bytes(memory.total_bytes)
+        loaded = ", ".join(entry.holder for entry in self.entries() if entry.graph is not None)
+        return OutOfMemory(f"{error} (the device has {free} of {total} free; loaded: {loaded})")
+
     def hold(self, entry: Entry) -> None:
         """Keep an entry for one run, whatever becomes of its connection; pair with `release`."""
         with self._lock:
@@ -197,13 +205,16 @@ class Registry:
         """Do it; where memory is short, close the graphs that nobody holds and do it once more."""
         try:
             return action()
-        except OutOfMemory:
+        except OutOfMemory as error:
             evicted = self.close_idle(now=True)
             if not evicted:
-                raise
+                raise self.explained(error) from error
             with self._lock:
                 self.evictions += evicted
-        return action()
+        try:
+            return action()
+        except OutOfMemory as error:
+            raise self.explained(error) from error
 
     def _give_up(self, entry: Entry) -> None:
         """Release an entry whose graph could not be loaded; the last one to do so forgets it."""
