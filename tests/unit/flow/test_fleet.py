@@ -159,6 +159,47 @@ def test_runs_that_nobody_wants_are_not_begun(fleets):
     assert len(ends) == len(values)
 
 
+def test_thousands_of_runs_that_nobody_wants(fleets):
+    """More than the socket takes questions: those that find no room are asked the next time."""
+    one = fleets(1)
+    gate = one.hold(0)
+
+    def stage(session, chosen, *, again):
+        session.reserve(256)
+        return [order(session, 1)] * len(chosen)
+
+    runs = one.fleet.run([1.0] * 3000, stage, lambda index: True)
+    cancelled = [next(runs) for _ in range(2998)]
+    gate.set()
+    assert {type(end.outcome.error) for end in cancelled} == {Cancelled}
+    assert [end.outcome.error for end in runs] == [None, None]
+    assert one.benches[0].device.counts.runs == 2
+
+
+def test_it_is_asked_while_other_runs_end(fleets, monkeypatch):
+    """A batch of many short runs is long too."""
+    one = fleets(1)
+    monkeypatch.setattr("ge_backend.flow.fleet.LOOK_EVERY_NS", 0)
+    one.benches[0].device.inject(Fault(on="run", do="sleep", ms=1))
+    asked = set()
+    assert len(list(one.begin(range(40), unwanted=asked.add))) == 40
+    assert asked
+
+
+def test_what_is_to_be_repeated_and_not_wanted_is_not_even_sent(fleets, tmp_path):
+    """After a loss runs go one by one: the first has begun, the others are dropped meanwhile."""
+    one = fleets(1)
+    (bench,) = one.benches
+    held = tmp_path / "held"
+    bench.device.inject(Fault(on="run", do="hold", file=str(held)))
+    bench.cut()
+    runs = one.begin([1, 2, 3], unwanted=lambda index: bench.restarts > 0 and index > 0)
+    assert [next(runs).index, next(runs).index] == [1, 2]
+    assert comes_true(held.exists)
+    held.unlink()
+    assert sums([end.outcome for end in runs]) == [3]
+
+
 def test_more_runs_than_the_sockets_take(fleets):
     """Thousands on each device are all answered."""
     two = fleets(2)

@@ -99,34 +99,32 @@ class Flight:
         self.started = False
         return True
 
-    def cancel(self, index: int) -> None:
+    def cancel(self, index: int) -> bool:
         """Ask that a run in flight is dropped if it has not begun; its outcome comes as ever.
 
-        Where there is no room for the question it is left out, and can be asked again.
+        False when there is no room for the question; it can be asked again.
         """
-        for number, (other, _) in self._runs.items():
-            if other == index:
-                message = messages.Cancel(id=self._link.next_id(), run=number)
-                wire.send_unless_full(self._link.sock, message)
+        number = next(number for number, (other, _) in self._runs.items() if other == index)
+        message = messages.Cancel(id=self._link.next_id(), run=number)
+        return wire.send_unless_full(self._link.sock, message)
 
-    def next_ended(self) -> tuple[int, Outcome]:
-        """Wait for the next run to end; return its index and its outcome."""
-        while True:
-            answer, descriptors = self._link.inbox.receive()
-            try:
-                if isinstance(answer, messages.Started):
-                    self.started = True
-                    continue
-                outcome = self._outcome(answer, descriptors)
-            finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
-            return self._runs.pop(answer.id)[0], outcome
+    def receive(self) -> tuple[int, Outcome] | None:
+        """Wait for the next message: which run has ended, and how; None if one has only begun."""
+        answer, descriptors = self._link.inbox.receive()
+        try:
+            if isinstance(answer, messages.Started):
+                self.started = True
+                return None
+            outcome = self._outcome(answer, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return self._runs.pop(answer.id)[0], outcome
 
     def drain(self) -> None:
         """Wait until every run in flight has ended."""
         while self._runs:
-            self.next_ended()
+            self.receive()
 
     def _outcome(self, answer: messages.Message, descriptors: tuple[int, ...]) -> Outcome:
         known = answer.id in self._runs

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,9 @@ __all__ = ["DeviceState", "Ended", "Fleet", "Stage"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
-# So long nothing has ended when it is asked whether the runs are still wanted.
-LOOK_MS = 50
+# How often it is asked whether the runs in flight are still wanted. Asking the host costs 10-25 us
+# per request (tested on 2.51), and a batch that is done sooner asks nothing.
+LOOK_EVERY_NS = 50_000_000
 DEFAULT_PAUSES = Pauses()
 
 
@@ -126,8 +128,8 @@ class Fleet:
         Args:
             costs: estimated nanoseconds of each run, in the order of submission.
             stage: see `Stage`; called once per device that is used, and again for what is repeated.
-            unwanted: whether nobody waits for a run any more. Asked now and then while nothing
-                ends; a run that has not begun is not begun then, and ends with `Cancelled`.
+            unwanted: whether nobody waits for a run any more. Asked now and then while it is in
+                flight; a run that has not begun is not begun then, and ends with `Cancelled`.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
@@ -237,6 +239,7 @@ class _Share:
         self._solo = solo
         self._left = dict(orders)
         self._unsent = deque(orders)
+        self._cancelled: set[int] = set()
         self._lost = False
 
     @property
@@ -255,23 +258,26 @@ class _Share:
         except GeError as error:
             yield from self.lose(error)
 
-    def next_ended(self) -> Ended:
-        """Wait for the next run to end, and submit what there is room for then."""
-        index, outcome = self._flight.next_ended()
-        del self._left[index]
-        self._submit()
-        return Ended(index, outcome, self._member.device)
+    def receive(self) -> Iterator[Ended]:
+        """Take what the executor says; if a run has ended, submit what there is room for then."""
+        ended = self._flight.receive()
+        if ended is not None:
+            index, outcome = ended
+            del self._left[index]
+            self._submit()
+            yield Ended(index, outcome, self._member.device)
 
     def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
         """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
-        for index in [index for index in self._left if unwanted(index)]:
+        open_ = [index for index in self._left if index not in self._cancelled]
+        for index in filter(unwanted, open_):
             if index in self._unsent:
                 self._unsent.remove(index)
                 del self._left[index]
                 error = Cancelled("the client has given up on the request")
                 yield from _failing([index], error, self._member.device)
-            else:
-                self._flight.cancel(index)
+            elif self._flight.cancel(index):
+                self._cancelled.add(index)
 
     def lose(self, error: GeError) -> Iterator[Ended]:
         """Give the device up; yield the runs that are not to be repeated."""
@@ -305,25 +311,27 @@ class _Share:
 
 def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator[Ended]:
     """Yield the runs of all shares as they end."""
-    while running := [share for share in shares if share.running]:
-        readable = _readable(running)
-        for share in readable or running:
+    poll = select.poll()
+    running = {share.fileno(): share for share in shares if share.running}
+    for descriptor in running:
+        poll.register(descriptor, select.POLLIN)
+    look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+    while running:
+        ready = [running[d] for d, _ in poll.poll(max(0, look_ns - time.monotonic_ns()) / 1e6)]
+        looking = time.monotonic_ns() >= look_ns
+        for share in running.values() if looking else ready:
             try:
-                if readable:
-                    yield share.next_ended()
-                else:
+                if share in ready:
+                    yield from share.receive()
+                if looking and share.running:
                     yield from share.cancel(unwanted)
             except GeError as error:
                 yield from share.lose(error)
-
-
-def _readable(shares: Sequence[_Share]) -> Sequence[_Share]:
-    """Wait a while until runs have ended; return the shares whose they are."""
-    poll = select.poll()
-    by_descriptor = {share.fileno(): share for share in shares}
-    for descriptor in by_descriptor:
-        poll.register(descriptor, select.POLLIN)
-    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(LOOK_MS)]
+        if looking:
+            look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+        for descriptor in [d for d, share in running.items() if not share.running]:
+            poll.unregister(descriptor)
+            del running[descriptor]
 
 
 def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[Ended]:
