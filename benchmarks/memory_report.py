@@ -73,8 +73,8 @@ def plot(found: Sequence[Measured], path: Path) -> bool:
             axis.plot(*zip(*points, strict=True), "o-", label=system)
         axis.set(xlabel=what, ylabel="MiB of all processes")
         axis.set_xticks(sorted({measured.count for measured in here}))
-        axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
         axis.legend()
+    panels[0].set_ylim(0, 1.05 * max(measured.nbytes for measured in found) / MIB)
     figure.savefig(path, dpi=120)
     return True
