@@ -42,6 +42,9 @@ class Tensor:
     def name(self):
         return self._name
 
+    def shape(self):
+        return list(self._array.shape)
+
     def as_numpy(self):
         return self._array
 

@@ -307,6 +307,14 @@ def test_priorities_are_tritons():
         read(parameters={"priority": "0"})
 
 
+def test_a_queue_with_bounds_is_read():
+    """Either bound makes one; a model with sequences may have none."""
+    assert read().queue is None
+    assert read(parameters={"max_queue_size": "9"}).queue.max_size == 9
+    with pytest.raises(ConfigError, match="do not go with sequence_batching"):
+        read(parameters={"max_queue_size": "9"}, sequence_batching={"direct": {}})
+
+
 def test_the_cache_can_be_moved_and_turned_off():
     """The cache follows GE_CACHE_DIR, then XDG_CACHE_HOME, then the home folder."""
     assert machine(GE_CACHE_DIR="off").cache_dir is None

@@ -21,6 +21,7 @@ from typing import Any
 from ge_backend.errors import ConfigError
 from ge_backend.parameters import Parameters
 from ge_backend.placement import Placement
+from ge_backend.queue_policy import QueuePolicy
 from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.settings import (
     ENGINE_PREFIXES,
@@ -135,6 +136,7 @@ class ModelConfig:
         notes: what is said and has no effect, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.
         sequence: how it takes part in sequences; None where it does not.
+        queue: the bounds of its own queue; None where it has none and requests wait in the host's.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
         options: what is only for the engine, by whole keys, sorted.
     """
@@ -171,6 +173,7 @@ class ModelConfig:
     learn_every_s: float
     early_reply: bool
     priority: int
+    queue: QueuePolicy | None
     buckets: Mapping[str, str]
     pad: Mapping[str, float]
     generate: Mapping[str, str]
@@ -253,6 +256,7 @@ def _read_model(
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
         priority=int(values["priority"]),
+        queue=QueuePolicy.read(values, sequences="sequence_batching" in config),
         buckets=families["buckets."],
         pad={key: _number(f"pad.{key}", text) for key, text in families["pad."].items()},
         generate={key: _generator(key, text) for key, text in families["generate."].items()},

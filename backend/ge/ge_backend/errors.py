@@ -12,6 +12,7 @@
       DeviceFault              UNAVAILABLE     the device itself broke or hangs; its process ends
       ExecutorLost             UNAVAILABLE     the executor died or was restarted meanwhile
       DeadlineExceeded         UNAVAILABLE     the request's own time limit passed before it ran
+      QueueFull                UNAVAILABLE     as many requests wait as may; retry later may help
       Cancelled                CANCELLED       the client gave up
       ProtocolError            INTERNAL        a message that the peer's version does not understand
       ServerError              INTERNAL        tritonserver was not found, or did not start
@@ -36,6 +37,7 @@ __all__ = [
     "ModelError",
     "OutOfMemory",
     "ProtocolError",
+    "QueueFull",
     "ServerError",
     "ShapeTooLarge",
     "Status",
@@ -124,6 +126,12 @@ class ExecutorLost(GeError):
 
 class DeadlineExceeded(GeError):
     """The request's own time limit passed before it ran."""
+
+    status = Status.UNAVAILABLE
+
+
+class QueueFull(GeError):
+    """As many requests wait for this model as may."""
 
     status = Status.UNAVAILABLE
 

@@ -84,6 +84,8 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
         _counter("ge_step_seconds_total", "Time batches spent in a step of an ensemble.", "step"),
+        _level("ge_backlog_requests", "Requests that wait in the model's own queue."),
+        _counter("ge_backlog_seconds_total", "Time that requests have waited there."),
         _counter("ge_early_replies_total", "Replies sent before their whole batch was done."),
         _counter(
             "ge_executor_restarts_total", "Times this model found an executor dead.", "device"

@@ -182,6 +182,20 @@ SETTINGS: tuple[Setting, ...] = (
         "passed only by those of a higher priority that come within 0.2 s per level after it, so "
         "none waits for ever.",
     ),
+    Setting(
+        key="max_queue_size",
+        default="0",
+        help="The most requests that may wait for an instance while it serves a batch; further "
+        "ones are refused at once (UNAVAILABLE). 0 is no limit. With this or a default timeout "
+        "requests wait in the backend instead of in Triton, whose own queue policies make it "
+        "stall (docs/scheduling.md).",
+    ),
+    Setting(
+        key="default_timeout_microseconds",
+        default="0",
+        help="How long a request may wait before it begins to run, if its client sets no shorter "
+        "`timeout`; after that it is refused (UNAVAILABLE). 0 is no limit.",
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (

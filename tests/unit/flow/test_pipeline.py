@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -410,6 +411,16 @@ def test_replies_come_as_their_runs_end_and_say_what_is_left():
     assert [(r.request, r.remaining_ns) for r in pipeline.run(batch)] == [(2, 20), (0, 10), (1, 0)]
     pipeline = fake_pipeline(FakeFleet(), lanes=2)
     assert [r.remaining_ns for r in pipeline.run(batch)] == [25, 20, 0]
+
+
+def test_a_batch_says_when_it_is_expected_to_end():
+    """Its runs' costs over the lanes, from its beginning; nothing is known where nothing was run."""
+    batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
+    pipeline = fake_pipeline(FakeFleet(), lanes=2, costs=StaticCosts({(1, 8): 2e12, (1, 32): 6e12}))
+    assert pipeline.free_at_ns == 0
+    before = time.monotonic_ns()
+    list(pipeline.run(batch))
+    assert 5e12 <= pipeline.free_at_ns - before < 6e12
 
 
 def test_a_row_that_the_graph_refuses_fails_its_request_alone():

@@ -1,14 +1,17 @@
 """A batch's replies reach their own requests, early or together, and errors stay where they belong."""
 
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.errors import InvalidRequest
 from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
+from ge_backend.queue_policy import QueuePolicy
 from ge_backend.tensors import DATA_TYPES
 
 TENSOR = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
@@ -28,9 +31,16 @@ class FakePipeline:
     answer: object
     layout: Layout = LAYOUT
     recorder: Recorder = field(default_factory=Recorder)
+    free_at_ns: float = 0.0
 
     def run(self, requests):
         return self.answer(requests)
+
+
+def configured(**changes):
+    """Return what a backend reads of its configuration."""
+    given = {"early_reply": True, "sequence": None, "queue": None, "max_batch_size": 8}
+    return SimpleNamespace(**given | changes)
 
 
 @pytest.fixture
@@ -41,7 +51,7 @@ def execute(pb_utils):
 
     def run(answer, arrays, *, early_reply=True):
         pipeline = FakePipeline(answer)
-        config = SimpleNamespace(early_reply=early_reply, sequence=None)
+        config = configured(early_reply=early_reply)
         closing = SimpleNamespace(close=lambda: None)
         backend = Backend(config, pipeline, [closing])
         requests = [
@@ -126,4 +136,53 @@ def test_readiness_is_that_of_the_devices(pb_utils):
     closing = SimpleNamespace(close=lambda: None)
     for ready in (True, False):
         pipeline = SimpleNamespace(ready=ready)
-        assert Backend(SimpleNamespace(sequence=None), pipeline, [closing]).ready is ready
+        assert Backend(configured(), pipeline, [closing]).ready is ready
+
+
+@pytest.fixture
+def queued(pb_utils):
+    """A backend with a queue of its own; returns (backend, function that makes a request)."""
+    from ge_backend.host.backend import Backend
+
+    backends = []
+
+    def make(answer, **policy):
+        queue = QueuePolicy(**{"max_size": 0, "timeout_us": 0, **policy})
+        closing = SimpleNamespace(close=lambda: None)
+        pipeline = FakePipeline(answer)
+        pipeline.close = lambda: None
+        backends.append(Backend(configured(queue=queue), pipeline, [closing]))
+        return backends[-1], lambda array: pb_utils.InferenceRequest(
+            [pb_utils.Tensor("x", array)], ["y"]
+        )
+
+    yield make
+    for backend in backends:
+        backend.close()
+
+
+def test_with_bounds_requests_wait_in_the_backend(queued):
+    """The host gets nothing back at once; each answer, or error, goes through its sender."""
+    backend, request = queued(echo(failing={1}), max_size=3)
+    requests = [request(array) for array in ints([1], [2], [3])]
+    assert backend.execute(requests) == [None] * 3
+    assert comes_true(lambda: all(each.sender.sent for each in requests))
+    responses = [each.sender.sent[0][0] for each in requests]
+    assert [response.has_error() for response in responses] == [False, True, False]
+    assert responses[2].output_tensors()[0].as_numpy().tolist() == [[3]]
+
+
+def test_the_default_timeout_is_a_deadline_of_each_request(queued):
+    """It counts from when the host hands the request over, and reaches the executor."""
+    seen = []
+
+    def answer(requests):
+        seen.extend(request.deadline_ns for request in requests)
+        return echo()(requests)
+
+    backend, request = queued(answer, timeout_us=60_000_000)
+    before = time.monotonic_ns()
+    backend.execute([request(array) for array in ints([1], [2])])
+    assert comes_true(lambda: len(seen) == 2)
+    assert seen[0] == seen[1]
+    assert 60 * 10**9 <= seen[0] - before < 120 * 10**9

@@ -57,6 +57,8 @@ class Pipeline:
     Attributes:
         fleet, costs: changed between two batches only, and only through `hand_over`.
         traffic: counts the sizes of what comes, and what no bucket covers.
+        free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
+            nothing says what it costs.
     """
 
     layout: Layout
@@ -65,6 +67,7 @@ class Pipeline:
     policy: Policy
     recorder: Recorder
     traffic: Traffic
+    free_at_ns: float = field(init=False, default=0.0)
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
@@ -167,6 +170,7 @@ class Pipeline:
 
         costs = [sub_batch.cost_ns for sub_batch in sub_batches]
         remaining_ns = sum(costs)
+        self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
         for ended in self.fleet.run(costs, staged, unwanted):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]

@@ -20,6 +20,8 @@ from ge_backend.flow.learner import Learner
 from ge_backend.flow.pipeline import Pipeline, Reply
 from ge_backend.flow.request import Request
 from ge_backend.flow.store import Store
+from ge_backend.host.arrival import Arrival
+from ge_backend.host.backlog import Backlog, Service
 from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.complete import complete_document
 from ge_backend.host.counters import Counters
@@ -61,6 +63,7 @@ class Backend:
         self._steps = steps
         self._pipeline = pipeline
         self._companions = companions
+        self._backlog = self._opened_backlog()
 
     @classmethod
     def open(cls, args: dict[str, str]) -> Backend:
@@ -100,16 +103,24 @@ class Backend:
         return cls(config, pipeline, (*learners, counters), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer a batch, or let it wait: one response per request, or None where one is sent."""
+        queue = self._config.queue
+        now_ns, timeout_us = time.monotonic_ns(), 0 if queue is None else queue.timeout_us
+        arrivals = [Arrival.of(request, now_ns, timeout_us) for request in requests]
+        return self._serve(arrivals) if self._backlog is None else self._backlog.put(arrivals)
+
+    def _serve(self, arrivals: Sequence[Arrival]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
-        responses: list[Any] = [None] * len(requests)
-        open_ = set(range(len(requests)))
+        responses: list[Any] = [None] * len(arrivals)
+        open_ = set(range(len(arrivals)))
         try:
-            readable = self._read(requests, responses, open_)
+            readable = self._read(arrivals, responses, open_)
             for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index
                 if self._steps is not None:
                     self._steps.settle(index, reply)
-                responses[index] = self._answer(requests[index], reply, early=len(open_) > 1)
+                request = arrivals[index].request
+                responses[index] = self._answer(request, reply, early=len(open_) > 1)
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
@@ -128,7 +139,9 @@ class Backend:
         return self._pipeline.ready
 
     def close(self) -> None:
-        """End the threads beside serving, then leave the executors."""
+        """Serve what waits, end the threads beside serving, then leave the executors."""
+        if self._backlog is not None:
+            self._backlog.close()
         for companion in self._companions:
             companion.close()
         self._pipeline.close()
@@ -137,19 +150,35 @@ class Backend:
     def _layout(self) -> Layout:
         return self._pipeline.layout
 
+    def _opened_backlog(self) -> Backlog | None:
+        """Return the model's own queue, where it has bounds."""
+        policy = self._config.queue
+        if policy is None:
+            return None
+        service = Service(
+            serve=self._serve, refuse=self._refuse, free_at_ns=lambda: self._pipeline.free_at_ns
+        )
+        return Backlog(
+            service,
+            self._pipeline.recorder,
+            max_rows=self._config.max_batch_size,
+            max_size=policy.max_size,
+        )
+
     def _read(
-        self, requests: Sequence[Any], responses: list[Any], open_: set[int]
+        self, arrivals: Sequence[Arrival], responses: list[Any], open_: set[int]
     ) -> list[Request]:
         """Return the requests that fit the model; the others get their error."""
         started = time.perf_counter()
         readable: list[Request] = []
-        for index, request in enumerate(requests):
+        for index, arrival in enumerate(arrivals):
+            request = arrival.request
             try:
                 if self._config.sequence is not None and not is_ready(request):
                     responses[index] = nothing()
                     open_.discard(index)
                     continue
-                read = read_request(index, request, self._layout)
+                read = read_request(index, arrival, self._layout)
                 readable.append(read if self._steps is None else self._steps.admit(read, request))
             except GeError as error:
                 responses[index] = self._refuse(error)

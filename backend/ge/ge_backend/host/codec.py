@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,14 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.errors import GeError
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.request import Request, check_request
+from ge_backend.host.arrival import Arrival
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.tensors import Array
 
 __all__ = ["error_response", "read_request", "write_response"]
 
 
-def read_request(index: int, request: Any, layout: Layout) -> Request:
+def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     """Return the host's request as ours, checked; its arrays are private to this stub.
 
     The host has already copied each tensor out of shared memory; `as_numpy` hands that copy over.
@@ -27,13 +27,15 @@ def read_request(index: int, request: Any, layout: Layout) -> Request:
     """
     bf16 = {item.name for item in layout.inputs if item.dtype.name == "BF16"}
     tensors: dict[str, Array] = {}
-    for tensor in request.inputs():
+    for tensor in arrival.request.inputs():
         name = tensor.name()
         tensors[name] = import_bf16(tensor) if name in bf16 else tensor.as_numpy()
-    timeout_us = request.timeout()
-    deadline_ns = time.monotonic_ns() + 1000 * timeout_us if timeout_us else 0
     return check_request(
-        index, tensors, layout, deadline_ns=deadline_ns, cancelled=request.is_cancelled
+        index,
+        tensors,
+        layout,
+        deadline_ns=arrival.deadline_ns,
+        cancelled=arrival.request.is_cancelled,
     )
 
 

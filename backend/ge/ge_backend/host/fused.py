@@ -46,6 +46,11 @@ class FusedPipeline:
         """Whether every step has a device that can be used."""
         return all(pipeline.ready for pipeline in self.pipelines)
 
+    @property
+    def free_at_ns(self) -> float:
+        """When the step that began last was expected to end; CLOCK_MONOTONIC."""
+        return max(pipeline.free_at_ns for pipeline in self.pipelines)
+
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for pipeline in self.pipelines:

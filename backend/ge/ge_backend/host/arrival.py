@@ -1,0 +1,30 @@
+"""A request of the host as it came to this stub: when, and until when it must begin to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Arrival"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """A request and its times, nanoseconds of CLOCK_MONOTONIC; `deadline_ns` 0 is no deadline."""
+
+    request: Any
+    came_ns: int
+    deadline_ns: int
+
+    @classmethod
+    def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> Arrival:
+        """Return a request that has just come, with the client's `timeout` or a shorter default."""
+        timeouts = [us for us in (request.timeout(), default_timeout_us) if us]
+        return cls(request, now_ns, now_ns + 1000 * min(timeouts) if timeouts else 0)
+
+    @property
+    def rows(self) -> int:
+        """The first size of its first input, which counts against the model's batch size."""
+        inputs = self.request.inputs()
+        shape = inputs[0].shape() if inputs else ()
+        return int(shape[0]) if shape else 1

@@ -1,0 +1,188 @@
+"""A queue of the model's own, with the bounds that the host's has at the price of stalls.
+
+Any queue policy in `dynamic_batching` makes Triton 2.51 pause now and then for up to half a second
+(docs/scheduling.md). So, for a model with bounds, the host hands requests over as they come, and
+they wait here for one thread that serves them batch by batch. Every response goes through its
+request's sender, which costs 90-200 us each (tested on 2.51); a returned list costs a few.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull
+from ge_backend.host.arrival import Arrival
+from ge_backend.metrics import Recorder
+
+__all__ = ["Backlog", "Service"]
+
+log = logging.getLogger(__name__)
+
+# Asking the host whether a client has given up costs 10-25 us; who waited less is not asked about.
+ASK_AFTER_NS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What serves the requests of a backlog.
+
+    Attributes:
+        serve: answers a batch: a response for each request, None where it was sent already.
+        refuse: returns the response to a request that is not served.
+        free_at_ns: when the batch that runs is expected to end, CLOCK_MONOTONIC; infinite where
+            nobody knows.
+    """
+
+    serve: Callable[[Sequence[Arrival]], list[Any]]
+    refuse: Callable[[GeError], Any]
+    free_at_ns: Callable[[], float]
+
+
+class Backlog:
+    """Requests that wait in this stub, and the thread that serves them.
+
+    Args:
+        service: what serves them.
+        recorder: counts how many wait, and how long.
+        max_rows: of a batch; 0 where a request is a batch by itself.
+        max_size: how many may wait while a batch is served; 0 is no bound.
+    """
+
+    def __init__(
+        self, service: Service, recorder: Recorder, *, max_rows: int, max_size: int
+    ) -> None:
+        self._service = service
+        self._recorder = recorder
+        self._max_rows = max_rows
+        self._max_size = max_size
+        self._next: list[Arrival] = []  # the batch whose turn it is
+        self._waiting: deque[Arrival] = deque()
+        self._serving = self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="backlog", daemon=True)
+        self._thread.start()
+
+    def put(self, arrivals: Sequence[Arrival]) -> list[Any]:
+        """Take over what came together: a response to what is refused, None for all that waits."""
+        with self._changed:
+            late = self._take_late()
+            if self._serving:
+                responses = [self._admit(arrival) for arrival in arrivals]
+            else:
+                self._serving = True
+                self._next = list(arrivals)
+                self._changed.notify_all()
+                responses = [None] * len(arrivals)
+        self._refuse(late)
+        return responses
+
+    def close(self) -> None:
+        """Serve what waits, then end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _admit(self, arrival: Arrival) -> Any:
+        """Let a request wait and return None, or return its refusal; the lock is held."""
+        if self._max_size and len(self._waiting) >= self._max_size:
+            return self._service.refuse(
+                QueueFull(
+                    f"{len(self._waiting)} requests wait for this model instance, the most that "
+                    "max_queue_size allows; send less at once, or try again later"
+                )
+            )
+        missed_ns = self._service.free_at_ns() - arrival.deadline_ns
+        if arrival.deadline_ns and 0 < missed_ns < math.inf:
+            return self._service.refuse(
+                DeadlineExceeded(
+                    f"the batch before this request is expected to end {missed_ns / 1e6:.1f} ms "
+                    "after the time by which it must begin; allow more time or send less at once"
+                )
+            )
+        self._waiting.append(arrival)
+        self._recorder.add("ge_backlog_requests")
+        return None
+
+    def _work(self) -> None:
+        while (batch := self._take()) is not None:
+            for arrival, response in zip(batch, self._service.serve(batch), strict=True):
+                if response is not None:
+                    _send(arrival, response)
+
+    def _take(self) -> list[Arrival] | None:
+        """Wait for the next batch; None when there will be none."""
+        while True:
+            with self._changed:
+                late = self._take_late()
+                batch, self._next = self._next or self._take_rows(), []
+                if not (batch or late):
+                    if self._closing:
+                        return None
+                    self._serving = False
+                    self._changed.wait()
+            self._refuse(late)
+            if batch := self._still_wanted(batch):
+                return batch
+
+    def _take_rows(self) -> list[Arrival]:
+        """Take the requests that have waited longest, as many as fit; the lock is held."""
+        batch: list[Arrival] = []
+        room = self._max_rows
+        while self._waiting and (not batch or self._waiting[0].rows <= room):
+            batch.append(self._waiting.popleft())
+            room -= batch[-1].rows
+        self._count_out(batch)
+        return batch
+
+    def _take_late(self) -> list[tuple[Arrival, GeError]]:
+        """Take the requests whose time is over, with their errors; the lock is held."""
+        now_ns = time.monotonic_ns()
+        late = {arrival for arrival in self._waiting if 0 < arrival.deadline_ns <= now_ns}
+        if late:
+            self._waiting = deque(arrival for arrival in self._waiting if arrival not in late)
+            self._count_out(late)
+        return [(arrival, _too_late(arrival, now_ns)) for arrival in late]
+
+    def _still_wanted(self, batch: Sequence[Arrival]) -> list[Arrival]:
+        """Answer those whose clients have given up; return the others."""
+        before_ns = time.monotonic_ns() - ASK_AFTER_NS
+        given_up = {a for a in batch if a.came_ns < before_ns and a.request.is_cancelled()}
+        text = "the client has given up on the request while it waited"
+        self._refuse([(arrival, Cancelled(text)) for arrival in given_up])
+        return [arrival for arrival in batch if arrival not in given_up]
+
+    def _count_out(self, gone: Collection[Arrival]) -> None:
+        now_ns = time.monotonic_ns()
+        waited_ns = sum(now_ns - arrival.came_ns for arrival in gone)
+        self._recorder.add("ge_backlog_requests", -len(gone))
+        self._recorder.add("ge_backlog_seconds_total", waited_ns / 1e9)
+
+    def _refuse(self, refused: Iterable[tuple[Arrival, GeError]]) -> None:
+        for arrival, error in refused:
+            _send(arrival, self._service.refuse(error))
+
+
+def _send(arrival: Arrival, response: Any) -> None:
+    """Send a request's only response."""
+    try:
+        sender = arrival.request.get_response_sender()
+        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    except Exception:
+        log.exception("a response could not be sent")
+
+
+def _too_late(arrival: Arrival, now_ns: int) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"the request waited {(now_ns - arrival.came_ns) / 1e6:.1f} ms and had to begin "
+        f"{(now_ns - arrival.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less at once"
+    )

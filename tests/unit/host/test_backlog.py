@@ -1,0 +1,244 @@
+"""Requests wait in their order and within their bounds, and each gets one response."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from builders.null_models import comes_true
+from ge_backend.metrics import Recorder
+
+
+class Bench:
+    """A backlog whose batches are served when they are let go."""
+
+    def __init__(self, pb_utils, *, max_rows=4, max_size=0):
+        from ge_backend.host import backlog
+
+        self._pb_utils = pb_utils
+        self.batches, self.free_at_ns = [], 0.0
+        self.recorder = Recorder()
+        self._serving, self._go = threading.Semaphore(0), threading.Semaphore(0)
+        service = backlog.Service(
+            serve=self._serve, refuse=lambda error: error, free_at_ns=lambda: self.free_at_ns
+        )
+        self.backlog = backlog.Backlog(service, self.recorder, max_rows=max_rows, max_size=max_size)
+
+    def _serve(self, batch):
+        self.batches.append([arrival.request.name for arrival in batch])
+        self._serving.release()
+        self._go.acquire()
+        names = [arrival.request.name for arrival in batch]
+        return [None if name == "early" else f"served {name}" for name in names]
+
+    def begun(self):
+        """Wait until the next batch is being served."""
+        assert self._serving.acquire(timeout=10)
+
+    def go(self, count=1):
+        """Let batches end."""
+        self._go.release(count)
+
+    def request(self, name, *, rows=1, waited_ns=0, in_ns=0):
+        """Return an arrival: when it came before now, and how long it has from now on."""
+        from ge_backend.host.arrival import Arrival
+
+        request = self._pb_utils.InferenceRequest([self._pb_utils.Tensor("x", np.zeros((rows, 2)))])
+        request.name = name
+        now_ns = time.monotonic_ns()
+        return Arrival(request, now_ns - waited_ns, now_ns + in_ns if in_ns else 0)
+
+    def put(self, *arrivals):
+        """Return the refusals as texts, None for those that wait."""
+        return [
+            error and f"{type(error).__name__}: {error}" for error in self.backlog.put(arrivals)
+        ]
+
+    def counted(self, name):
+        return self.recorder.drain().get((name, ()), 0.0)
+
+
+def sent(arrival):
+    """Return what was sent to a request."""
+    return [str(response) for response, _ in arrival.request.sender.sent]
+
+
+@pytest.fixture
+def bench(pb_utils):
+    benches = []
+
+    def make(**terms):
+        benches.append(Bench(pb_utils, **terms))
+        return benches[-1]
+
+    yield make
+    for each in benches:
+        each.go(100)
+        each.backlog.close()
+
+
+def test_what_comes_to_an_idle_model_is_one_batch(bench, pb_utils):
+    """It does not count as waiting, and each response goes through its request's sender."""
+    one = bench(max_size=1)
+    arrivals = [one.request(name) for name in "abc"]
+    assert one.put(*arrivals) == [None] * 3
+    one.begun()
+    one.go()
+    assert comes_true(lambda: all(sent(arrival) for arrival in arrivals))
+    assert [sent(arrival) for arrival in arrivals] == [["served a"], ["served b"], ["served c"]]
+    flags = {flag for arrival in arrivals for _, flag in arrival.request.sender.sent}
+    assert flags == {pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL}
+
+
+def test_batches_are_filled_in_order_up_to_their_rows(bench):
+    """Whoever has waited longest is first, and nobody is passed by one that would still fit."""
+    one = bench(max_rows=4)
+    one.put(one.request("first"))
+    one.begun()
+    for name, rows in (("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 4), ("f", 1)):
+        assert one.put(one.request(name, rows=rows)) == [None]
+    one.go(10)
+    assert comes_true(lambda: len(one.batches) == 5)
+    assert one.batches == [["first"], ["a", "b"], ["c", "d"], ["e"], ["f"]]
+
+
+def test_without_a_batch_dimension_each_request_is_a_batch(bench):
+    """As in the host."""
+    one = bench(max_rows=0)
+    one.put(one.request("first", rows=5))
+    one.begun()
+    for name in "ab":
+        one.put(one.request(name, rows=5))
+    one.go(10)
+    assert comes_true(lambda: one.batches == [["first"], ["a"], ["b"]])
+
+
+def test_no_more_wait_than_may(bench):
+    """The others are refused at once; when some have been taken, there is room again."""
+    one = bench(max_rows=2, max_size=3)
+    one.put(one.request("first"))
+    one.begun()
+    refusals = one.put(*[one.request(name) for name in "abcde"])
+    assert refusals[:3] == [None] * 3
+    assert all("QueueFull: 3 requests wait" in refusal for refusal in refusals[3:])
+    one.go()
+    one.begun()
+    assert one.put(*[one.request(name) for name in "fgh"])[:2] == [None, None]
+    one.go(10)
+    assert comes_true(lambda: one.batches == [["first"], ["a", "b"], ["c", "f"], ["g"]])
+
+
+def test_who_has_waited_too_long_is_told_so_and_not_served(bench):
+    """Where something comes or a batch ends; those with more time stay."""
+    one = bench()
+    one.put(one.request("first"))
+    one.begun()
+    late, also_late = one.request("late", in_ns=1), one.request("also", in_ns=1)
+    patient, in_time = one.request("patient"), one.request("in time", in_ns=10**12)
+    one.put(late, patient, in_time)
+    one.put(also_late)
+    assert "had to begin" in sent(late)[0]
+    assert sent(also_late) == []
+    one.go(2)
+    assert comes_true(lambda: len(one.batches) == 2)
+    assert "had to begin" in sent(also_late)[0]
+    assert one.batches[1] == ["patient", "in time"]
+
+
+def test_who_cannot_begin_in_time_is_refused_at_once(bench):
+    """The batch that runs is expected to take longer; without a deadline nobody minds."""
+    one = bench()
+    one.put(one.request("first"))
+    one.begun()
+    one.free_at_ns = time.monotonic_ns() + 10**11
+    refusals = one.put(
+        one.request("hasty", in_ns=10**10), one.request("patient", in_ns=10**12), one.request("any")
+    )
+    assert "DeadlineExceeded: the batch before this request is expected to end" in refusals[0]
+    assert refusals[1:] == [None, None]
+    one.free_at_ns = float("inf")
+    assert one.put(one.request("hasty", in_ns=10**10)) == [None]
+
+
+def test_who_has_given_up_is_not_served(bench):
+    """The host is asked about those that have waited a while, and not about the others."""
+    one = bench()
+    one.put(one.request("first"))
+    one.begun()
+    gone, there = one.request("gone", waited_ns=10**9), one.request("there", waited_ns=10**9)
+    quick = one.request("quick", waited_ns=-(10**10))  # so that a slow test does not ask
+    for arrival in (gone, quick):
+        arrival.request.cancelled = True
+    one.put(gone, there, quick)
+    one.go(2)
+    assert comes_true(lambda: len(one.batches) == 2)
+    assert one.batches[1] == ["there", "quick"]
+    assert "given up" in sent(gone)[0]
+
+
+def test_a_batch_of_which_nothing_is_left_is_not_served(bench):
+    """The thread goes on to what comes next."""
+    one = bench()
+    gone, late = one.request("gone", waited_ns=10**9), one.request("late", in_ns=1)
+    gone.request.cancelled = True
+    one.put(gone)
+    assert comes_true(lambda: sent(gone))
+    assert one.batches == []
+    one.put(one.request("first"))
+    one.begun()
+    one.put(late)
+    one.go()
+    assert comes_true(lambda: sent(late))
+    one.put(one.request("next"))
+    one.begun()
+    assert one.batches == [["first"], ["next"]]
+
+
+def test_an_early_answer_is_not_repeated(bench):
+    """A response that was sent while the batch ran comes back as None."""
+    one = bench()
+    early, other = one.request("early"), one.request("other")
+    one.put(early, other)
+    one.go()
+    assert comes_true(lambda: sent(other) == ["served other"])
+    assert sent(early) == []
+
+
+def test_a_response_that_cannot_be_sent_ends_nothing(bench, caplog):
+    """A client may be gone; the next one is served."""
+    one = bench()
+    broken, well = one.request("broken"), one.request("well")
+    broken.request.get_response_sender = lambda: 1 / 0
+    one.put(broken)
+    one.begun()
+    one.put(well)
+    one.go(2)
+    assert comes_true(lambda: sent(well) == ["served well"])
+    assert "a response could not be sent" in caplog.text
+
+
+def test_what_waits_is_counted(bench):
+    """How many there are now, and for how long they waited when they go."""
+    one = bench()
+    one.put(one.request("first"))
+    one.begun()
+    one.put(one.request("a", waited_ns=2 * 10**9), one.request("b", waited_ns=3 * 10**9))
+    assert one.counted("ge_backlog_requests") == 2
+    one.go(2)
+    assert comes_true(lambda: len(one.batches) == 2)
+    counts = one.recorder.drain()
+    assert counts["ge_backlog_requests", ()] == -2
+    assert counts["ge_backlog_seconds_total", ()] >= 5
+
+
+def test_what_waits_is_served_before_the_end(bench):
+    """Closing is for when nothing comes any more, not for dropping what is there."""
+    one = bench()
+    last = one.request("last")
+    one.put(one.request("first"))
+    one.begun()
+    one.put(last)
+    one.go(2)
+    one.backlog.close()
+    assert sent(last) == ["served last"]
