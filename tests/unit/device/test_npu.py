@@ -32,6 +32,7 @@ from ge_backend.errors import (
     ModelError,
     OutOfMemory,
 )
+from ge_backend.workspace.pool import Pool
 
 # What must not happen while requests are served.
 ALLOCATING = ("malloc", "create_", "load", "free", "destroy_")
@@ -487,6 +488,21 @@ def test_torch_models_run_beside(tmp_path, monkeypatch):
     )
     npu.close()
     assert given_back == ["all"] * 2  # by the graph, and by the device
+
+
+def test_torch_models_take_nothing_of_the_workspace_pool(tmp_path, monkeypatch):
+    """Their scratch is torch's own memory, so nothing that is measured counts against the pool."""
+    torch = pytest.importorskip("torch")
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device import torch_npu
+
+    monkeypatch.setattr(torch_npu, "open_npu", lambda index: FakeVendor())
+    npu, pool = Npu(tmp_path), Pool(1 << 20)
+    path = npu.folder / "model.pt"
+    torch.jit.script(torch.nn.ReLU()).save(str(path))
+    npu.device.load(GraphSource.of(path), pool.workspace("relu"))
+    assert pool.place("relu", 1 << 30, bound=False).nbytes == 0
+    npu.close()
 
 
 def test_other_kinds_of_files_are_named(npu):

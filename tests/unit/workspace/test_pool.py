@@ -214,6 +214,19 @@ def test_measuring_does_not_move_what_is_bound(pool):
     assert pool.claim("a") == (place,)
 
 
+def test_who_says_that_he_needs_nothing_is_left_alone(pool):
+    """A graph whose scratch is elsewhere waits for nobody, whatever is measured for it."""
+    assert pool.workspace("elsewhere").place(0) == Range(offset=0, nbytes=0)
+    for nbytes in (GIB, 99 * GIB):
+        assert pool.place("elsewhere", nbytes, bound=False).nbytes == 0
+    bound(pool, "a", 12 * GIB)
+    leases = [pool.lease("a"), pool.lease("elsewhere", GIB), pool.lease("elsewhere")]
+    assert None not in leases
+    assert pool.figures().holders == {"elsewhere": 0, "a": 12 * GIB}
+    for lease in leases:
+        pool.release(lease)
+
+
 def test_a_measured_holder_takes_what_its_run_takes(pool):
     """A small run of a large model leaves the rest to others; a run of all takes all."""
     measured(pool, "m", 8 * GIB)

@@ -115,7 +115,8 @@ class Workspace(Protocol):
     def place(self, nbytes: int) -> Range:
         """Return a range of at least `nbytes` for this graph, and give its former one back.
 
-        Runs that have begun keep the former range until they end.
+        Runs that have begun keep the former range until they end. A graph whose scratch never lies
+        in the pool asks for 0 bytes when it is loaded; then nothing is measured against the pool.
 
         Raises:
             OutOfMemory: no such range can be had; says needed, available and who holds what.

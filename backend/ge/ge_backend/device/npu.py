@@ -174,7 +174,7 @@ class NpuDevice:
 
     def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""
-        del workspace
+        workspace.place(0)
         _refuse_options(source, ("torch.",))
         with self._opening:
             if self._streams is None:

@@ -81,6 +81,11 @@ class _Holding:
     leases: int = 0
     busy_ns: int = 0
 
+    @property
+    def place(self) -> Range:
+        """The newest of its ranges."""
+        return self.ranges[-1] if self.ranges else Range(offset=0, nbytes=0)
+
 
 @dataclass(frozen=True, slots=True)
 class PoolWorkspace:
@@ -132,28 +137,30 @@ class Pool:
         Args:
             holder: let in before.
             nbytes: of its largest run; a place that is large enough stays.
-            bound: the range is for good. Else it is moved when others come and go, and the place
-                of a holder that is bound already does not change.
+            bound: the range is for good, or with no bytes the word that none are needed. Else it
+                is moved when others come and go, and that of a holder that is bound stays.
 
         Raises:
             OutOfMemory: the pool is smaller; nothing has changed then.
         """
         with self._lock:
             holding = self._holding(holder)
+            if holding.bound and not bound:
+                return holding.place
             if not self.size_bytes:
                 holding.nbytes = max(holding.nbytes, nbytes)
                 return Range(offset=0, nbytes=nbytes)
             if nbytes > self.size_bytes:
                 raise self._too_large(holder, nbytes)
-            holding.bound = holding.bound or bound
-            if not holding.ranges or (nbytes > holding.nbytes and (bound or not holding.bound)):
+            holding.bound = bound
+            if nbytes > holding.nbytes:
                 holding.nbytes = nbytes
                 holding.ranges = holding.ranges[:1] if holding.changing else ()
                 plan = self._plan_again(self._need(holder, holding))
                 holding.ranges += (plan.ranges[holder],)
                 if holding.changing:
                     self._changed.wait_for(lambda: self._all_hold(holder, holding.ranges))
-            return holding.ranges[-1]
+            return holding.place
 
     @contextlib.contextmanager
     def changing(self, holder: str) -> Iterator[None]:
@@ -251,8 +258,8 @@ class Pool:
         needed = min(nbytes or holding.nbytes, self.size_bytes)
         if not needed:
             return ()
-        offset = holding.ranges[-1].offset if holding.ranges else 0
-        return (Range(offset=min(offset, self.size_bytes - needed), nbytes=needed),)
+        offset = min(holding.place.offset, self.size_bytes - needed)
+        return (Range(offset=offset, nbytes=needed),)
 
     def _free(
         self, holding: _Holding, wanted: tuple[Range, ...], claimed: Sequence[Range]
@@ -310,8 +317,8 @@ class Pool:
             for place in holding.ranges:
                 if place.end > self.size_bytes:
                     yield f"{holder} lies up to {place.end}, the pool ends at {self.size_bytes}"
-            if holding.ranges and holding.ranges[-1].nbytes < holding.nbytes:
-                has = holding.ranges[-1].nbytes
+            if holding.ranges and holding.place.nbytes < holding.nbytes:
+                has = holding.place.nbytes
                 yield f"{holder} has a place of {has} bytes, it asked for {holding.nbytes}"
 
     def _miscounted(self) -> Iterator[str]:
