@@ -11,6 +11,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from ge_backend.device import onnx_graph  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.onnx_graph import OnnxGraph  # noqa: E402
+from ge_backend.device.onnx_session import open_session  # noqa: E402
 from ge_backend.errors import GraphFailed, ModelError, OutOfMemory, Unsupported  # noqa: E402
 
 FLOAT, STRING, INT64 = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
@@ -211,21 +212,46 @@ def test_only_exclusive_runs_are_wide(load, monkeypatch):
     assert used == [True, False, False]
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_scratch_is_measured_only_where_nothing_bounds_it(load, cores, monkeypatch):
-    """Smaller runs get a larger one's peak; a run that none covers is measured."""
+@pytest.fixture
+def peaks(monkeypatch):
+    """What was measured: the bytes of each output, told as if they were peaks."""
     measured = []
 
-    def peak_bytes(_path, run):
-        measured.append(run(graph._narrow)["y"].nbytes)
+    def peak_bytes(path, runs):
+        session = open_session(path, 1, spin=False)
+        measured.append([run(session)["y"].nbytes for run in runs])
         return measured[-1]
 
     monkeypatch.setattr(onnx_graph, "peak_bytes", peak_bytes)
+    return measured
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_scratch_is_measured_only_where_nothing_bounds_it(load, peaks, cores):
+    """With the largest run some smaller ones are; a run that none covers is measured later."""
     graph = load(RELU, cores=cores)
-    shapes = [(16, 512), (4, 512), (16, 64), (1, 2048)]
     assert graph.workspace_bytes({"x": (16, 512)}) == 0
-    for shape in shapes:
+    for shape in [(16, 512), (4, 512), (16, 64), (1, 2048)]:
         graph.prepare({"x": np.ones(shape, np.float32)})
-    found = [graph.workspace_bytes({"x": shape}) for shape in shapes]
-    assert found == [32768, 32768, 32768, 8192]
-    assert measured == [32768, 8192]
+    assert [found[-1] for found in peaks] == [16 * 512 * 4, 2048 * 4]
+    assert peaks[0] == sorted(peaks[0])
+    assert graph.workspace_bytes({"x": (16, 512)}) == 32768
+    assert graph.workspace_bytes({"x": (3, 100)}) == 4096  # as (4, 128), in whole pages
+    assert graph.workspace_bytes({"x": (1, 513)}) == 8192
+
+
+def test_sizes_that_make_no_sense_do_not_keep_the_largest_from_being_measured(load, peaks):
+    """Half the rows are not what this graph's constant is for."""
+    weight = helper.make_tensor("w", FLOAT, [16, 1], [2.0] * 16)
+    graph = load([("Mul", ["x", "w"], ["y"])], constants=[weight])
+    graph.prepare({"x": np.ones((16, 512), np.float32)})
+    assert peaks[-1] == [16 * 512 * 4]
+    assert graph.workspace_bytes({"x": (16, 512)}) == 32768
+
+
+def test_a_size_that_cannot_run_is_an_error(load):
+    """As in serving."""
+    weight = helper.make_tensor("w", FLOAT, [16, 1], [2.0] * 16)
+    graph = load([("Mul", ["x", "w"], ["y"])], constants=[weight], cores=1)
+    with pytest.raises(GraphFailed, match="failed to run"):
+        graph.prepare({"x": np.ones((7, 512), np.float32)})

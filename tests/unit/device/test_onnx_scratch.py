@@ -49,9 +49,17 @@ def run_of(rows):
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_the_peak_is_what_is_alive_at_once(model, rows):
     """The weights are not in it; it is between one tensor and both."""
-    peak = peak_bytes(model, run_of(rows))
+    (peak,) = peak_bytes(model, [run_of(rows)])
     assert rows * MIB <= peak <= 2 * rows * MIB + MIB / 2
-    assert peak_bytes(model, run_of(rows)) == peak
+    assert peak_bytes(model, [run_of(rows)]) == [peak]
+
+
+@needs_statistics
+def test_several_runs_are_told_apart(model):
+    """Each has its own peak, the smallest first; one that is as large as the one before, too."""
+    peaks = peak_bytes(model, [run_of(rows) for rows in (1, 4, 4, 16)])
+    for rows, peak in zip((1, 4, 4, 16), peaks, strict=True):
+        assert rows * MIB <= peak <= 2 * rows * MIB + MIB / 2
 
 
 @needs_statistics
@@ -59,7 +67,7 @@ def test_other_sessions_do_not_count(model):
     """They run larger batches meanwhile, in the arena that they share."""
     from ge_backend.device.onnx_session import open_session
 
-    alone = peak_bytes(model, run_of(2))
+    alone = peak_bytes(model, [run_of(2)])
     started, stop = threading.Event(), threading.Event()
     session = open_session(model, 1, spin=False)
 
@@ -72,7 +80,7 @@ def test_other_sessions_do_not_count(model):
     thread.start()
     try:
         assert started.wait(60)
-        assert peak_bytes(model, run_of(2)) == alone
+        assert peak_bytes(model, [run_of(2)]) == alone
     finally:
         stop.set()
         thread.join()
@@ -91,7 +99,7 @@ def test_a_profile_without_statistics_says_nothing(model, monkeypatch):
         return events
 
     monkeypatch.setattr(onnx_scratch.json, "loads", older)
-    assert peak_bytes(model, run_of(1)) == 0
+    assert peak_bytes(model, [run_of(1), run_of(2)]) == [0, 0]
 
 
 def test_errors_are_passed_on_and_nothing_is_left(model, tmp_path, monkeypatch):
@@ -102,9 +110,9 @@ def test_errors_are_passed_on_and_nothing_is_left(model, tmp_path, monkeypatch):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        peak_bytes(model, fail)
+        peak_bytes(model, [run_of(1), fail])
     with pytest.raises(ModelError):
-        peak_bytes(str(tmp_path / "none.onnx"), run_of(1))
+        peak_bytes(str(tmp_path / "none.onnx"), [run_of(1)])
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -114,16 +122,28 @@ def kernels(*figures):
     return [dict(zip(names, map(str, entry), strict=True)) for entry in figures]
 
 
+GROWING = kernels((110, 10, 110), (130, 20, 150), (120, -10, 150))
+LARGER = kernels((110, 10, 150), (190, 80, 210), (100, -90, 210))
+AFTER_LOADING = kernels((110, 10, 900), (130, 20, 900), (100, -30, 900))
+
+
 @pytest.mark.parametrize(
-    ("entries", "peak"),
+    ("profiles", "peaks"),
     [
-        ([], 0),
-        (kernels((110, 10, 110), (130, 20, 150), (120, -10, 150)), 50),
-        (kernels((110, 10, 900), (130, 20, 900), (100, -30, 900)), 30),
-        (kernels((100, 0, 900)), 0),
+        ([], []),
+        ([GROWING], [50]),
+        ([GROWING, LARGER], [50, 110]),
+        ([GROWING, kernels((101, 1, 150))], [50, 50]),
+        ([AFTER_LOADING], [30]),
+        ([AFTER_LOADING, kernels((115, 15, 900))], [30, 30]),
+        ([kernels((100, 0, 900))], [0]),
+        ([GROWING, []], [0, 0]),
     ],
-    ids=["no kernels", "the peak grew", "loading took more", "nothing taken"],
+    ids=[
+        *("no runs", "the peak grew", "twice", "only once", "loading took more", "and again"),
+        *("nothing taken", "no kernels"),
+    ],
 )
-def test_the_peak_of_a_run(entries, peak):
+def test_the_peak_of_a_run(profiles, peaks):
     """Less what was in use before; what loading took at its peak is not the run's."""
-    assert onnx_scratch._peak(entries) == peak
+    assert onnx_scratch._peaks(profiles) == peaks

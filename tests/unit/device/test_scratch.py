@@ -1,9 +1,11 @@
 """Bounds for runs that were not measured come from larger ones that were, and from no others."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.scratch import ScratchTable, shapes_of
+from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
@@ -61,6 +63,43 @@ def test_a_bound_is_never_below_what_a_covered_run_took(peaks, asked):
 
 def test_shapes_of_arrays():
     """Names and shapes, nothing else."""
-    import numpy as np
-
     assert shapes_of({"x": np.zeros((2, 3)), "y": np.zeros(())}) == {"x": (2, 3), "y": ()}
+
+
+def signature(**axes):
+    """Return a signature of inputs with these names of dimensions; "" is one without."""
+    specs = tuple(
+        TensorSpec(name=name, dtype=DATA_TYPES["INT64"], dims=(-1,) * len(names), axes=names)
+        for name, names in axes.items()
+    )
+    return Signature(inputs=specs, outputs=(), axis_limits={})
+
+
+def test_smaller_inputs_agree_along_their_axes():
+    """Each axis is cut alike in all inputs; without a name it stays, and so do scalars."""
+    given = {
+        "ids": np.arange(8 * 64).reshape(8, 64),
+        "lengths": np.full(8, 64),
+        "free": np.zeros((8, 5)),
+        "scale": np.zeros(()),
+    }
+    named = signature(ids=("batch", "length"), lengths=("batch",), free=("batch", ""), scale=())
+    made = smaller_inputs(given, named)
+    cuts = {one["ids"].shape for one in made}
+    assert cuts == {(r, n) for r in (1, 2, 8) for n in (4, 16, 64)} - {(8, 64)}
+    sizes = [sum(array.size for array in one.values()) for one in made]
+    assert sizes == sorted(sizes)
+    for one in made:
+        rows = one["ids"].shape[0]
+        shapes = [one[name].shape for name in ("lengths", "free", "scale")]
+        assert shapes == [(rows,), (rows, 5), ()]
+        assert one["ids"].base is not None
+        assert one["ids"][0, 0] == 0
+
+
+def test_what_cannot_be_cut_has_no_smaller_inputs():
+    """One row, no axis with a name, or inputs of another graph."""
+    assert smaller_inputs({"x": np.zeros((1,))}, signature(x=("batch",))) == []
+    assert smaller_inputs({"x": np.zeros((9,))}, signature(x=("",))) == []
+    assert smaller_inputs({"y": np.zeros((9,))}, signature(x=("batch",))) == []
+    assert smaller_inputs({"x": np.zeros((9, 9))}, signature(x=("batch",))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from ge_backend.device.onnx_session import (
     open_session,
     signature_of,
 )
-from ge_backend.device.scratch import ScratchTable, shapes_of
+from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
 from ge_backend.device.threads import ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
@@ -82,14 +83,12 @@ class OnnxGraph:
         """Measure whether this size gains from all cores, and its scratch; see `Graph.prepare`.
 
         Scratch is measured in a session of its own, so only where no larger run bounds it: warm-up
-        comes with the largest first.
+        comes with the largest first. Some smaller sizes are measured along with it.
         """
         if self._wide_threads:
             self._compare_threads(inputs)
-        shapes = shapes_of(inputs)
-        if not self._scratch.bound(shapes):
-            peak = peak_bytes(self._path, lambda session: self._run(session, inputs, {}))
-            self._scratch.add(shapes, peak)
+        if not self._scratch.bound(shapes_of(inputs)):
+            self._measure_scratch(inputs)
             release_unused()  # two loads have left as much as the weights behind
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
@@ -114,6 +113,21 @@ class OnnxGraph:
         self._wide = None
         del self._narrow
         release_unused()
+
+    def _measure_scratch(self, inputs: Mapping[str, Array]) -> None:
+        given = [*smaller_inputs(inputs, self.signature), inputs]
+        try:
+            peaks = self._peaks(given)
+        except GraphFailed:  # at one of the smaller sizes; else it fails again
+            given = [inputs]
+            peaks = self._peaks(given)
+        for one, peak in zip(given, peaks, strict=True):
+            self._scratch.add(shapes_of(one), peak)
+
+    def _peaks(self, given: Sequence[Mapping[str, Array]]) -> list[int]:
+        return peak_bytes(
+            self._path, [functools.partial(self._run, inputs=one, outputs={}) for one in given]
+        )
 
     def _compare_threads(self, inputs: Mapping[str, Array]) -> None:
         if self._wide is None:

@@ -1,10 +1,10 @@
-"""How much scratch memory one run of an ONNX model takes, from the statistics of ONNX Runtime.
+"""How much scratch memory runs of an ONNX model take, from the statistics of ONNX Runtime.
 
 Nothing in the Python API tells what an arena has in use, but a profile does: in new releases (1.31)
 each kernel's entry has it, and the most that ever was (`mem_bytes_in_use`, `mem_in_use_peak`;
 source: microsoft/onnxruntime pull request 29058). A profile can be read only once per session, and
 in the shared arena it would count other sessions, too. So a session of its own is opened for it,
-with an arena of its own, run once and closed; that takes about as long as loading the model.
+with an arena of its own, and closed; that takes about as long as loading the model.
 """
 
 from __future__ import annotations
@@ -22,36 +22,58 @@ from ge_backend.device.onnx_session import open_profiled
 __all__ = ["peak_bytes"]
 
 Event = Mapping[str, Any]
+Run = Callable[[onnxruntime.InferenceSession], object]
 
 
-def peak_bytes(path: str, run: Callable[[onnxruntime.InferenceSession], object]) -> int:
-    """Return the scratch bytes of a run at its peak, outputs included; 0 if not known.
+def peak_bytes(path: str, runs: Sequence[Run]) -> list[int]:
+    """Return the scratch bytes of each run at its peak, outputs included; 0 where not known.
 
     Args:
         path: the model file.
-        run: runs a session once; its errors are passed on.
+        runs: each runs a session once, and its errors are passed on. The smallest comes first: an
+            arena remembers only its highest peak.
 
     Raises:
         ModelError: the file cannot be loaded again.
     """
     with tempfile.TemporaryDirectory(prefix="ge-profile-") as folder:
         session = open_profiled(path, Path(folder) / "run")
-        run(session)
+        for run in runs:
+            run(session)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    return _peak([event["args"] for event in events if "mem_in_use_peak" in event.get("args", ())])
+    profiles = _by_run(events)
+    return _peaks(profiles) if len(profiles) == len(runs) else [0] * len(runs)
 
 
-def _peak(kernels: Sequence[Event]) -> int:
-    """Return the peak over the kernels of one run, in order, less what was in use before it.
+def _by_run(events: Sequence[Event]) -> list[list[Event]]:
+    """Return what is said of the kernels of each run, in order; each run ends with its entry."""
+    profiles: list[list[Event]] = [[]]
+    for event in events:
+        if event.get("name") == "model_run":
+            profiles.append([])
+        elif "mem_in_use_peak" in event.get("args", ()):
+            profiles[-1].append(event["args"])
+    return profiles[:-1]
 
-    The arena's own peak counts from the start of the session. Where loading took more than the run,
+
+def _peaks(profiles: Sequence[Sequence[Event]]) -> list[int]:
+    """Return the peak of each run, less what was in use before it, and never below the one before.
+
+    The arena's own peak counts from the start of the session. Where loading took more than a run,
     what was in use after each kernel has to do; that lacks what a kernel gave back before its end.
     """
-    if not kernels:
-        return 0
-    first = kernels[0]
-    before = int(first["mem_bytes_in_use"]) - int(first["mem_in_use_delta"])
-    peak = int(kernels[-1]["mem_in_use_peak"])
-    if peak == int(first["mem_in_use_peak"]):
-        peak = max(int(kernel["mem_bytes_in_use"]) for kernel in kernels)
-    return max(peak - before, 0)
+    peaks: list[int] = []
+    highest = 0
+    for kernels in profiles:
+        if not kernels:
+            return [0] * len(profiles)
+        first = kernels[0]
+        before = int(first["mem_bytes_in_use"]) - int(first["mem_in_use_delta"])
+        former, highest = (
+            highest or int(first["mem_in_use_peak"]),
+            int(kernels[-1]["mem_in_use_peak"]),
+        )
+        grown = highest > former
+        peak = highest if grown else max(int(kernel["mem_bytes_in_use"]) for kernel in kernels)
+        peaks.append(max(peak - before, *peaks[-1:], 0))
+    return peaks

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Array, Shape, Signature
 
-__all__ = ["ScratchTable", "shapes_of"]
+__all__ = ["ScratchTable", "shapes_of", "smaller_inputs"]
 
 Shapes = Mapping[str, Shape]
 _Key = tuple[tuple[str, Shape], ...]
 
 # Measured bytes are rounded up to whole pages: nothing smaller is ever taken from the system.
 PAGE = 4096
+# Along each axis the largest size is measured, and these parts of it.
+PARTS = (16, 4, 1)
 
 
 class ScratchTable:
@@ -41,6 +44,32 @@ class ScratchTable:
 def shapes_of(inputs: Mapping[str, Array]) -> dict[str, Shape]:
     """Return the shapes of arrays by name."""
     return {name: array.shape for name, array in inputs.items()}
+
+
+def smaller_inputs(inputs: Mapping[str, Array], signature: Signature) -> list[dict[str, Array]]:
+    """Return inputs cut to parts of each named axis, in all combinations, smallest first.
+
+    They are views; the inputs as they are are not among them. What an axis is for is not known
+    here, so some may make no sense to the graph.
+    """
+    axes = {spec.name: spec.axes for spec in signature.inputs}
+    if any(len(axes.get(name, ())) != array.ndim for name, array in inputs.items()):
+        return []  # they are not the graph's, as a run will say
+    sizes: dict[str, int] = {}
+    for name, array in inputs.items():
+        sizes |= {a: size for a, size in zip(axes[name], array.shape, strict=True) if a}
+    choices = [sorted({-(-size // part) for part in PARTS}) for size in sizes.values()]
+    cuts = [dict(zip(sizes, chosen, strict=True)) for chosen in itertools.product(*choices)]
+    made = [
+        {name: array[_corner(axes[name], cut)] for name, array in inputs.items()}
+        for cut in cuts
+        if cut != sizes
+    ]
+    return sorted(made, key=lambda one: sum(array.size for array in one.values()))
+
+
+def _corner(axes: tuple[str, ...], cut: Mapping[str, int]) -> tuple[slice, ...]:
+    return tuple(slice(cut.get(axis)) for axis in axes)
 
 
 def _key(shapes: Shapes) -> _Key:
