@@ -1,0 +1,109 @@
+"""Models on the null device whose runs wait for the test, and clients that send to them."""
+
+import json
+import urllib.request
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from prometheus_client.parser import text_string_to_metric_families
+
+from builders.graphs import parameters, write_model
+from builders.null_models import comes_true
+from builders.regions import Answer
+
+# Inputs of these values hold their run.
+HELD, ALSO_HELD = 777.0, 778.0
+CONFIG = """
+input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+max_batch_size: {rows}
+{more}
+"""
+
+
+def write_held(repository, name, folder, more="", *, rows=1, versions=(1,), **settings):
+    """Write a model whose runs of `HELD` make the file `folder/777`, and so on.
+
+    Version 1 answers y = x for x [batch, 1], later ones zeros. `more` is of its configuration,
+    beside inputs and outputs; `settings` are parameters.
+    """
+    config = CONFIG.format(rows=rows, more=more)
+    config += parameters(**{"device": "null", "warmup": "off", **settings})
+    tensor = {"dtype": "FP32", "dims": ["batch", 1]}
+    faults = [
+        {"on": "run", "do": "hold", "value": value, "file": str(folder / f"{value:.0f}")}
+        for value in (HELD, ALSO_HELD)
+    ]
+    write_model(repository, name, config)
+    for version in versions:
+        compute = {"compute": "echo", "of": "x"} if version == 1 else {"compute": "zeros"}
+        graph = {
+            "inputs": [{"name": "x", **tensor}],
+            "outputs": [{"name": "y", **tensor, **compute}],
+            "faults": faults,
+        }
+        here = repository / name / str(version)
+        here.mkdir(exist_ok=True)
+        (here / "model.null").write_text(json.dumps(graph))
+
+
+class Scheduled:
+    """A server with such models, and what is asked of it."""
+
+    def __init__(self, server, folder):
+        self.server = server
+        self._folder = folder
+        self.client = grpcclient.InferenceServerClient(server.grpc)
+
+    def send(self, model, value, *, rows=1, **terms):
+        """Send a request; `rows` of that value."""
+        x = grpcclient.InferInput("x", [rows, 1], "FP32")
+        x.set_data_from_numpy(np.full((rows, 1), value, np.float32))
+        return Answer(self.client, model, [x], **terms)
+
+    def ask(self, model, value, **terms):
+        """Return the answer to a request: its first value."""
+        return self.send(model, value, **terms).get().as_numpy("y")[0, 0]
+
+    def hold(self, model, value=HELD, **terms):
+        """Send a request whose run is held, and wait until it has begun."""
+        answer = self.send(model, value, **terms)
+        assert comes_true(lambda: self.held(value), 30)
+        return answer
+
+    def held(self, value=HELD):
+        """Whether a run of this value has begun and waits."""
+        return (self._folder / f"{value:.0f}").exists()
+
+    def let_go(self, value=HELD):
+        """Let the run that is held go on."""
+        (self._folder / f"{value:.0f}").unlink()
+
+    def figure(self, name, **labels):
+        """Return a metric as it is now; 0 while nobody has published it."""
+        with urllib.request.urlopen(self.server.metrics, timeout=30) as page:
+            families = text_string_to_metric_families(page.read().decode())
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def comes_to(self, value, name, **labels):
+        """Wait until a metric has this value."""
+        return comes_true(lambda: self.figure(name, **labels) == value, 30)
+
+    def batches(self, model):
+        """Return how many batches of each size the host has executed."""
+        told = self.client.get_inference_statistics(model, as_json=True)["model_stats"][0]
+        return {
+            int(batch["batch_size"]): int(batch["compute_infer"]["count"])
+            for batch in told.get("batch_stats", [])
+        }
+
+    def close(self):
+        """Let everything go on and leave."""
+        for file in self._folder.iterdir():
+            file.unlink()
+        self.client.close()

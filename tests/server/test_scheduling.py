@@ -1,0 +1,394 @@
+"""The host's scheduling with models of this backend, and the backend's own queue.
+
+What would depend on time depends on runs that are held until the test lets them go on.
+"""
+
+import contextlib
+import json
+import threading
+import time
+
+import psutil
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from builders.null_models import comes_true
+from builders.scheduled import ALSO_HELD, HELD, Scheduled, write_held
+
+ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
+PREFERRING = f"""
+{ONE}
+dynamic_batching {{ preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }}
+"""
+DELAYING = f"{ONE} dynamic_batching {{ max_queue_delay_microseconds: 1000000 }}"
+LEVELS = f"""
+{ONE}
+dynamic_batching {{
+  priority_levels: 4
+  default_priority_level: 2
+  priority_queue_policy {{ key: 1 value {{ max_queue_size: 1 }} }}
+  priority_queue_policy {{
+    key: 3 value {{ timeout_action: REJECT default_timeout_microseconds: 1000 }}
+  }}
+  priority_queue_policy {{
+    key: 4 value {{ timeout_action: DELAY default_timeout_microseconds: 1000 }}
+  }}
+}}
+"""
+LIMITED = """
+dynamic_batching { }
+instance_group [ {
+  count: 1 kind: KIND_CPU
+  rate_limiter { resources [ { name: "turn" count: 1 } ] }
+} ]
+"""
+WARMED = """
+dynamic_batching { }
+model_warmup [
+  {
+    name: "two rows"
+    batch_size: 2
+    inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } }
+  }
+]
+"""
+PENDING = "nv_inference_pending_request_count"
+A_MINUTE = 60_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the files of held runs are."""
+    return tmp_path_factory.mktemp("held")
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, tmp_path_factory, folder):
+    """A server with one device of one lane: a held run keeps every other waiting."""
+    models = tmp_path_factory.mktemp("models")
+    write_held(models, "preferring", folder, PREFERRING, rows=8)
+    write_held(models, "delaying", folder, DELAYING, rows=8)
+    write_held(models, "levels", folder, LEVELS)
+    ordered = "dynamic_batching { preserve_ordering: true } instance_group [ { count: 2 } ]"
+    write_held(models, "ordered", folder, ordered, executor="inline")
+    write_held(models, "plain", folder, ONE)
+    cached = ONE + "response_cache { enable: true }"
+    write_held(models, "cached", folder, cached)
+    write_held(models, "warmed", folder, WARMED + ONE, rows=4)
+    write_held(models, "limited", folder, LIMITED, executor="inline")
+    write_held(models, "limited_too", folder, LIMITED, executor="inline")
+    some = ONE + "version_policy { specific { versions: [ 1, 3 ] } }"
+    write_held(models, "versions", folder, some, versions=(1, 2, 3))
+    bounds = {"max_queue_size": 2, "default_timeout_microseconds": A_MINUTE}
+    write_held(models, "bounded", folder, ONE + "dynamic_batching { }", rows=2, **bounds)
+    return triton_server(
+        models,
+        environment={"GE_LANES": "1"},
+        arguments=(
+            "--disable-auto-complete-config",  # all are complete, and it takes a stub for each
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--rate-limit=execution_count",
+            "--cache-config=local,size=1048576",
+        ),
+    )
+
+
+@pytest.fixture
+def host(server, folder):
+    """A client; whatever a test holds ends with it."""
+    scheduled = Scheduled(server, folder)
+    yield scheduled
+    scheduled.close()
+
+
+def refused(answer):
+    """Return the text with which a request was refused as UNAVAILABLE."""
+    with pytest.raises(InferenceServerException) as caught:
+        answer.get()
+    assert "UNAVAILABLE" in caught.value.status()
+    return caught.value.message()
+
+
+# Batches
+
+
+def test_a_preferred_batch_goes_at_once(host):
+    """Four requests are a batch as soon as they are there, long before the delay has passed."""
+    begun = time.monotonic()
+    answers = [host.send("preferring", value) for value in range(4)]
+    assert [answer.get().as_numpy("y")[0, 0] for answer in answers] == [0, 1, 2, 3]
+    assert time.monotonic() - begun < 50
+    assert host.batches("preferring") == {4: 1}
+
+
+def test_others_wait_for_company_as_long_as_they_may(host):
+    """Three are fewer than any preferred number: they go together when the delay has passed."""
+    begun = time.monotonic()
+    for answer in [host.send("delaying", value) for value in range(3)]:
+        answer.get()
+    assert time.monotonic() - begun >= 1
+    assert host.batches("delaying") == {3: 1}
+
+
+def test_answers_keep_their_order(host):
+    """Two instances run side by side; what is done sooner waits for what came before."""
+    first = host.hold("ordered")
+    second = host.send("ordered", 5)
+    assert host.comes_to(2, "ge_requests_total", model="ordered")
+    third = host.hold("ordered", ALSO_HELD)  # so the second has left its instance
+    assert not second.done
+    host.let_go()
+    assert [first.get().as_numpy("y")[0, 0], second.get().as_numpy("y")[0, 0]] == [HELD, 5]
+    host.let_go(ALSO_HELD)
+    third.get()
+
+
+# Priorities, and what a queue refuses
+
+
+def test_a_higher_priority_goes_first(host):
+    """It came last; the others still wait when it runs."""
+    first = host.hold("levels")
+    others = [host.send("levels", value) for value in range(3)]
+    assert host.comes_to(3, PENDING, model="levels")
+    urgent = host.send("levels", ALSO_HELD, priority=1)
+    assert host.comes_to(4, PENDING, model="levels")
+    host.let_go()
+    assert comes_true(lambda: host.held(ALSO_HELD), 30)
+    assert [answer.done for answer in others] == [False] * 3
+    host.let_go(ALSO_HELD)
+    for answer in (first, urgent, *others):
+        answer.get()
+
+
+def test_a_level_has_its_own_queue_size(host):
+    """Level 1 takes one request, whatever waits in the others."""
+    first = host.hold("levels")
+    others = [host.send("levels", value) for value in range(3)]
+    assert host.comes_to(3, PENDING, model="levels")
+    urgent = host.send("levels", 8, priority=1)
+    assert host.comes_to(4, PENDING, model="levels")
+    assert "maximum queue size" in refused(host.send("levels", 9, priority=1))
+    host.let_go()
+    for answer in (first, urgent, *others):
+        answer.get()
+
+
+def test_a_level_refuses_or_delays_what_is_late(host):
+    """Level 3 refuses it; level 4 serves it all the same."""
+    first = host.hold("levels")
+    delayed = host.send("levels", ALSO_HELD, priority=4)
+    assert host.comes_to(1, PENDING, model="levels")
+    rejected = host.send("levels", 3, priority=3)
+    assert host.comes_to(2, PENDING, model="levels")
+    time.sleep(0.002)  # so that both are late, which is all that matters
+    host.let_go()
+    assert "timeout expired" in refused(rejected)
+    assert comes_true(lambda: host.held(ALSO_HELD), 30)
+    host.let_go(ALSO_HELD)
+    assert delayed.get().as_numpy("y")[0, 0] == ALSO_HELD
+    first.get()
+
+
+# What reaches the executor
+
+
+def test_a_timeout_ends_the_wait_for_the_device(host):
+    """Another model's run holds the only lane: the request is refused meanwhile, and not run."""
+    first = host.hold("levels")
+    text = refused(host.send("plain", 1, timeout=50_000))
+    assert "waited" in text
+    assert "too late to start" in text
+    assert host.held()
+    host.let_go()
+    first.get()
+
+
+def test_a_cancelled_request_is_not_run(host):
+    """While another model's run holds the only lane; its value would hold the lane as well."""
+    first = host.hold("levels")
+    given_up = host.send("plain", ALSO_HELD)
+    assert host.comes_to(0, PENDING, model="plain")
+    given_up.call.cancel()
+    told = {"model": "plain", "status": "CANCELLED"}
+    assert host.comes_to(1, "ge_request_failures_total", **told)
+    host.let_go()
+    first.get()
+    assert host.ask("plain", 2) == 2
+    assert not host.held(ALSO_HELD)
+
+
+# The backend's own queue
+
+
+def test_a_full_queue_refuses_at_once(host):
+    """Two may wait while a batch is served; the next is refused before anything ends."""
+    first = host.hold("bounded")
+    waiting = [host.send("bounded", value) for value in (1, 2)]
+    assert host.comes_to(2, "ge_backlog_requests", model="bounded")
+    assert "max_queue_size" in refused(host.send("bounded", 3))
+    assert host.held()
+    host.let_go()
+    assert [answer.get().as_numpy("y")[0, 0] for answer in (first, *waiting)] == [HELD, 1, 2]
+    assert host.comes_to(0, "ge_backlog_requests", model="bounded")
+
+
+def test_who_waits_too_long_is_refused(host):
+    """When the batch ends, or when somebody else comes; the others are served."""
+    first = host.hold("bounded")
+    late = host.send("bounded", 1, timeout=1000)
+    assert host.comes_to(1, "ge_backlog_requests", model="bounded")
+    in_time = host.send("bounded", 2)
+    assert "had to begin" in refused(late)
+    assert host.held()
+    host.let_go()
+    assert [answer.get().as_numpy("y")[0, 0] for answer in (first, in_time)] == [HELD, 2]
+
+
+def test_who_gives_up_while_waiting_is_not_run(host):
+    """Once the host has noticed, which takes it a moment, the request is not even sent to run."""
+    told = {"model": "bounded", "status": "CANCELLED"}
+    before = host.figure("ge_request_failures_total", **told)
+    for patience_s in (0.05, 0.5, 5):
+        first = host.hold("bounded")
+        given_up = host.send("bounded", 1)
+        assert host.comes_to(1, "ge_backlog_requests", model="bounded")
+        given_up.call.cancel()
+        time.sleep(patience_s)
+        host.let_go()
+        first.get()
+        assert host.ask("bounded", 2) == 2
+        if comes_true(lambda: host.figure("ge_request_failures_total", **told) > before, 1):
+            return
+    pytest.fail("it was served, though its client had given up")
+
+
+# The cache, the warm-up, the rate limiter, versions
+
+
+def test_cached_answers_know_tensors_only(host):
+    """The same tensors get the same answer, whatever request parameters or sequence they have."""
+    assert host.ask("cached", 4) == 4
+    requests = host.figure("ge_requests_total", model="cached")
+    assert host.ask("cached", 4, parameters={"other": "value"}) == 4
+    assert host.ask("cached", 4, sequence_id=9, sequence_start=True) == 4
+    assert host.ask("cached", 5) == 5
+    assert host.figure("nv_cache_num_hits_per_model_total", model="cached") == 2
+    assert host.comes_to(2, "ge_requests_total", model="cached")
+    assert requests <= 1
+
+
+def test_warm_up_goes_the_whole_way(host):
+    """Triton sends `batch_size` requests of one row each before the model is ready."""
+    assert host.comes_to(2, "ge_requests_total", model="warmed")
+    assert host.batches("warmed") == {2: 1}
+
+
+def test_models_with_one_resource_take_turns(host):
+    """Each has an executor of its own, so nothing else keeps them apart."""
+    first = host.hold("limited")
+    second = host.send("limited_too", ALSO_HELD)
+    assert host.comes_to(1, PENDING, model="limited_too")
+    # On this server nothing at all begins meanwhile: the one that waits stands before all others.
+    third = host.send("plain", 1)
+    assert host.comes_to(1, PENDING, model="plain")
+    assert not host.held(ALSO_HELD)
+    host.let_go()
+    assert comes_true(lambda: host.held(ALSO_HELD), 30)
+    host.let_go(ALSO_HELD)
+    for answer in (first, second, third):
+        answer.get()
+
+
+def test_a_version_policy_chooses_what_is_served(host):
+    """Two of three versions are there, each with its own graph; the latest is the default."""
+    ready = [host.client.is_model_ready("versions", version) for version in "123"]
+    assert ready == [True, False, True]
+    assert host.ask("versions", 6, model_version="1") == 6
+    assert host.ask("versions", 6, model_version="3") == host.ask("versions", 6) == 0
+
+
+# Loading and unloading under traffic
+
+
+class Traffic:
+    """Two threads that ask one model again and again until they are told to stop."""
+
+    def __init__(self, host, model):
+        self.answers, self.refusals, self.wrong = 0, [], []
+        self._ask = lambda value: host.ask(model, value)
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(2)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, value):
+        while not self._stop.is_set():
+            try:
+                answer = self._ask(value)
+            except InferenceServerException as error:
+                self.refusals.append(error)
+            else:
+                self.answers += 1
+                if answer != value:
+                    self.wrong.append(answer)
+
+    def goes_on(self):
+        """Wait until some more was answered."""
+        enough = self.answers + 20
+        assert comes_true(lambda: self.answers >= enough, 60)
+
+    def stop(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def family(server):
+    """Return the stubs and executors of a server; of executors also how many files they hold."""
+    found = []
+    for process in psutil.Process(server.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            line = process.cmdline()
+            executor = "ge_backend.executor.main" in line
+            found.append((line[1], process.num_fds() if executor else 0))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("model", ["plain", "bounded"])
+def test_reloading_under_traffic_loses_nothing(host, server, model):
+    """A changed configuration is swapped in while requests are in flight: each is answered."""
+    before = family(server)
+    traffic = Traffic(host, model)
+    config = host.client.get_model_config(model, as_json=True)["config"]
+    for repeats in ("4", "5"):
+        traffic.goes_on()
+        config["parameters"]["warmup_repeats"] = {"string_value": repeats}
+        host.client.load_model(model, config=json.dumps(config))
+    traffic.goes_on()
+    traffic.stop()
+    assert (traffic.refusals, traffic.wrong) == ([], [])
+    given = host.client.get_model_config(model, as_json=True)["config"]["parameters"]
+    assert given["warmup_repeats"] == {"string_value": "5"}
+    assert comes_true(lambda: family(server) == before, 30)
+
+
+@pytest.mark.parametrize("model", ["plain", "bounded"])
+def test_unloading_under_traffic_answers_everything(host, server, model):
+    """In flight is answered, later is refused as unknown; loaded again it serves as before."""
+    before = family(server)
+    traffic = Traffic(host, model)
+    traffic.goes_on()
+    host.client.unload_model(model)
+    assert comes_true(lambda: traffic.refusals)
+    assert not host.client.is_model_ready(model)
+    host.client.load_model(model)
+    traffic.goes_on()
+    traffic.stop()
+    assert traffic.wrong == []
+    assert {str(error.status()) for error in traffic.refusals} <= {
+        "StatusCode.UNAVAILABLE",
+        "StatusCode.NOT_FOUND",
+    }
+    assert comes_true(lambda: family(server) == before, 30)
