@@ -183,6 +183,14 @@ class FakeVendor:
         self.count("copy", self.current())
         self.current().queue(lambda: target.copy_(source))
 
+    def pick(self, target, source, index):
+        self.count("pick", self.current())
+        self.current().queue(lambda: torch.index_select(source, 0, index, out=target))
+
+    def put(self, target, index, source):
+        self.count("put", self.current())
+        self.current().queue(lambda: target.index_copy_(0, index, source))
+
     def synchronize(self):
         with self.lock:
             for stream in self.streams:

@@ -45,3 +45,17 @@ def test_no_tensors_are_one_byte():
     """Devices do not allocate nothing."""
     assert Packing({}).nbytes == 1
     assert Packing({"empty": (torch.float32, (0,))}).nbytes == 1
+
+
+def test_neighbours_are_one_part_of_the_block():
+    """Parts hold the tensors that are asked for, and the gaps between neighbours."""
+    packing = Packing(KINDS)
+    end = packing.nbytes
+    assert list(packing.spans(KINDS)) == [slice(0, end)]
+    assert list(packing.spans({"flags", "empty"})) == [slice(0, ALIGNMENT)]
+    assert list(packing.spans({"flags", "half", "wide"})) == [
+        slice(0, 3),
+        slice(2 * ALIGNMENT, end),
+    ]
+    assert list(packing.spans({"empty"})) == []
+    assert list(packing.spans(())) == []

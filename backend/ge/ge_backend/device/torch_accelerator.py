@@ -12,11 +12,14 @@ import torch
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure, reason
+from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.device.torch_capture import CapturedShape
 from ge_backend.device.torch_capture_check import CaptureCheck
 from ge_backend.device.torch_codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.torch_packing import Packing
 from ge_backend.device.torch_program import Program, load_program
+from ge_backend.device.torch_resident import NOTHING, Resident
+from ge_backend.device.torch_slots import TorchSlots
 from ge_backend.device.torch_streams import Streams
 from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
 from ge_backend.tensors import Array, Shape
@@ -129,19 +132,33 @@ class AcceleratorGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive  # one run computes at a time, and it has the device
-        captured = self._captured.get(_key(inputs))
+        return self.run_resident(inputs, outputs, NOTHING)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        all_inputs = {**inputs, **resident.stand_ins}
+        captured = self._captured.get(_key(all_inputs))
         with self._errors():
             if captured is not None:
                 self.counts.add(replays=1)
-                return captured.run(inputs, outputs)
-            self._codec.check(inputs)
-            self._count_eager(inputs)
+                return captured.run(inputs, outputs, resident)
+            self._codec.check(all_inputs)
+            self._count_eager(all_inputs)
             with self._streams.computing():
-                results = self._call(self._uploaded(inputs))
+                results = self._call({**self._uploaded(inputs), **resident.rows()})
+                resident.keep(results)
                 return {
                     name: self._codec.array(name, result.cpu(), outputs.get(name))
                     for name, result in results.items()
+                    if name not in resident.hidden
                 }
+
+    def open_slots(self, plan: SlotPlan) -> Slots:
+        """Keep states on the device; see `StatefulGraph.open_slots`."""
+        with self._errors():
+            return TorchSlots(self._streams, self, plan)
 
     def close(self) -> None:
         """Free weights, buffers and graphs."""

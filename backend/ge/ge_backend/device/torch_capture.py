@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import numpy as np
 import torch
 
 from ge_backend.device.torch_packing import Packing
+from ge_backend.device.torch_resident import NOTHING, Resident
 from ge_backend.device.torch_streams import Streams
 from ge_backend.tensors import Array
 
@@ -57,7 +58,9 @@ class CapturedShape:
         places = [_Place(streams, inputs, outputs) for _ in range(PLACES)]
         self._inputs = vendor.empty(inputs.nbytes)
         self._outputs = vendor.empty(outputs.nbytes)
-        given, wanted = inputs.tensors(self._inputs), outputs.tensors(self._outputs)
+        self._packings = inputs, outputs
+        self._given = given = inputs.tensors(self._inputs)
+        self._wanted = wanted = outputs.tensors(self._outputs)
 
         def work() -> None:
             # Copied inside the graph: its own results lie in the pool, where the next graph to run
@@ -73,18 +76,29 @@ class CapturedShape:
         for place in places:
             self._free.put(place)
 
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        resident: Resident = NOTHING,
+    ) -> dict[str, Array]:
         """Run once; as `Graph.run`. Waits while as many runs are in flight as there are places."""
+        ins, outs = self._packings
+        wanted = self._wanted.keys() - resident.hidden
         with self._place() as place:
             place.upload(inputs)
             with self._streams.computing():
                 self._streams.compute.wait_event(place.uploaded)
                 vendor = self._streams.vendor
-                vendor.copy(self._inputs, place.inputs)
+                for span in ins.spans(inputs):
+                    vendor.copy(self._inputs[span], place.inputs[span])
+                resident.gather(self._given)
                 self._graph.replay()
-                vendor.copy(place.outputs, self._outputs)
+                resident.scatter(self._wanted)
+                for span in outs.spans(wanted):
+                    vendor.copy(place.outputs[span], self._outputs[span])
                 place.computed.record(self._streams.compute)
-            return place.download(outputs)
+            return place.download(wanted, outputs)
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[_Place]:
@@ -114,28 +128,35 @@ class _Place:
         self.uploaded, self.computed = vendor.new_event(), vendor.new_event()
         self._downloaded = vendor.new_event()
         self._streams = streams
+        self._packings = inputs, outputs
         self._sent, self._received = vendor.pinned(inputs.nbytes), vendor.pinned(outputs.nbytes)
         self._arguments = inputs.arrays(self._sent)
         self._results = outputs.arrays(self._received)
 
     def upload(self, inputs: Mapping[str, Array]) -> None:
-        """Queue the inputs' way to the device; they are read before this returns."""
-        for name, array in self._arguments.items():
-            np.copyto(array, inputs[name], casting="no")
+        """Queue these inputs' way to the device; they are read before this returns."""
+        for name, array in inputs.items():
+            np.copyto(self._arguments[name], array, casting="no")
         streams = self._streams
         with streams.vendor.on(streams.uploads):
-            streams.vendor.copy(self.inputs, self._sent)
+            for span in self._packings[0].spans(inputs):
+                streams.vendor.copy(self.inputs[span], self._sent[span])
             self.uploaded.record(streams.uploads)
 
-    def download(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Wait for the outputs, and return them: in the given arrays where these fit, else new."""
+    def download(self, wanted: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Wait for these outputs, and return them: in the given arrays where they fit, else new."""
         streams = self._streams
         with streams.vendor.on(streams.downloads):
             streams.downloads.wait_event(self.computed)
-            streams.vendor.copy(self._received, self.outputs)
+            for span in self._packings[1].spans(wanted):
+                streams.vendor.copy(self._received[span], self.outputs[span])
             self._downloaded.record(streams.downloads)
         self._downloaded.synchronize()
-        return {name: _delivered(array, outputs.get(name)) for name, array in self._results.items()}
+        return {
+            name: _delivered(array, outputs.get(name))
+            for name, array in self._results.items()
+            if name in wanted
+        }
 
 
 def _delivered(result: Array, place: Array | None) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +50,13 @@ class Packing:
             name: block[field.begin : field.end].view(field.dtype).view(field.shape)
             for name, field in self._fields.items()
         }
+
+    def spans(self, names: Container[str]) -> Iterator[slice]:
+        """Yield the parts of a block that hold these tensors; neighbours are one part."""
+        for wanted, group in itertools.groupby(self._fields.items(), lambda item: item[0] in names):
+            fields = [field for _, field in group]
+            if wanted and fields[-1].end > fields[0].begin:
+                yield slice(fields[0].begin, fields[-1].end)
 
     def arrays(self, block: torch.Tensor) -> dict[str, Array]:
         """Return the tensors in a host block as arrays; views, BF16 as uint16."""

@@ -88,6 +88,12 @@ class Vendor(Protocol):
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Queue a copy in the current stream; leave both alone until it has run."""
 
+    def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
+        """Queue a copy of the source's rows of these numbers, INT64 `[rows]` on the device."""
+
+    def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
+        """Queue a copy of the source's rows into the target's rows of these numbers."""
+
     def synchronize(self) -> None:
         """Wait for everything that is queued on the device."""
 
@@ -199,6 +205,14 @@ class TorchVendor:
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """See `Vendor`."""
         target.copy_(source, non_blocking=True)
+
+    def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
+        """See `Vendor`."""
+        torch.index_select(source, 0, index, out=target)
+
+    def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Vendor`."""
+        target.index_copy_(0, index, source)
 
     def synchronize(self) -> None:
         """See `Vendor`."""
