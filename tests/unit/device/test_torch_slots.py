@@ -12,9 +12,15 @@ from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.host_slots import HostSlots, open_slots  # noqa: E402
 from ge_backend.device.slots import SlotPlan  # noqa: E402
 from ge_backend.device.torch_accelerator import AcceleratorGraph  # noqa: E402
+from ge_backend.device.torch_cuda import open_cuda  # noqa: E402
 from ge_backend.device.torch_slots import TorchSlots  # noqa: E402
 from ge_backend.device.torch_streams import Streams  # noqa: E402
-from ge_backend.errors import GraphFailed, ModelError, OutOfMemory  # noqa: E402
+from ge_backend.errors import (  # noqa: E402
+    DeviceUnavailable,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+)
 from ge_backend.sequence_batching import State  # noqa: E402
 from ge_backend.tensors import DATA_TYPES  # noqa: E402
 
@@ -38,9 +44,14 @@ class Growing(torch.nn.Module):
         return total, total.clone(), torch.cat([past, x], 1)
 
 
-@pytest.fixture
-def vendor():
-    return FakeVendor()
+@pytest.fixture(params=["fake", pytest.param("cuda", marks=pytest.mark.cuda)])
+def vendor(request):
+    if request.param == "fake":
+        return FakeVendor()
+    try:
+        return open_cuda(0)
+    except DeviceUnavailable as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -145,6 +156,7 @@ def test_it_computes_what_host_memory_does(load, mode):
         assert ours[: len(ids)].tobytes() == theirs[: len(ids)].tobytes()
 
 
+@pytest.mark.parametrize("vendor", ["fake"], indirect=True)
 def test_only_row_numbers_cross_the_bus(load, vendor):
     """In a captured graph: x up, y down, and which rows; nothing is allocated."""
     slots = open_slots(prepared(load(), 4), plan())
@@ -240,6 +252,7 @@ def test_states_that_were_given_back_are_not_used(load):
         step(slots, [1], [0])
 
 
+@pytest.mark.parametrize("vendor", ["fake"], indirect=True)
 def test_too_many_sequences_do_not_fit(load, vendor, tmp_path):
     """Nor does a bad initial value; nothing stays taken."""
     graph = load()
