@@ -126,9 +126,9 @@ class Steps:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        for client in self.clients.values():
-            client.stop_stream(cancel_requests=True)
+    def __exit__(self, failure, *_):
+        for client in self.clients.values():  # a cancelled stream leaves a thread behind
+            client.stop_stream(cancel_requests=failure is not None)
             client.close()
 
     def send(self, sequence, values, *, start=False, end=False):
