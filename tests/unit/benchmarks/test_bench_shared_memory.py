@@ -19,7 +19,7 @@ def test_the_model_returns_its_input(tmp_path):
     assert 'value { string_value: "null" }' in (tmp_path / MODEL / "config.pbtxt").read_text()
 
 
-def test_the_best_round_counts():
+def test_the_fastest_trip_counts():
     """Per size and way the least time; other programs only make a round slower."""
     samples = [
         Sample(nbytes=nbytes, way=way, round_number=number, ms=ms * (1 + number))
