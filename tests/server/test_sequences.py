@@ -1,6 +1,8 @@
 """Sequences on the real server, under both of its schedulers, against plain Python."""
 
-import queue
+import time
+import urllib.request
+from collections import Counter
 
 import numpy as np
 import psutil
@@ -9,9 +11,11 @@ import tritonclient.grpc as grpcclient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import accumulator, controlled, history, parameters, write_model
+from builders.sequences import Steps, tensor
 from ge_backend.tritonserver import ServerOptions, TritonServer
 
 VALUE = """
@@ -49,6 +53,14 @@ def models(tmp_path_factory):
     write_model(models, "oldest", f"max_batch_size: 4 {VALUE} {batching(oldest)}", accumulator())
     many = "oldest { max_candidate_sequences: 64 max_queue_delay_microseconds: 1000 }"
     write_model(models, "many", f"max_batch_size: 16 {VALUE} {batching(many)}", accumulator())
+    slots = "max_batch_size: 4 " + parameters(**{"buckets.rows": "1,4"})
+    write_model(models, "slots", f"{slots} {VALUE} {batching('direct {}')}", accumulator())
+    late = "max_queue_delay_microseconds: 200000"
+    alone = f"max_batch_size: 2 {VALUE}"
+    lazy = batching(f"direct {{ {late} minimum_slot_utilization: 1 }}")
+    write_model(models, "vanishing_direct", f"{alone} {lazy}", accumulator())
+    lazy = batching(f"oldest {{ {late} max_candidate_sequences: 2 preferred_batch_size: 2 }}")
+    write_model(models, "vanishing_oldest", f"{alone} {lazy}", accumulator())
     idle = f"max_sequence_idle_microseconds: {int(IDLE_S * 1e6)}"
     write_model(
         models, "idle", f"max_batch_size: 1 {VALUE} {batching('direct {}', idle)}", accumulator()
@@ -87,19 +99,13 @@ def server(models, installation, tmp_path_factory):
     )
     with TritonServer(installation, options) as running:
         yield running
+        settled(running)
 
 
 @pytest.fixture(scope="module")
 def client(server):
     with grpcclient.InferenceServerClient(server.grpc) as connected:
         yield connected
-
-
-def tensor(values, kind="FP32"):
-    array = np.array([np.atleast_1d(values)], np.int32 if kind == "INT32" else np.float32)
-    item = grpcclient.InferInput("x", list(array.shape), kind)
-    item.set_data_from_numpy(array)
-    return [item]
 
 
 def step(client, model, sequence, values, *, start=False, end=False, kind="FP32"):
@@ -114,45 +120,6 @@ def step(client, model, sequence, values, *, start=False, end=False, kind="FP32"
     )
     found = answer.as_numpy("y")[0].tolist()
     return found[0] if len(found) == 1 else found
-
-
-class Steps:
-    """Steps sent over a stream for each sequence, which keeps their order and their answers'."""
-
-    def __init__(self, url, model):
-        self.url, self.model = url, model
-        self.clients, self.answers = {}, queue.Queue()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, failure, *_):
-        for client in self.clients.values():  # a cancelled stream leaves a thread behind
-            client.stop_stream(cancel_requests=failure is not None)
-            client.close()
-
-    def send(self, sequence, values, *, start=False, end=False):
-        if sequence not in self.clients:
-            self.clients[sequence] = grpcclient.InferenceServerClient(self.url)
-            self.clients[sequence].start_stream(
-                lambda result, error: self.answers.put((sequence, error, result))
-            )
-        self.clients[sequence].async_stream_infer(
-            self.model,
-            tensor(values),
-            sequence_id=sequence,
-            sequence_start=start,
-            sequence_end=end,
-        )
-
-    def take(self, count):
-        """Return {sequence: answers} of the next so many answers."""
-        found = {}
-        for _ in range(count):
-            sequence, error, answer = self.answers.get(timeout=60)
-            assert error is None, error.message()
-            found.setdefault(sequence, []).append(answer.as_numpy("y")[0][0])
-        return found
 
 
 @pytest.mark.parametrize("model", ["direct", "oldest", "many"])
@@ -299,6 +266,82 @@ def test_an_idle_sequence_makes_room(client):
     assert step(client, "idle", 2, 7, start=True, end=True) == 7  # waits until 1 is given up
     with pytest.raises(InferenceServerException, match="START"):
         step(client, "idle", 1, 1)
+
+
+def test_places_without_a_step_are_not_computed(client, server):
+    """All four slots are taken; a step of the last one alone runs in the bucket of one row."""
+    names = (801, 802, 803, 804)
+    with Steps(server.grpc, "slots") as steps:
+        for name in names:
+            steps.send(name, name, start=True)
+            steps.take(1)
+        before = settled(server, lambda found: found["slots", "rows"] == 4)
+        for number in range(1, 6):
+            assert step(client, "slots", names[-1], 1) == names[-1] + number
+        after = settled(server, lambda found: found["slots", "rows"] == 9)
+        assert after["slots", "1"] - before["slots", "1"] == 5
+        assert after["slots", "4"] == before["slots", "4"]
+        for name in names:
+            steps.send(name, 0, end=True)
+        steps.take(4)
+
+
+@pytest.mark.parametrize("model", ["vanishing_direct", "vanishing_oldest"])
+def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
+    """One of two places stays with who lives in it; in the other one client after client is lost.
+
+    Steps wait a while for company that never comes, so that some are always under way.
+    """
+    assert step(client, model, 900, 1, start=True) == 1
+    with Steps(server.grpc, model) as steps:
+        for round_ in range(1, 5):
+            lost = 900 + round_
+            for number in range(40):
+                steps.send(lost, lost, start=number == 0)
+            assert steps.take_of(lost) == lost
+            steps.vanish(lost)
+            if round_ % 2 == 0:
+                assert step(client, model, 900, 1) == 1 + round_ // 2
+    assert step(client, model, 910, 7, start=True, end=True) == 7
+    assert step(client, model, 900, 1, end=True) == 4
+    found = settled(server, lambda found: found[model, "ended"] == 2)
+    assert found[model, "begun"] == 6
+    assert found[model, "live"] <= 3
+
+
+def settled(server, until=lambda found: True):
+    """Return what is counted, once it adds up: who began has ended, made room, or lives."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = counted(server)
+        gone = ("ended", "expired", "displaced", "lost")
+        models = {model for model, _ in found}
+        if until(found) and all(
+            found[model, "begun"] - sum(found[model, event] for event in gone)
+            == found[model, "live"]
+            for model in models
+        ):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def counted(server):
+    """Return by (model, what) what the backend counts of sequences, rows and buckets."""
+    with urllib.request.urlopen(server.metrics) as page:
+        families = list(text_string_to_metric_families(page.read().decode()))
+    names = {
+        "ge_sequences_total": "event",
+        "ge_sequences_live": "live",
+        "ge_rows_total": "rows",
+        "ge_sub_batches_total": "bucket",
+    }
+    found = Counter()
+    for sample in (sample for family in families for sample in family.samples):
+        if sample.name in names:
+            what = sample.labels.get(names[sample.name], names[sample.name])
+            found[sample.labels["model"], what] += sample.value
+    return found
 
 
 EVENTS = st.lists(

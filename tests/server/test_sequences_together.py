@@ -1,0 +1,81 @@
+"""What a sequence gets does not depend on who shares its batches."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import tritonclient.grpc as grpcclient
+
+from builders.sequences import Steps
+
+MODEL, HIDDEN = "anomaly_detector", 16
+SIGNALS, LENGTH = 12, 20
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, made_models):
+    """A real server with every model of model_repository/."""
+    return triton_server(made_models)
+
+
+def test_a_recurrent_network_gives_each_signal_what_it_gets_alone(server, made_models):
+    """To the bit, where the engine itself gives a row the same in every batch.
+
+    ONNX Runtime promises that nowhere: it may sum in another order for other numbers of rows, by
+    the CPU's abilities. Then the difference is that of its sums.
+    """
+    signals = np.random.default_rng(5).standard_normal((SIGNALS, LENGTH)).astype(np.float32)
+    before = executions(server)
+    together = watch(server, dict(enumerate(signals, start=1)))
+    steps, batches = (a - b for a, b in zip(executions(server), before, strict=True))
+    assert steps == SIGNALS * LENGTH
+    assert batches < steps
+    alone = {
+        name: watch(server, {name: signal})[name] for name, signal in enumerate(signals, start=1)
+    }
+    if rows_are_independent(made_models / MODEL / "1" / "model.onnx"):
+        assert together == alone
+    else:
+        for name, scores in alone.items():
+            assert np.allclose(together[name], scores, rtol=0, atol=1e-5)
+
+
+def watch(server, signals):
+    """Send each signal as a sequence, all at once, step by step; return the scores of each."""
+    scores = {name: [] for name in signals}
+    with Steps(server.grpc, MODEL, given="value", wanted="score") as steps:
+        for number in range(LENGTH):
+            for name, signal in signals.items():
+                end = number == LENGTH - 1
+                steps.send(name, signal[number], start=number == 0, end=end)
+            for name, found in steps.take(len(signals)).items():
+                scores[name] += found
+    return scores
+
+
+def executions(server):
+    """Return how many steps and how many batches the model has had."""
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        (stats,) = client.get_inference_statistics(MODEL).model_stats
+    return stats.inference_count, stats.execution_count
+
+
+def rows_are_independent(path):
+    """Whether the engine computes every row of a batch as it does alone, to the bit."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(6)
+
+    def run(inputs):
+        return np.concatenate(session.run(None, inputs), axis=1)
+
+    for rows in range(2, SIGNALS + 1):
+        sizes = {"value": 1, "hidden": HIDDEN, "expected": 1}
+        inputs = {
+            name: generator.standard_normal((rows, size)).astype(np.float32)
+            for name, size in sizes.items()
+        }
+        together = run(inputs)
+        for row in range(rows):
+            alone = run({name: array[row : row + 1] for name, array in inputs.items()})
+            if alone.tobytes() != together[row : row + 1].tobytes():
+                return False
+    return True
