@@ -75,6 +75,7 @@ def models(tmp_path_factory):
     ragged = VALUE.replace("dims: [ 1 ] }", "dims: [ -1 ] allow_ragged_batch: true }", 1)
     ragged = ragged.replace("dims: [ 1 ] }", "dims: [ 1 ] reshape { shape: [ ] } }")
     past = 'input_name: "past" output_name: "present" data_type: TYPE_FP32 dims: [ -1 ]'
+    past += ' initial_state { name: "none" data_type: TYPE_FP32 dims: [ 0 ] zero_data: true }'
     growing = f"sequence_batching {{ {many} {LONG} state [ {{ {past} }} ] }}"
     write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
     flags = f"sequence_batching {{ direct {{}} {LONG} {CONTROLS} }}"

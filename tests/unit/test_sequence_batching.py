@@ -103,7 +103,7 @@ def test_states_begin_with_zeros_or_a_file(tmp_path):
         },
         tmp_path,
     )
-    assert [s.initial_dims for s in found.states] == [(8,), (0, 2), (2,), (3,)]
+    assert [s.initial_dims for s in found.states] == [(8,), (1, 2), (2,), (3,)]
     assert found.states[2].initial_file == str(tmp_path / "initial_state" / "first")
     assert found.states[0].initial_file == found.states[3].initial_file == ""
 

@@ -147,7 +147,8 @@ def _control_type(name: str, kind: str, part: Mapping[str, Any]) -> DataType:
 def _state(given: Mapping[str, Any], directory: Path) -> State:
     dims = tuple(map(int, given.get("dims", [])))
     initial: Mapping[str, Any] = next(iter(given.get("initial_state", [])), {})
-    initial_dims = tuple(map(int, initial.get("dims", []))) or tuple(max(d, 0) for d in dims)
+    # Triton's documentation: 1 for what varies, where nothing is said.
+    initial_dims = tuple(map(int, initial.get("dims", []))) or tuple(abs(dim) for dim in dims)
     name = str(given["input_name"])
     fits = len(initial_dims) == len(dims) and all(
         size == dim or (dim < 0 <= size) for dim, size in zip(dims, initial_dims, strict=False)
