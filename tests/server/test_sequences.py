@@ -1,5 +1,6 @@
 """Sequences on the real server, under both of its schedulers, against plain Python."""
 
+import json
 import time
 import urllib.request
 from collections import Counter
@@ -61,6 +62,10 @@ def models(tmp_path_factory):
     write_model(models, "vanishing_direct", f"{alone} {lazy}", accumulator())
     lazy = batching(f"oldest {{ {late} max_candidate_sequences: 2 preferred_batch_size: 2 }}")
     write_model(models, "vanishing_oldest", f"{alone} {lazy}", accumulator())
+    both = parameters(device="null", device_ids="0,1")
+    write_model(
+        models, "spread", f"{two} {VALUE} {batching('direct {}')} {both}", summing(), "model.null"
+    )
     idle = f"max_sequence_idle_microseconds: {int(IDLE_S * 1e6)}"
     write_model(
         models, "idle", f"max_batch_size: 1 {VALUE} {batching('direct {}', idle)}", accumulator()
@@ -91,12 +96,25 @@ def models(tmp_path_factory):
     return models
 
 
+def summing():
+    """Return a model for the null device: h_next = h + x, and y is the same."""
+    dims = ["batch", "one"]
+    total = {"dtype": "FP32", "dims": dims, "compute": "accumulate", "of": "x", "from": "h"}
+    return json.dumps(
+        {
+            "inputs": [{"name": name, "dtype": "FP32", "dims": dims} for name in "xh"],
+            "outputs": [{"name": name, **total} for name in ("y", "h_next")],
+        }
+    ).encode()
+
+
 @pytest.fixture(scope="module")
 def server(models, installation, tmp_path_factory):
     options = ServerOptions(
         repositories=(models,),
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
+        exit_timeout_s=5,  # this server may wait in vain after sequences were cancelled
     )
     with TritonServer(installation, options) as running:
         yield running
@@ -310,6 +328,17 @@ def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
     assert found[model, "live"] <= 3
 
 
+def test_a_sequence_stays_on_its_device(client, server):
+    """Two instances take a device each, and four sequences share them."""
+    names = (951, 952, 953, 954)
+    for number in range(3):
+        for name in names:
+            total = step(client, "spread", name, name, start=number == 0, end=number == 2)
+            assert total == name * (number + 1)
+    found = settled(server, lambda found: found["spread", "rows"] == 12)
+    assert found["spread", "null"] == found["spread", "null:1"] == 6
+
+
 def settled(server, until=lambda found: True):
     """Return what is counted, once it adds up: who began has ended, made room, or lives."""
     deadline = time.monotonic() + 60
@@ -328,7 +357,7 @@ def settled(server, until=lambda found: True):
 
 
 def counted(server):
-    """Return by (model, what) what the backend counts of sequences, rows and buckets."""
+    """Return by (model, what) what is counted: events, live ones, rows, by bucket, by device."""
     with urllib.request.urlopen(server.metrics) as page:
         families = list(text_string_to_metric_families(page.read().decode()))
     names = {
@@ -342,6 +371,8 @@ def counted(server):
         if sample.name in names:
             what = sample.labels.get(names[sample.name], names[sample.name])
             found[sample.labels["model"], what] += sample.value
+        if sample.name == "ge_rows_total":
+            found[sample.labels["model"], sample.labels["device"]] += sample.value
     return found
 
 
@@ -391,10 +422,10 @@ def merge(found, answers):
 
 
 def kill_executor(server):
-    """Kill the executor of a server; whoever started it may have ended, so it need not be a child."""
-    owner = f"--owner={server.pid}"
+    """Kill a server's executor; whoever started it may have ended, so it need not be a child."""
+    marks = {f"--owner={server.pid}", "--device=cpu"}
     (executor,) = [
-        p for p in psutil.process_iter(["cmdline"]) if owner in (p.info["cmdline"] or ())
+        p for p in psutil.process_iter(["cmdline"]) if marks <= set(p.info["cmdline"] or ())
     ]
     executor.kill()
     executor.wait(timeout=30)
