@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import accumulator, controlled, history, parameters, write_model
+from builders.null_models import comes_true
 from builders.sequences import Steps, tensor
 from ge_backend.tritonserver import ServerOptions, TritonServer
 
@@ -309,7 +310,8 @@ def test_places_without_a_step_are_not_computed(client, server):
 def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
     """One of two places stays with who lives in it; in the other one client after client is lost.
 
-    Steps wait a while for company that never comes, so that some are always under way.
+    Steps wait a while for company that never comes, so that many are still waiting when they are
+    cancelled: the host hears of a client that is lost by its waiting requests only.
     """
     assert step(client, model, 900, 1, start=True) == 1
     with Steps(server.grpc, model) as steps:
@@ -318,6 +320,7 @@ def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
             for number in range(40):
                 steps.send(lost, lost, start=number == 0)
             assert steps.take_of(lost) == lost
+            assert comes_true(lambda: counted(server)[model, "pending"] >= 20, 60)
             steps.vanish(lost)
             if round_ % 2 == 0:
                 assert step(client, model, 900, 1) == 1 + round_ // 2
@@ -364,6 +367,7 @@ def counted(server):
         "ge_sequences_total": "event",
         "ge_sequences_live": "live",
         "ge_rows_total": "rows",
+        "nv_inference_pending_request_count": "pending",
         "ge_sub_batches_total": "bucket",
     }
     found = Counter()
