@@ -107,13 +107,17 @@ def accumulator(dtype=TensorProto.FLOAT):
     )
 
 
-def controlled():
-    """Take x, START and END [batch, 1] -> y [batch, 3]: what came, side by side."""
-    kind = TensorProto.FLOAT
+def controlled(start, end, ready, name):
+    """Take x and controls of these types [batch, 1] -> y [batch, 5]: what came, side by side."""
+    given = {"x": TensorProto.FLOAT, "START": start, "END": end, "READY": ready, "ID": name}
+    shown = [f"{key}_shown" for key in given]
+    casts = [
+        helper.make_node("Cast", [key], [f"{key}_shown"], to=TensorProto.FLOAT) for key in given
+    ]
     return graph(
-        [helper.make_node("Concat", ["x", "START", "END"], ["y"], axis=1)],
-        [(name, kind, ["batch", 1]) for name in ("x", "START", "END")],
-        [("y", kind, ["batch", 3])],
+        [*casts, helper.make_node("Concat", shown, ["y"], axis=1)],
+        [(key, kind, ["batch", 1]) for key, kind in given.items()],
+        [("y", TensorProto.FLOAT, ["batch", 5])],
     )
 
 

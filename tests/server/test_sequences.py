@@ -29,12 +29,14 @@ IDLE_S = 2.0
 LONG = "max_sequence_idle_microseconds: 60000000"
 CONTROLS = """
 control_input [
-  { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] },
-  { name: "END" control [ { kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 5 ] } ] },
-  { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] },
-  { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+  { name: "START" control [ { kind: CONTROL_SEQUENCE_START %s_false_true: [ 0, 1 ] } ] },
+  { name: "END" control [ { kind: CONTROL_SEQUENCE_END %s_false_true: [ 0, 1 ] } ] },
+  { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY %s_false_true: [ 0, 1 ] } ] },
+  { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_%s } ] }
 ]
 """
+# Of START, END, READY and the id, each of which comes in several types.
+TYPES = {"a": ("fp32", "int32", "bool", "UINT64"), "b": ("bool", "fp32", "int32", "INT32")}
 
 
 def batching(scheduler, more=LONG, state=""):
@@ -84,12 +86,18 @@ def models(tmp_path_factory):
     past += ' initial_state { name: "none" data_type: TYPE_FP32 dims: [ 0 ] zero_data: true }'
     growing = f"sequence_batching {{ {many} {LONG} state [ {{ {past} }} ] }}"
     write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
-    flags = f"sequence_batching {{ direct {{}} {LONG} {CONTROLS} }}"
-    shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 3 ] }").replace("[ 3 ]", "[ 1 ]", 1)
-    write_model(models, "controlled", f"max_batch_size: 2 {shown} {flags}", controlled())
-    textual = CONTROLS.replace("TYPE_UINT64", "TYPE_STRING")
-    flags = f"sequence_batching {{ direct {{}} {textual} }}"
-    write_model(models, "bad_id", f"max_batch_size: 2 {shown} {flags}", controlled())
+    shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 5 ] }").replace("[ 5 ]", "[ 1 ]", 1)
+    for name, types in TYPES.items():
+        kinds = [
+            TensorProto.DataType.Value(kind.upper().replace("FP32", "FLOAT")) for kind in types
+        ]
+        flags = f"sequence_batching {{ direct {{}} {LONG} {CONTROLS % types} }}"
+        model = controlled(*kinds)
+        write_model(models, f"controlled_{name}", f"max_batch_size: 2 {shown} {flags}", model)
+    flags = flags.replace("TYPE_INT32", "TYPE_STRING")
+    write_model(models, "bad_id", f"max_batch_size: 2 {shown} {flags}", model)
+    flags = batching("direct {}", f"{LONG} {CONTROLS % TYPES['a']}")
+    write_model(models, "uncontrolled", f"max_batch_size: 2 {VALUE} {flags}", accumulator())
     bad = batching("direct {}").replace('"h"', '"g"')
     write_model(models, "bad_state", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
     dying = f"max_batch_size: 2 {VALUE} {batching('direct {}')} "
@@ -190,11 +198,19 @@ def test_whole_numbers_are_kept_as_they_are(client):
     assert step(client, "whole", 1, 7, end=True, kind="INT32") == big + 7
 
 
-def test_controls_reach_graphs_that_have_them(client):
-    """With the declared values; those that the graph does not have are left out."""
-    assert step(client, "controlled", 1, 7, start=True) == [7, 1, 0]
-    assert step(client, "controlled", 1, 7) == [7, 0, 0]
-    assert step(client, "controlled", 1, 7, end=True) == [7, 0, 5]
+@pytest.mark.parametrize("types", TYPES)
+def test_controls_reach_graphs_that_have_them(client, types):
+    """With the declared values, in several types."""
+    model = f"controlled_{types}"
+    assert step(client, model, 3, 7, start=True) == [7, 1, 0, 1, 3]
+    assert step(client, model, 3, 7) == [7, 0, 0, 1, 3]
+    assert step(client, model, 3, 7, end=True) == [7, 0, 1, 1, 3]
+
+
+def test_controls_are_left_out_of_graphs_that_do_not_have_them(client):
+    """They may be declared all the same."""
+    assert step(client, "uncontrolled", 3, 7, start=True) == 7
+    assert step(client, "uncontrolled", 3, 7, end=True) == 14
 
 
 @pytest.mark.parametrize(
