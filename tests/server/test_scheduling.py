@@ -346,14 +346,20 @@ class Traffic:
 
 
 def family(server):
-    """Return the stubs and executors of a server; of executors also how many files they hold."""
-    found = []
+    """Return what a server's stubs serve, and how many files each of its executors holds.
+
+    An executor belongs to nobody: once the stub that started it has ended, it is no descendant.
+    """
+    stubs, executors = [], []
     for process in psutil.Process(server.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has just ended
-            line = process.cmdline()
-            executor = "ge_backend.executor.main" in line
-            found.append((line[1], process.num_fds() if executor else 0))
-    return sorted(found)
+            stubs += [part for part in process.cmdline() if part.endswith("/1/model.py")]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if "ge_backend.executor.main" in line and str(server.directory.run) in line:
+                executors.append(process.num_fds())
+    return sorted(stubs), sorted(executors)
 
 
 @pytest.mark.parametrize("model", ["plain", "bounded"])
@@ -371,7 +377,8 @@ def test_reloading_under_traffic_loses_nothing(host, server, model):
     assert (traffic.refusals, traffic.wrong) == ([], [])
     given = host.client.get_model_config(model, as_json=True)["config"]["parameters"]
     assert given["warmup_repeats"] == {"string_value": "5"}
-    assert comes_true(lambda: family(server) == before, 30)
+    comes_true(lambda: family(server) == before, 30)
+    assert family(server) == before
 
 
 @pytest.mark.parametrize("model", ["plain", "bounded"])
@@ -391,4 +398,5 @@ def test_unloading_under_traffic_answers_everything(host, server, model):
         "StatusCode.UNAVAILABLE",
         "StatusCode.NOT_FOUND",
     }
-    assert comes_true(lambda: family(server) == before, 30)
+    comes_true(lambda: family(server) == before, 30)
+    assert family(server) == before
