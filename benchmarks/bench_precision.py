@@ -6,6 +6,7 @@ row. Differences are against the engine's own result in original precision, on r
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import time
@@ -27,6 +28,7 @@ REPEATS = 7
 
 def main() -> None:
     """Measure and print."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     console = Console()
     encoder = prepare(Path(".cache/encoder"), console)
     device = open_device("cpu")

@@ -1,0 +1,201 @@
+"""The commands in the documentation are run: offline, or with the server that the README starts."""
+
+import fnmatch
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from onnx import TensorProto, helper
+
+from builders.cann import fake_cann
+from builders.graphs import graph
+from builders.pages import PAGES, ROOT, Command, blocks, commands
+
+# Commands that are not run here -> why. Their options are checked all the same, by
+# tests/unit/docs/test_docs_commands.py.
+NOT_RUN = {
+    "make *": "installs into .venv, or goes on for minutes; what it runs is tested by itself",
+    ".venv/bin/pytest *": "is this",
+    "pip install *": "downloads",
+    "docker compose *": "needs a Docker engine",
+    "source /usr/local/Ascend/*": "needs CANN",
+    "GE_DEVICE=npu:0 *": "needs an NPU; test_npu.py serves on a simulated one",
+    "GE_DEVICE=cuda:0 *": "needs a GPU",
+    "ge-backend compile models/encoder models/ranker": "asks the machine's NPU which chip it is",
+    "benchmarks/gpu.sh": "needs a GPU",
+    "python -m benchmarks.*": "takes minutes",
+}
+# Commands whose output the page shows are run, and compared with it, by the page's own test.
+COMPARED = {
+    "docs/buckets.md": "tests/unit/docs/test_buckets.py",
+    "docs/memory.md": "tests/unit/docs/test_memory.py",
+    "docs/ensembles.md": "tests/server/test_client_examples.py",
+}
+COMMANDS = [command for page in PAGES for command in commands(page) if command.block]
+EACH = list({command.text: command for command in COMMANDS if not command.shown}.values())
+SERVE, TOP = "ge-backend serve *", "ge-backend top*"
+FREE_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--exit-timeout=3")
+WIDTH = 384
+LIMIT_S = 120
+
+
+def excuses(command: Command) -> list[str]:
+    """Return the patterns of `NOT_RUN` that a command has."""
+    return [pattern for pattern in NOT_RUN if fnmatch.fnmatch(command.text, pattern)]
+
+
+def to_run(*patterns: str, but: tuple[str, ...] = ()) -> list[Command]:
+    """Return the commands that are run and have one of these patterns, and none of those."""
+    return [
+        command
+        for command in EACH
+        if not excuses(command)
+        and any(fnmatch.fnmatch(command.text, pattern) for pattern in patterns)
+        and not any(fnmatch.fnmatch(command.text, pattern) for pattern in but)
+    ]
+
+
+def encoder() -> bytes:
+    """Take input_ids, attention_mask [batch, sequence] -> sentence_embedding [batch, WIDTH]."""
+    nodes = [
+        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
+        helper.make_node("ReduceSum", ["real", "one"], ["total"], keepdims=1),
+        helper.make_node("Cast", ["total"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["number", "ones"], ["sentence_embedding"]),
+    ]
+    return graph(
+        nodes,
+        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")],
+        [("sentence_embedding", TensorProto.FLOAT, ["batch", WIDTH])],
+        [("one", np.array([1])), ("ones", np.ones((1, WIDTH), np.float32))],
+    )
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory) -> Path:
+    """A folder with what the pages speak of: `models` with an encoder and a ranker.
+
+    Their configurations are the two that the README shows.
+    """
+    folder = tmp_path_factory.mktemp("workplace")
+    shown = [block.text for block in blocks("README.md") if block.text.startswith("backend:")]
+    for name, config in zip(("ranker", "encoder"), shown, strict=True):
+        (folder / "models" / name / "1").mkdir(parents=True)
+        (folder / "models" / name / "config.pbtxt").write_text(config)
+        (folder / "models" / name / "1" / "model.onnx").write_bytes(encoder())
+    python = folder / "tritonserver" / "backends" / "python"
+    python.mkdir(parents=True)
+    (python / "libtriton_python.so").touch()
+    fake_cann(folder / "cann")
+    return folder
+
+
+def line(command: Command, workplace: Path) -> list[str]:
+    """Return what to start for a command, with the workplace's server in the usual one's place."""
+    program, *arguments = shlex.split(command.text)
+    ours = {"ge-backend": ["-m", "ge_backend.cli.main"], "python": []}
+    there = str(workplace / "tritonserver")
+    return [
+        sys.executable,
+        *ours[program],
+        *(a.replace("/opt/tritonserver", there) for a in arguments),
+    ]
+
+
+def environment(workplace: Path) -> dict[str, str]:
+    """Return variables for a cache of the workplace's own, and a compiler that is a fake."""
+    own = {"GE_CACHE_DIR": str(workplace / "cache"), "ASCEND_HOME_PATH": str(workplace / "cann")}
+    return os.environ | own
+
+
+def run(command: Command, workplace: Path, *further: str) -> str:
+    """Return what a command prints; it must end well."""
+    done = subprocess.run(
+        [*line(command, workplace), *further],
+        cwd=workplace,
+        env=environment(workplace),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def watched(installation, workplace) -> str:
+    """What `top` shows of the README's server after some requests; the server has ended then."""
+    (serve,) = to_run(SERVE)
+    (top,) = to_run(TOP)
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            subprocess.Popen(
+                [*line(serve, workplace), *FREE_PORTS, "--log-file=server.log"],
+                cwd=workplace,
+                env=environment(workplace),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(server.send_signal, signal.SIGTERM)
+        ready = [server.stdout.readline() for _ in range(4)]
+        assert ready[0].startswith("ge-backend: ready"), (workplace / "server.log").read_text()
+        urls = dict(words.split() for words in ready[1:])
+        for length in (3, 50, 120):
+            embed(urls["grpc"], length)
+        return run(top, workplace, "--times=1", "--every=0.1", f"--url={urls['metrics']}")
+
+
+def embed(url: str, length: int) -> None:
+    """Send the encoder a text of so many tokens, each a 1, and check its answer."""
+    ids = grpcclient.InferInput("input_ids", [1, length], "INT64")
+    ids.set_data_from_numpy(np.ones((1, length), np.int64))
+    with grpcclient.InferenceServerClient(url) as client:
+        found = client.infer("encoder", [ids]).as_numpy("sentence_embedding")
+    assert found.tolist() == [[length] * WIDTH]
+
+
+def test_every_command_is_run_or_excused():
+    """One reason per command is enough, and no reason is left over."""
+    assert all(len(excuses(command)) <= 1 for command in EACH)
+    assert {pattern for command in EACH for pattern in excuses(command)} == set(NOT_RUN)
+
+
+def test_commands_with_output_are_compared_with_it():
+    """The tests that do so read these very pages."""
+    assert {command.page for command in COMMANDS if command.shown} == set(COMPARED)
+    for page, test in COMPARED.items():
+        assert Path(page).name in (ROOT / test).read_text()
+
+
+def test_the_server_of_the_readme_can_be_watched(watched):
+    """Both models are served; their requests were answered right on the way."""
+    assert "encoder" in watched
+    assert "ranker" in watched
+
+
+@pytest.mark.parametrize(
+    "command", to_run("*", but=(SERVE, TOP, "python client_examples/*")), ids=str
+)
+def test_a_command_does_what_the_page_says(watched, workplace, command):
+    """It ends well, after the server has seen some traffic."""
+    assert run(command, workplace)
+
+
+@pytest.mark.parametrize("command", to_run("python client_examples/*"), ids=str)
+def test_a_client_is_answered(triton_server, made_models, workplace, command):
+    """By a server that `make serve` would start."""
+    server = triton_server(made_models)
+    (workplace / "client_examples").exists() or (workplace / "client_examples").symlink_to(
+        ROOT / "client_examples"
+    )
+    url = server.http if "--protocol http" in command.text else server.grpc
+    assert run(command, workplace, f"--url={url}")
