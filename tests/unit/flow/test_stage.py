@@ -75,6 +75,13 @@ def test_rows_are_padded_to_the_bucket_and_missing_rows_repeat_the_first():
     assert inputs["ids"].tolist() == [[4, 9, 9], [1, 2, 9], [4, 9, 9], [4, 9, 9]]
 
 
+def test_an_order_tells_the_timeline_of_its_bucket_and_how_many_rows_are_real():
+    """What fills the bucket up is no row of a request."""
+    tensors = [{"ids": ids([1, 2])}, {"ids": ids([3], [4])}]
+    _, order, _ = staged(layout_of(item("ids")), tensors, [(1, 1, 1), (0, 0, 1)], (4, 3))
+    assert (order.bucket, order.real_rows) == ((4, 3), 2)
+
+
 def test_a_mask_is_one_where_a_row_is_real():
     """Made only for requests that did not send one; the others' own is copied and padded."""
     layout = layout_of(item("ids"), item("mask", made="mask"))

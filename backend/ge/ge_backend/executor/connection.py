@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,6 +35,7 @@ from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.registry import Entry, Registry
 from ge_backend.executor.runs import loaded_graph, measure, run
+from ge_backend.executor.timeline import Caption, Timeline
 from ge_backend.executor.waiting import NORMAL, Job, Turn
 from ge_backend.workspace.pool import Pool
 
@@ -56,6 +58,7 @@ class Shared(Protocol):
     lanes: Lanes
     pool: Pool
     outstanding: Outstanding
+    timeline: Timeline
     measuring: threading.Lock
     on_fault: Callable[[], None]
 
@@ -72,6 +75,7 @@ class _Errand:
         action: returns the answer.
         nbytes: returns what it takes of the workspace pool; 0: the graph's place there.
         then: called once, whatever happens, before the stub is told.
+        caption: what it is called in the timeline.
     """
 
     request_id: int
@@ -79,6 +83,7 @@ class _Errand:
     action: Callable[[Turn], Reply]
     nbytes: Callable[[Entry], int]
     then: Callable[[], None]
+    caption: Caption
 
 
 class Connection:
@@ -88,6 +93,7 @@ class Connection:
         self._sock = sock
         self._shared = shared
         self._graphs: dict[int, Entry] = {}
+        self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, Slots] = {}  # by graph
         self._sending = threading.Lock()
@@ -158,8 +164,10 @@ class Connection:
             shapes = {ref.name: ref.shape for ref in message.inputs}
             return self._shared.registry.run_bytes(held, shapes)
 
+        name = self._names.get(message.graph, "")
+        caption = Caption(name, message.bucket, message.real_rows)
         self._queue(
-            _Errand(message.id, entry, action, nbytes, claim.release),
+            _Errand(message.id, entry, action, nbytes, claim.release, caption),
             priority=message.priority,
             deadline_ns=message.deadline_ns,
             solo=message.solo,
@@ -185,7 +193,10 @@ class Connection:
         if entry is not None:
             locks.enter_context(entry.lock)
             locks.enter_context(self._shared.measuring)
-        self._queue(_Errand(message.id, entry, action, registry.measuring_bytes, locks.close))
+        caption = Caption(self._names.get(message.graph, ""))
+        self._queue(
+            _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption)
+        )
 
     def _queue(
         self,
@@ -216,10 +227,12 @@ class Connection:
                 self._shared.registry.release(entry)
 
         def work(turn: Turn) -> Callable[[], None]:
+            started_ns = time.monotonic_ns()
             try:
                 reply = self._settled(errand.request_id, lambda: self._unless_left(action, turn))
             finally:
                 end()
+            self._shared.timeline.add(errand.caption, turn, started_ns, reply[0])
             return lambda: self._tell(reply)
 
         def drop(error: GeError) -> None:
@@ -289,6 +302,7 @@ class Connection:
             messages.Compile: self._compile,
             messages.KeepStates: self._keep_states,
             messages.Inspect: lambda asked: self._shared.report(asked.id),
+            messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
         }
         answer = answers.get(type(message))
         if answer is None:
@@ -326,6 +340,7 @@ class Connection:
         if entry.id in self._graphs:
             self._shared.registry.release(entry)
         self._graphs[entry.id] = entry
+        self._names[entry.id] = message.served_as or entry.holder
         return messages.Loaded(
             id=message.id,
             graph=entry.id,

@@ -27,6 +27,8 @@ class RunOrder:
     fresh: tuple[int, ...] = ()
     rows: int = 0
     cost_ns: int = 0
+    bucket: Shape = ()
+    real_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class Flight:
             fresh=order.fresh,
             rows=order.rows,
             cost_ns=order.cost_ns,
+            bucket=order.bucket,
+            real_rows=order.real_rows,
         )
         if not self._runs:
             wire.send(self._link.sock, message)

@@ -4,13 +4,14 @@
     Hello(version)                         Welcome(version, device, lanes) + 1 descriptor
     Attach(arena, nbytes) + 1 descriptor   Ok
     Detach(arena)                          Ok
-    Load(source)                           Loaded(graph, signature, static_shapes, fixed_shapes)
+    Load(source, served_as)                Loaded(graph, signature, static_shapes, fixed_shapes)
     Compile(graph, shapes)                 Ok
     KeepStates(graph, states, count, …)    Ok
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
+    LookBack(after)                        History(runs, missed, last)
     (any)                                  Failed(error, message)
 
 Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
@@ -38,12 +39,15 @@ __all__ = [
     "Failed",
     "GraphReport",
     "Hello",
+    "History",
     "Inspect",
     "KeepStates",
     "Load",
     "Loaded",
+    "LookBack",
     "Message",
     "Ok",
+    "PastRun",
     "Prepare",
     "PrepareInput",
     "Prepared",
@@ -58,7 +62,7 @@ __all__ = [
 ]
 
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +118,15 @@ class Detach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Load a model file, or share it when some stub has loaded it before."""
+    """Load a model file, or share it when some stub has loaded it before.
+
+    Attributes:
+        served_as: the model that it is for, by the name that it has in metrics.
+    """
 
     id: int
     source: GraphSource
+    served_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +210,7 @@ class Run:
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
+        bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
     """
 
     id: int
@@ -215,6 +225,8 @@ class Run:
     fresh: tuple[int, ...] = ()
     rows: int = 0
     cost_ns: int = 0
+    bucket: Shape = ()
+    real_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +304,55 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookBack:
+    """Ask for the runs that ended after the one with the number `after`; 0: for all kept ones."""
+
+    id: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A run that has ended, or a preparation. Times are CLOCK_MONOTONIC.
+
+    Attributes:
+        number: counts the runs of this executor, by their ends, from 1.
+        model: what it was loaded as; the file where nobody said.
+        bucket: rows and sizes; empty for a preparation.
+        lane: the name of the thread that ran it.
+        came_ns: when the executor received it.
+        held_up_ns: for how much of its waiting a lane was free and its workspace was not.
+        error: a class name of `ge_backend.errors`; "" if it went well.
+    """
+
+    number: int
+    model: str
+    bucket: Shape
+    real_rows: int
+    lane: str
+    came_ns: int
+    started_ns: int
+    ended_ns: int
+    held_up_ns: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Some of the runs that were asked for, the oldest first.
+
+    Attributes:
+        missed: how many are kept no more.
+        last: the number of the newest run; ask again until `runs` has it.
+    """
+
+    id: int
+    runs: tuple[PastRun, ...]
+    missed: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ok:
     """Done, nothing to say."""
 
@@ -324,6 +385,8 @@ Message = (
     | Done
     | Inspect
     | Report
+    | LookBack
+    | History
     | Ok
     | Failed
 )

@@ -17,6 +17,7 @@ from ge_backend.executor.messages import GraphReport, Report
 from ge_backend.executor.outstanding import Outstanding, PoolSample
 from ge_backend.executor.peer import peer_uid
 from ge_backend.executor.registry import Registry
+from ge_backend.executor.timeline import Timeline
 from ge_backend.workspace.pool import Pool
 
 __all__ = ["Executor"]
@@ -52,6 +53,7 @@ class Executor:
         self.registry = Registry(device, self.pool, linger_s)
         self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
+        self.timeline = Timeline()
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._connections: set[Connection] = set()

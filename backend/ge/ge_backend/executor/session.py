@@ -42,6 +42,7 @@ class Session:
         arena_bytes: the arena's first size.
         on_restart: called once per executor that was found dead.
         priority: of its runs among those of all sessions; 1 is the highest.
+        served_as: the model's name in the executor's timeline.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -56,12 +57,14 @@ class Session:
         arena_bytes: int,
         on_restart: Callable[[], None],
         priority: int = NORMAL,
+        served_as: str = "",
     ) -> None:
         self.source = source
         self.arena = Arena(arena_bytes)
         self._connect = connect
         self._on_restart = on_restart
         self._priority = priority
+        self._served_as = served_as
         self._states: messages.KeepStates | None = None
         self._compiled: tuple[dict[str, Shape], ...] = ()
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
@@ -224,7 +227,8 @@ class Session:
 
     def _open(self, link: Link) -> None:
         self._attach(link)
-        loaded = link.ask(messages.Load(id=link.next_id(), source=self.source), messages.Loaded)
+        load = messages.Load(id=link.next_id(), source=self.source, served_as=self._served_as)
+        loaded = link.ask(load, messages.Loaded)
         if self._loaded is not None and loaded.signature != self._loaded.signature:
             raise ModelError(
                 f"{self.source.path} was replaced by a model with other inputs or outputs since "

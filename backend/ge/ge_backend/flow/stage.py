@@ -111,6 +111,8 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         slots=tuple([request.slot for request in stateful]),
         fresh=tuple([request.slot for request in stateful if request.fresh]),
         rows=drawn.sub_batch.bucket[0],
+        bucket=drawn.sub_batch.bucket,
+        real_rows=drawn.sub_batch.rows,
     )
 
 

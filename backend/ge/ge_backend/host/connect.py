@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 ARENA_BYTES = 1 << 20
 
 
-def open_fleet(config: ModelConfig, *, on_restart: Callable[[str], None]) -> Fleet:
+def open_fleet(
+    config: ModelConfig, *, on_restart: Callable[[str], None], served_as: str = ""
+) -> Fleet:
     """Load the model on all its devices.
 
     The first one goes ahead, so that a model that cannot be loaded fails once, and what has to be
@@ -32,13 +34,15 @@ def open_fleet(config: ModelConfig, *, on_restart: Callable[[str], None]) -> Fle
     Args:
         config: the model's.
         on_restart: called with the device's name whenever an executor was found dead.
+        served_as: its name in metrics and timelines, where that is not the model's own.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: it cannot be loaded on one of them.
     """
 
     def opened(device: str) -> Session:
-        return open_session(config, device, on_restart=functools.partial(on_restart, device))
+        restarted = functools.partial(on_restart, device)
+        return open_session(config, device, on_restart=restarted, served_as=served_as)
 
     first, *others = config.placement.devices
     sessions = {first: opened(first)}
@@ -53,7 +57,9 @@ def open_fleet(config: ModelConfig, *, on_restart: Callable[[str], None]) -> Fle
     return Fleet(sessions)
 
 
-def open_session(config: ModelConfig, device: str, *, on_restart: Callable[[], None]) -> Session:
+def open_session(
+    config: ModelConfig, device: str, *, on_restart: Callable[[], None], served_as: str = ""
+) -> Session:
     """Load the model into a device's executor, starting that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends
@@ -93,6 +99,7 @@ def open_session(config: ModelConfig, device: str, *, on_restart: Callable[[], N
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
         priority=config.priority,
+        served_as=served_as or config.name,
     )
     if config.lanes not in {0, session.lanes}:
         log.warning(

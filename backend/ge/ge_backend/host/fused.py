@@ -106,11 +106,13 @@ def open_fused(
     try:
         for own in steps:
             log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
+            served_as = f"{config.name}/{own.name}"
             opened = open_model(
                 own,
-                recorder.labelled(model=f"{config.name}/{own.name}"),
+                recorder.labelled(model=served_as),
                 store,
                 on_restart=on_restart,
+                served_as=served_as,
             )
             pipelines.append(opened.pipeline)
             learners.append(opened.learner)

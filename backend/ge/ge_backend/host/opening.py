@@ -44,6 +44,7 @@ def open_model(
     store: Store,
     *,
     on_restart: Callable[[str], None],
+    served_as: str = "",
 ) -> OpenModel:
     """Load a model on its devices and warm it up.
 
@@ -52,11 +53,12 @@ def open_model(
         recorder: counts what it does.
         store: keeps its costs and traffic.
         on_restart: called with a device's name whenever its executor was found dead.
+        served_as: its name in metrics and timelines, where that is not the model's own.
 
     Raises:
         GeError: the model cannot be served as configured.
     """
-    connect = functools.partial(open_fleet, config, on_restart=on_restart)
+    connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
     fleet = connect()
     session = fleet.sessions[0]
     layout = build_layout(
