@@ -63,6 +63,13 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_rows_total", "Rows (batch lines) taken from the host."),
         _counter("ge_batches_total", "Batches: calls of execute() by the host."),
         _counter("ge_sub_batches_total", "Sub-batches run, by the bucket they ran in.", "bucket"),
+        _counter(
+            "ge_row_sizes_total",
+            "Rows by their size on a ragged axis: at most `up_to`, and more than the one before it "
+            "of 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on.",
+            "axis",
+            "up_to",
+        ),
         _counter("ge_elements_real_total", "Elements of ragged inputs that clients sent."),
         _counter("ge_elements_run_total", "Elements of ragged inputs that ran, padding included."),
         _counter(

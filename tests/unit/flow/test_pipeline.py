@@ -255,6 +255,17 @@ def test_an_oversized_request_is_refused_without_touching_the_others(open_pipeli
     assert_echoed(replies[1], [[1]])
 
 
+def test_rows_are_counted_by_their_size(open_pipeline):
+    """Two bins per power of two, each named by the largest size in it; rows count, not requests."""
+    pipeline = open_pipeline()
+    five, six, nine = [[1] * 5] * 2, [[1] * 6], [[1] * 9]
+    replies_of(pipeline, requests_of(pipeline.layout, five, six, nine, [[]]))
+    counts = counted(pipeline.recorder)
+    sizes = {key[2]: count for key, count in counts.items() if key[0] == "ge_row_sizes_total"}
+    assert sizes == {"6": 3, "12": 1, "0": 1}
+    assert sum(sizes.values()) == counts["ge_rows_total",]
+
+
 def test_an_oversized_request_runs_and_is_counted(open_pipeline):
     """Where the engine takes any shape it runs at its own."""
     pipeline = open_pipeline()

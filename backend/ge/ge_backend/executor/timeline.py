@@ -18,7 +18,7 @@ from ge_backend.tensors import Shape
 
 __all__ = ["Caption", "Timeline"]
 
-# About a megabyte; at 400 runs per second the last ten seconds.
+# About two megabytes; at 400 runs per second the last ten seconds.
 KEPT_RUNS = 4096
 # So many fit into one message, however long the models' names are.
 RUNS_PER_MESSAGE = 100

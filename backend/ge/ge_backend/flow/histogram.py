@@ -15,7 +15,7 @@ from typing import Any
 
 from ge_backend.errors import ConfigError
 
-__all__ = ["Histogram", "dump_histograms", "independent_shapes", "load_histograms"]
+__all__ = ["Histogram", "dump_histograms", "independent_shapes", "load_histograms", "rounded_up"]
 
 VERSION = 1
 ALL_DIGITS = 64
@@ -76,7 +76,7 @@ class Histogram:
         return copy
 
     def _count(self, value: int, count: int) -> None:
-        kept = _rounded_up(value, self.digits)
+        kept = rounded_up(value, self.digits)
         self._counts[kept] = self._counts.get(kept, 0) + count
         while len(self._counts) > self.max_bins and self.digits > 1:
             self._coarsen(min(self.digits, max(self._counts).bit_length()) - 1)
@@ -85,7 +85,7 @@ class Histogram:
         self.digits = digits
         counts, self._counts = self._counts, {}
         for value, count in counts.items():
-            kept = _rounded_up(value, digits)
+            kept = rounded_up(value, digits)
             self._counts[kept] = self._counts.get(kept, 0) + count
 
 
@@ -146,7 +146,7 @@ def _load(fields: Mapping[str, Any]) -> Histogram:
     return Histogram(max_bins=max_bins, digits=digits, largest=largest, _counts=counts)
 
 
-def _rounded_up(value: int, digits: int) -> int:
+def rounded_up(value: int, digits: int) -> int:
     """Return the value with that many leading binary digits, rounded up."""
     shift = value.bit_length() - digits
     return value if shift <= 0 else -(-value >> shift) << shift

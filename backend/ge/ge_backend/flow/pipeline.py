@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ge_backend.errors import GeError, GraphFailed
+from ge_backend.errors import GeError, GraphFailed, StateLost
 from ge_backend.executor.flight import Outcome, RunOrder
 from ge_backend.executor.session import Session
 from ge_backend.flow.concatenate import one_run
 from ge_backend.flow.costs import CostModel
 from ge_backend.flow.fleet import Ended, Fleet
+from ge_backend.flow.histogram import rounded_up
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
 from ge_backend.flow.request import Request
@@ -28,6 +29,8 @@ __all__ = ["Pipeline", "Reply"]
 
 log = logging.getLogger(__name__)
 
+# Leading binary digits of the sizes that rows are counted under: two bins per power of two.
+COUNTED_DIGITS = 2
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
 
@@ -205,7 +208,9 @@ class Pipeline:
                 raise outcome.error
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs)
         except GraphFailed as error:
-            if len({span.request for span in sub_batch.spans}) > 1:
+            if outcome.states:  # kept already: the run cannot be repeated
+                yield from progress.fail(sub_batch, StateLost.after(error))
+            elif len({span.request for span in sub_batch.spans}) > 1:
                 progress.suspects.extend(sub_batch.spans)
             else:
                 yield from progress.fail(sub_batch, error)
@@ -234,6 +239,16 @@ class Pipeline:
         self.recorder.add("ge_batches_total")
         self.recorder.add("ge_requests_total", len(requests))
         self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
+        self._count_sizes(requests)
+
+    def _count_sizes(self, requests: Sequence[Request]) -> None:
+        counts: dict[tuple[str, int], int] = {}
+        for request in requests:
+            for axis, size in zip(self.layout.axes, request.sizes, strict=True):
+                key = axis, rounded_up(size, COUNTED_DIGITS)
+                counts[key] = counts.get(key, 0) + request.rows
+        for (axis, up_to), rows in counts.items():
+            self.recorder.add("ge_row_sizes_total", rows, axis=axis, up_to=str(up_to))
 
     def _log_once(self, sizes: Shape) -> None:
         """Name sizes that no bucket covers in the log, which would be flooded by every request."""
