@@ -113,8 +113,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="max_elements",
         default="0",
-        help="The most elements (rows times sizes; tokens, for text) that one bucket may have; "
-        "0 is no limit.",
+        help="The most elements (rows times sizes; tokens, for text) that one bucket may have, and "
+        "one run of several rows where the engine takes any shape; 0 is no limit.",
     ),
     Setting(
         key="max_graphs",

@@ -92,6 +92,16 @@ def test_dynamic_costs_are_linear_between_and_beyond_measured_points():
     assert costs.cost(7, (20,)) == 90
 
 
+def test_a_run_of_several_rows_has_no_more_elements_than_allowed():
+    """Beyond them a run costs without limit; one row is always possible, however long."""
+    costs = DynamicCosts({(1, 10): 10.0, (4, 10): 20.0}, 8, 40)
+    assert [costs.cost(rows, (10,)) for rows in (4, 5)] == [20, math.inf]
+    assert costs.cost(1, (1000,)) < math.inf
+    assert costs.cost(2, (1000,)) == math.inf
+    assert [step for step, _ in costs.by_step((13,))] == [1, 2, 3]
+    assert [step for step, _ in costs.by_step((1,))] == list(costs.steps)
+
+
 def test_a_single_measured_point_is_extended_in_proportion():
     """With one point there is no slope, so twice the elements cost twice as much."""
     costs = DynamicCosts({(1, 10): 100.0}, 4)

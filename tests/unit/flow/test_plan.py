@@ -142,6 +142,17 @@ def test_a_dynamic_plan_is_the_best_cut_into_steps(table, max_rows, drawn):
     assert total(plan(requests_of(drawn), costs, ONE_AXIS)) == pytest.approx(expected)
 
 
+@given(TABLES, shapes(20, 25), st.integers(1, 60), st.integers(1, 3))
+def test_no_run_of_several_rows_has_more_elements_than_allowed(table, drawn, most, lanes):
+    """Nor one of a request that is longer than everything measured; single rows always run."""
+    costs = DynamicCosts(table, 8, most)
+    batch = plan(requests_of(drawn), costs, Policy(axes=("length",), lanes=lanes))
+    assert sum(sub_batch.rows for sub_batch in batch.sub_batches) == sum(r for r, _ in drawn)
+    for sub_batch in batch.sub_batches:
+        assert sub_batch.rows == 1 or math.prod(sub_batch.bucket) <= most
+        assert sub_batch.cost_ns < math.inf
+
+
 @pytest.mark.parametrize("refuse", [True, False])
 @given(table=TABLES, drawn=shapes(20, 25), dynamic=st.booleans(), lanes=st.integers(1, 3))
 def test_every_row_is_planned_exactly_once_in_a_shape_that_covers_it(

@@ -138,16 +138,21 @@ class DynamicCosts:
     Between two points the cost is linear in the product of the sizes, and linear in rows; beyond
     the last point it goes on in proportion. Where a smaller shape measured slower than a larger
     one, which is noise, it counts as much as the larger one.
+
+    Attributes:
+        max_rows: the most rows of a run.
+        max_elements: the most elements of a run of several rows, rows times sizes; 0 is no limit.
     """
 
     table: Mapping[Bucket, float]
     max_rows: int
+    max_elements: int = 0
     steps: tuple[int, ...] = field(init=False)
     limits: Shape = field(init=False)
     _rows: list[int] = field(init=False)
     _grid: list[list[int]] = field(init=False)
     _curves: list[tuple[list[int], list[float]]] = field(init=False)
-    _by_sizes: dict[Shape, tuple[list[float], list[tuple[int, float]], bool]] = field(
+    _by_sizes: dict[Shape, tuple[list[float], list[tuple[int, float]], bool, int]] = field(
         init=False, default_factory=dict
     )
 
@@ -163,12 +168,13 @@ class DynamicCosts:
         return self._look_up(sizes)[2]
 
     def by_step(self, sizes: Shape) -> list[tuple[int, float]]:
-        """Return the interpolated cost per step."""
+        """Return the interpolated cost per step that is within `max_elements`."""
         return self._look_up(sizes)[1]
 
     def cost(self, rows: int, sizes: Shape) -> float:
-        """Return the interpolated cost."""
-        return _interpolate(self._rows, self._look_up(sizes)[0], rows)
+        """Return the interpolated cost; inf beyond `max_elements`."""
+        measured, _, _, most = self._look_up(sizes)
+        return _interpolate(self._rows, measured, rows) if rows <= most else math.inf
 
     def bucket(self, rows: int, sizes: Shape) -> Bucket | None:
         """Return the rows' own shape."""
@@ -183,8 +189,8 @@ class DynamicCosts:
             )
         )
 
-    def _look_up(self, sizes: Shape) -> tuple[list[float], list[tuple[int, float]], bool]:
-        """Return the costs at the measured row counts and at the steps, and whether measured."""
+    def _look_up(self, sizes: Shape) -> tuple[list[float], list[tuple[int, float]], bool, int]:
+        """Return costs at the measured rows and at the steps, whether measured, the most rows."""
         known = self._by_sizes.get(sizes)
         if known is None:
             if len(self._by_sizes) >= REMEMBERED_SIZES:
@@ -192,10 +198,21 @@ class DynamicCosts:
             elements = math.prod(sizes)
             curves = (_interpolate(xs, ys, elements) for xs, ys in self._curves)
             measured = list(accumulate(curves, max))
-            steps = [(step, _interpolate(self._rows, measured, step)) for step in self.steps]
+            most = self._most_rows(elements)
+            steps = [
+                (step, _interpolate(self._rows, measured, step))
+                for step in self.steps
+                if step <= most
+            ]
             within = all(size <= most for size, most in zip(sizes, self.limits, strict=True))
-            known = self._by_sizes[sizes] = (measured, steps, within)
+            known = self._by_sizes[sizes] = (measured, steps, within, most)
         return known
+
+    def _most_rows(self, elements: int) -> int:
+        """Return how many rows of so many elements a run takes: one is always possible."""
+        if not self.max_elements:
+            return self.max_rows
+        return min(self.max_rows, max(1, self.max_elements // max(1, elements)))
 
     def _curve(self, rows: int) -> tuple[list[int], list[float]]:
         """Return elements per row and costs of the points with so many rows, both ascending."""

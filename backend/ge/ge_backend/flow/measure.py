@@ -122,7 +122,7 @@ def cost_model(
     """Return what the planner asks, for these costs."""
     if static_shapes:
         return StaticCosts(costs)
-    return DynamicCosts(costs, max(config.max_batch_size, 1))
+    return DynamicCosts(costs, max(config.max_batch_size, 1), config.max_elements)
 
 
 def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:

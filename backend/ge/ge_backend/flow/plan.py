@@ -139,7 +139,8 @@ def _too_large(request: Request, costs: CostModel, policy: Policy) -> ShapeTooLa
 
 def _unplanned(position: int, request: Request, costs: CostModel) -> Iterator[SubBatch]:
     """Yield runs of one oversized request at its own shape."""
-    most = costs.steps[-1]
+    by_step = costs.by_step(request.sizes)
+    most = by_step[-1][0] if by_step else costs.steps[-1]
     for first in range(0, request.rows, most):
         span = Span(position, first, min(most, request.rows - first))
         yield run_of((span,), request.sizes, costs)
