@@ -11,6 +11,8 @@
       DeviceUnavailable        UNAVAILABLE     no such device here, or its library is missing
       DeviceFault              UNAVAILABLE     the device itself broke or hangs; its process ends
       ExecutorLost             UNAVAILABLE     the executor died or was restarted meanwhile
+      StateLost                UNAVAILABLE     a step failed after its sequence's state had moved on
+      TensorsLost              UNAVAILABLE     what a step had left on the device is gone
       DeadlineExceeded         UNAVAILABLE     the request's own time limit passed before it ran
       QueueFull                UNAVAILABLE     as many requests wait as may; retry later may help
       Cancelled                CANCELLED       the client gave up
@@ -40,7 +42,9 @@ __all__ = [
     "QueueFull",
     "ServerError",
     "ShapeTooLarge",
+    "StateLost",
     "Status",
+    "TensorsLost",
     "Unsupported",
     "error_from_name",
 ]
@@ -120,6 +124,26 @@ class DeviceFault(GeError):
 
 class ExecutorLost(GeError):
     """The executor died while it held the work."""
+
+    status = Status.UNAVAILABLE
+
+
+class StateLost(GeError):
+    """A step failed when the state of its sequence had moved on, so that it cannot be repeated."""
+
+    status = Status.UNAVAILABLE
+
+    @classmethod
+    def after(cls, error: GeError) -> StateLost:
+        """Return what a client is told whose step failed for this reason."""
+        return cls(
+            f"{error} (this came up when the step had changed the state of its sequence, which is "
+            "given up; begin the sequence again with a request that has sequence_start set)"
+        )
+
+
+class TensorsLost(GeError):
+    """What one step of an ensemble had left on the device for another is gone with its executor."""
 
     status = Status.UNAVAILABLE
 

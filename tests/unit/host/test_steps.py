@@ -60,10 +60,23 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
         ("ge_sequences_total", (("event", "ended"),)): 1,
     }
     steps.admit(read(), pb_utils.InferenceRequest(correlation_id=4, flags=1))
+    steps.settle(0, Reply(request=0, outputs={}))
     steps.end_batch()
     assert recorder.drain()["ge_sequences_live", ()] == 1
     steps.end_batch()
     assert recorder.drain() == {}
+
+
+def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb_utils):
+    """The host does not ask whether its tensors were good."""
+    recorder, sequencer = Recorder(), Sequencer(BATCHING)
+    steps = module.Steps(sequencer, recorder)
+    steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=1))
+    assert steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a")).fresh
+    steps.settle(0, Reply(request=0, outputs={}))
+    steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=2))
+    with pytest.raises(InvalidRequest):
+        steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
 
 
 @pytest.mark.parametrize(("given", "ready"), [(0, False), ("", False), (1, True), ("x", True)])

@@ -2,7 +2,16 @@
 
 import pytest
 
-from ge_backend.errors import ExecutorLost, GraphFailed, InvalidRequest
+from ge_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    ExecutorLost,
+    GraphFailed,
+    InvalidRequest,
+    OutOfMemory,
+    QueueFull,
+    StateLost,
+)
 from ge_backend.flow.request import Request
 from ge_backend.sequence.sequencer import Sequencer
 from ge_backend.sequence_batching import SequenceBatching, State
@@ -31,6 +40,15 @@ def admit(steps, name, *, start=False, end=False, index=0, rows=1):
 
 def settle(steps, error=None, size=2, index=0):
     steps.settle(index, error, {"h": (size,)})
+
+
+FAILURES = [GraphFailed("no"), Cancelled("no"), DeadlineExceeded("no"), OutOfMemory("no")]
+
+
+def begin(steps, name, *, size=2, index=0):
+    """Let a sequence's first step go well."""
+    admit(steps, name, start=True, index=index)
+    settle(steps, size=size, index=index)
 
 
 def test_a_step_runs_in_its_sequences_slot():
@@ -89,22 +107,141 @@ def test_several_rows_are_refused():
         admit(sequencer(), 1, start=True, rows=3)
 
 
-def test_a_failed_last_step_frees_its_slot_all_the_same():
-    """The host has ended the sequence."""
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_last_step_that_did_not_run_frees_its_slot_all_the_same(error):
+    """The host has ended the sequence, whether END failed, came too late or was cancelled."""
     steps = sequencer()
-    admit(steps, 1, start=True, end=True)
-    settle(steps, error=GraphFailed("no"))
+    begin(steps, 1)
+    admit(steps, 1, end=True)
+    settle(steps, error=error)
+    assert (steps.figures().live, steps.figures().ended) == (0, 1)
+    with pytest.raises(InvalidRequest):
+        admit(steps, 1)
+    assert steps.integrity() == []
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_step_that_did_not_run_changes_nothing(error):
+    """The state and its size are those of before; a first step is still the first."""
+    steps = sequencer(dims=(-1,))
+    admit(steps, 1, start=True)
+    settle(steps, error=error, size=7)
+    again = admit(steps, 1)
+    assert (again.fresh, again.states) == (True, ((0,),))
+    settle(steps, size=3)
+    admit(steps, 1)
+    settle(steps, error=error, size=9)
+    third = admit(steps, 1)
+    assert (third.fresh, third.states) == (False, ((3,),))
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_start_in_the_middle_that_did_not_run_drops_the_state_of_before(error):
+    """The next step begins anew, and does not go on from what the client gave up."""
+    steps = sequencer(dims=(-1,))
+    begin(steps, 1, size=5)
+    admit(steps, 1, start=True)
+    settle(steps, error=error)
+    on = admit(steps, 1)
+    assert (on.fresh, on.states) == (True, ((0,),))
+
+
+def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
+    """The host has done so; else the next step would go on from the state of before."""
+    steps = sequencer(dims=(-1,))
+    begin(steps, 1, size=5)
+    steps.skip(0, 1, start=True, end=False, now_s=0.0)
+    assert (steps.figures().begun, steps.figures().ended) == (2, 1)
+    on = admit(steps, 1)
+    assert (on.fresh, on.states) == (True, ((0,),))
+    settle(steps)
+    steps.skip(0, 1, start=False, end=True, now_s=0.0)
     assert steps.figures().live == 0
+    steps.skip(0, 1, start=False, end=True, now_s=0.0)  # nobody knows it
+    assert steps.integrity() == []
 
 
-def test_steps_without_an_outcome_have_failed():
-    """After an unforeseen error their slots are free all the same."""
+def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
+    """To repeat it would count it twice; others, and the id when it begins again, are well."""
+    steps = sequencer()
+    for index, name in enumerate("ab"):
+        admit(steps, name, start=True, index=index)
+    settle(steps, error=StateLost("moved on"))
+    settle(steps, index=1)
+    assert (steps.figures().live, steps.figures().lost) == (1, 1)
+    with pytest.raises(InvalidRequest):
+        admit(steps, "a")
+    assert not admit(steps, "b").fresh
+    settle(steps)
+    assert admit(steps, "a", start=True).fresh
+    assert steps.integrity() == []
+
+
+def test_who_begins_anew_does_not_meet_the_last_step_of_before():
+    """One batch may have both, with `oldest`: each has a slot, and the old step counts for none."""
+    steps = sequencer(dims=(-1,), capacity=1)
+    begin(steps, 1, size=5)
+    old = admit(steps, 1, end=True, index=0)
+    new = admit(steps, 1, start=True, index=1)
+    assert (old.states, new.states, new.fresh) == (((5,),), ((0,),), True)
+    assert old.slot != new.slot
+    settle(steps, size=6, index=0)
+    settle(steps, error=GraphFailed("no"), index=1)
+    on = admit(steps, 1)
+    assert (on.slot, on.fresh, on.states) == (new.slot, True, ((0,),))
+    assert steps.figures().ended == 1  # by the START
+    assert steps.integrity() == []
+
+
+def test_nobody_gets_a_slot_with_a_step_under_way():
+    """Rather than to mix two states, the host is told to try again; it never sends so many."""
+    steps = sequencer(capacity=1)
+    for index, name in enumerate("ab"):
+        admit(steps, name, start=True, index=index)
+    with pytest.raises(QueueFull, match="all 2 slots"):
+        admit(steps, "c", start=True, index=2)
+    settle(steps, index=0)
+    settle(steps, index=1)
+    assert admit(steps, "c", start=True, index=2).fresh
+    assert steps.integrity() == []
+
+
+def test_an_id_at_two_places_is_two_sequences():
+    """With `direct`, steps of before may still wait at the one when it begins at the other."""
+    steps = sequencer(dims=(-1,), strategy="direct")
+    begin(steps, 1, size=5, index=0)
+    begin(steps, 1, size=8, index=1)
+    assert [admit(steps, 1, index=place).states for place in (0, 1)] == [((5,),), ((8,),)]
+    settle(steps, size=6, index=0)
+    settle(steps, size=9, index=1)
+    admit(steps, 1, end=True, index=0)
+    settle(steps, size=7, index=0)
+    assert admit(steps, 1, index=1).states == ((9,),)
+    assert steps.integrity() == []
+
+
+def test_a_success_that_is_told_after_a_loss_counts_for_nobody():
+    """The slot is free, and who gets it begins with the initial size."""
+    steps = sequencer(dims=(-1,))
+    admit(steps, 1, start=True)
+    steps.lose_all()
+    settle(steps, size=5)
+    with pytest.raises(ExecutorLost):
+        admit(steps, 1)
+    other = admit(steps, 2, start=True)
+    assert (other.fresh, other.states) == (True, ((0,),))
+    assert steps.integrity() == []
+
+
+def test_steps_without_an_outcome_lose_their_sequences():
+    """After an unforeseen error nobody knows what their states are."""
     steps = sequencer()
     admit(steps, 1, start=True, index=0)
     admit(steps, 2, start=True, end=True, index=1)
     steps.settle_rest()
-    assert steps.figures().live == 1
-    assert admit(steps, 1).fresh
+    assert (steps.figures().live, steps.figures().lost) == (0, 2)
+    with pytest.raises(InvalidRequest):
+        admit(steps, 1)
     assert steps.integrity() == []
 
 

@@ -74,12 +74,14 @@ def test_the_host_may_say_which_slot_is_taken():
     for sequence in (1, 2, 3):
         assert begin_at(slots, sequence, sequence - 1).slot == sequence - 1
     assert begin_at(slots, 4, 1).slot == 1
-    assert begin_at(slots, 3, 0).slot == 0  # another place of an id that had one
-    assert slots.figures().live == 2
+    assert begin_at(slots, 3, 0).slot == 0  # an id that has another place as well
+    assert slots.figures().live == 3
     assert slots.integrity() == []
-    for sequence in (1, 2):
+    for sequence, place in ((1, 0), (2, 1), (3, 1)):
         with pytest.raises(InvalidRequest):
-            step(slots, sequence)
+            slots.admit(sequence, start=False, end=False, now_s=0.0, place=place)
+    for place in (0, 2):
+        assert slots.admit(3, start=False, end=False, now_s=0.0, place=place).slot == place
 
 
 def begin_at(slots, sequence, place):

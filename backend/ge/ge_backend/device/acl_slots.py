@@ -21,7 +21,7 @@ from ge_backend.device.acl_memory import Block, Staging
 from ge_backend.device.acl_resident import Resident, ResidentGraph, Rows
 from ge_backend.device.host_slots import HostStates
 from ge_backend.device.slots import SlotPlan, initial_value, row_bytes
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, StateLost
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Array, Shape
 
@@ -84,7 +84,12 @@ class AclSlots:
             gathered = self._host.gather(slots, fresh, rows)
             resident = self._resident(slots, fresh, rows)
             results = self._graph.run_resident({**inputs, **gathered}, outputs, resident)
-            shapes = self._host.keep(results, slots)
+            try:
+                shapes = self._host.keep(results, slots)
+            except GraphFailed as error:
+                if not self._kept:
+                    raise
+                raise StateLost.after(error) from error
         shapes |= {kept.state.input: kept.state.dims for kept in self._kept}
         return self._plan.shown(results), shapes
 

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ge_backend.errors import ModelError
+from ge_backend.errors import InvalidRequest, ModelError
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Array, Shape, decode_bytes
 
@@ -73,6 +73,7 @@ class Slots(Protocol):
 
         Raises:
             GraphFailed, OutOfMemory: as `Graph.run`; the states are as before then.
+            StateLost: some states have moved on, and others could not.
         """
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ def initial_value(state: State) -> Array:
         if dtype.name == "BYTES":
             return decode_bytes(content, shape)
         return np.frombuffer(content, dtype.numpy).reshape(shape)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, InvalidRequest) as error:
         raise ModelError(
             f"the initial value of state {state.input!r}, {state.initial_file}, is not "
             f"{dtype.name} {list(shape)}: {error}"

@@ -22,7 +22,7 @@ from ge_backend.device.torch_packing import Packing
 from ge_backend.device.torch_resident import ResidentGraph
 from ge_backend.device.torch_streams import Streams
 from ge_backend.device.torch_vendor import Vendor
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, StateLost
 from ge_backend.sequence_batching import State
 from ge_backend.tensors import Array, Shape
 
@@ -90,7 +90,12 @@ class TorchSlots:
                 hidden=self._hidden,
             )
             results = self._graph.run_resident({**inputs, **gathered}, outputs, step)
-        shapes = self._host.keep(results, slots)
+        try:
+            shapes = self._host.keep(results, slots)
+        except GraphFailed as error:
+            if not self._states:
+                raise
+            raise StateLost.after(error) from error
         shapes |= {state.input: state.dims for state in self._states}
         return self._plan.shown(results), shapes
 

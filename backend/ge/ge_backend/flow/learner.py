@@ -68,8 +68,9 @@ class Learner:
         self._open_fleet = open_fleet
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
-        # A file that was compiled for its shapes has no others.
-        self._fixed = bool(first.fixed_shapes)
+        # A file that was compiled for its shapes has no others, and states of live sequences stay
+        # with the fleet that keeps them.
+        self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
         self._learned = {name: Histogram() for name in (ROWS, *pipeline.layout.axes)}
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)

@@ -19,20 +19,23 @@ __all__ = ["hidden_outputs", "with_controls", "without_states"]
 def with_controls(config: ModelConfig, signature: Signature) -> ModelConfig:
     """Return the configuration with those controls as inputs that the graph has.
 
-    The others are dropped: the host sends them to every model that names them.
+    The others are dropped: the host sends them to every model that names them. A graph that does
+    not say what inputs it has (TorchScript) gets all of them.
     """
     if config.sequence is None:
         return config
     controls = tuple(
         _declared(control)
         for control in config.sequence.controls
-        if signature.input(control.name) is not None
+        if not signature.inputs or signature.input(control.name) is not None
     )
     return replace(config, inputs=config.inputs + controls)
 
 
 def without_states(config: ModelConfig, signature: Signature) -> Signature:
     """Return the signature as clients see it.
+
+    Where a file has none (TorchScript), what is declared counts.
 
     Raises:
         ConfigError: a declared state and the graph contradict each other; both are named.
@@ -45,8 +48,10 @@ def without_states(config: ModelConfig, signature: Signature) -> Signature:
             "stay with the old one; set the parameter 'learn' to record"
         )
     for state in config.sequence.states:
-        _check(state, state.input, signature.input(state.input), config)
-        _check(state, state.output, signature.output(state.output), config)
+        if signature.inputs:
+            _check(state, state.input, signature.input(state.input), config)
+        if signature.outputs:
+            _check(state, state.output, signature.output(state.output), config)
     taken = {state.input for state in config.sequence.states}
     hidden = hidden_outputs(config)
     return replace(

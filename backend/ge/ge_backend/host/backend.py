@@ -181,6 +181,8 @@ class Backend:
                 read = read_request(index, arrival, self._layout)
                 readable.append(read if self._steps is None else self._steps.admit(read, request))
             except GeError as error:
+                if self._steps is not None:
+                    self._steps.skip(index, request)
                 responses[index] = self._refuse(error)
                 open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)

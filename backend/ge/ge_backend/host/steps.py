@@ -8,7 +8,7 @@ answered to it is dropped. START and END are bits 1 and 2 of `flags()`.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypedDict
 
 import triton_python_backend_utils as pb_utils
 
@@ -40,14 +40,11 @@ class Steps:
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
         """
-        flags = request.flags()
-        return self._sequencer.admit(
-            read,
-            request.correlation_id(),
-            start=bool(flags & START),
-            end=bool(flags & END),
-            now_s=time.monotonic(),
-        )
+        return self._sequencer.admit(read, request.correlation_id(), **_when(request))
+
+    def skip(self, index: int, request: Any) -> None:
+        """Note the request at this place of the host's list, which gets an error instead."""
+        self._sequencer.skip(index, request.correlation_id(), **_when(request))
 
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
@@ -64,6 +61,17 @@ class Steps:
         if figures.live != self._told.live:
             self._recorder.add("ge_sequences_live", figures.live - self._told.live)
         self._told = figures
+
+
+class _When(TypedDict):
+    start: bool
+    end: bool
+    now_s: float
+
+
+def _when(request: Any) -> _When:
+    flags = request.flags()
+    return _When(start=bool(flags & START), end=bool(flags & END), now_s=time.monotonic())
 
 
 def is_ready(request: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, StateLost
 from ge_backend.flow.request import Request
 from ge_backend.sequence.slots import CorrelationId, Figures, SlotTable, Step
 from ge_backend.sequence_batching import SequenceBatching
@@ -45,38 +46,39 @@ class Sequencer:
                 f"a step of a sequence is one row; this request has {request.rows}: send them as "
                 "sequences of their own"
             )
-        with self._lock:
-            step = self._table.admit(
-                sequence,
-                start=start,
-                end=end,
-                now_s=now_s,
-                # Tested on 2.51: with `direct`, a request's place in the host's list is its slot.
-                place=request.index if self._placed else None,
-            )
-        if step.fresh:
-            self._shapes[step.slot] = self._initial
-        self._steps[request.index] = step
+        step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
         shapes = self._shapes[step.slot] if self._varies else ()
         return replace(request, slot=step.slot, fresh=step.fresh, states=shapes)
+
+    def skip(
+        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> None:
+        """Note a request that cannot be run: the host begins or ends its sequence all the same.
+
+        Else the steps behind a START that was refused would go on from the state of before.
+        """
+        with contextlib.suppress(GeError):
+            self._take(index, sequence, start=start, end=end, now_s=now_s)
+            self.settle(index, InvalidRequest("it could not be run"), {})
 
     def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
         """Note how the step of the request at this place of the host's list went."""
         step = self._steps.pop(index)
-        if error is None and self._varies:
-            self._shapes[step.slot] = tuple(states[name] for name in self._names)
         with self._lock:
             if error is None:
-                self._table.advance(step)
-            if isinstance(error, ExecutorLost):
-                self._table.mention(step.id)
-            elif step.last:
+                if self._table.advance(step) and self._varies:
+                    self._shapes[step.slot] = tuple(states[name] for name in self._names)
+            elif isinstance(error, StateLost):
+                self._table.lose(step)
+            elif isinstance(error, ExecutorLost):
+                self._table.mention(step)
+            if step.last:
                 self._table.leave(step)
 
     def settle_rest(self) -> None:
-        """Note that the other steps that were admitted have failed."""
+        """Note that nobody knows how the other steps went that were admitted."""
         for index in tuple(self._steps):
-            self.settle(index, GeError("it had no outcome"), {})
+            self.settle(index, StateLost("it had no outcome"), {})
 
     def lose_all(self) -> None:
         """Forget every sequence: their states ended with the executor."""
@@ -90,3 +92,22 @@ class Sequencer:
     def integrity(self) -> Sequence[str]:
         """Return what does not add up."""
         return self._table.integrity()
+
+    def _take(
+        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> Step:
+        """Return the step of the request at this place of the host's list."""
+        with self._lock:
+            step = self._table.admit(
+                sequence,
+                start=start,
+                end=end,
+                now_s=now_s,
+                # Tested on 2.51: with `direct`, a request's place in the host's list is its slot.
+                place=index if self._placed else None,
+                busy={taken.slot for taken in self._steps.values()},
+            )
+            if step.fresh:
+                self._shapes[step.slot] = self._initial
+        self._steps[index] = step
+        return step

@@ -4,20 +4,24 @@ The host decides who is alive: it refuses by itself the steps of sequences that 
 idle for too long, and never has more alive in an instance than fit. What it does not say is when
 one timed out, was cancelled, or lost its client. So a slot is freed at END, at START of the same
 id, and else when a new sequence needs it. With `direct` scheduling the host says which slot that
-is; with `oldest` it is that of the sequence that was idle longest.
+is, and who has the same id elsewhere is another sequence, whose last steps may still come. With
+`oldest` it is that of the sequence that was idle longest.
 Source: tested on tritonserver 2.51; github.com/triton-inference-server/server issue 3492.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
 
 __all__ = ["CorrelationId", "Figures", "SlotTable", "Step"]
 
 CorrelationId = int | str
+# A sequence: its id and, where the host says so, its place.
+Key = tuple[CorrelationId, int | None]
 
 # Sequences whose state was lost are remembered to say so; so many at most.
 MAX_LOST = 4096
@@ -32,7 +36,7 @@ class Step:
         last: the slot is free after this step.
     """
 
-    id: CorrelationId
+    key: Key
     slot: int
     fresh: bool
     last: bool
@@ -45,7 +49,7 @@ class Figures:
     Attributes:
         expired: idle for too long, and another one has the slot.
         displaced: another one has the slot although they were not idle for so long.
-        lost: their state went with its executor.
+        lost: their state went with its executor, or one of their steps failed half-way.
     """
 
     slots: int
@@ -75,9 +79,9 @@ class SlotTable:
     def __init__(self, capacity: int, idle_s: float) -> None:
         self.capacity = capacity
         self._idle_s = idle_s
-        self._lives: OrderedDict[CorrelationId, _Life] = OrderedDict()  # longest idle first
-        self._owners: list[CorrelationId | None] = [None] * capacity
-        self._lost: OrderedDict[CorrelationId, None] = OrderedDict()
+        self._lives: OrderedDict[Key, _Life] = OrderedDict()  # longest idle first
+        self._owners: list[Key | None] = [None] * capacity
+        self._lost: OrderedDict[Key, None] = OrderedDict()
         self._counts = dict.fromkeys(("begun", "ended", "expired", "displaced", "lost"), 0)
 
     def admit(
@@ -88,6 +92,7 @@ class SlotTable:
         end: bool,
         now_s: float,
         place: int | None = None,
+        busy: Collection[int] = (),
     ) -> Step:
         """Return where a request's state lies, taking a slot for a sequence that begins.
 
@@ -97,31 +102,42 @@ class SlotTable:
             end: it ends with this request.
             now_s: seconds of a clock that only goes forward.
             place: the slot that the host has given the sequence, if it says so.
+            busy: slots that have a step under way, whoever's; no other sequence gets one of them.
 
         Raises:
             ExecutorLost: the sequence's state is gone with its executor; said once.
             InvalidRequest: the sequence is not known and does not begin here.
+            QueueFull: it begins, and every slot has a step under way.
         """
+        key = (sequence, place)
         if start:
-            self._begin(sequence, place, now_s)
-        elif sequence not in self._lives:
-            raise self._unknown(sequence)
-        life = self._lives[sequence]
+            self._begin(key, busy, now_s)
+        elif key not in self._lives:
+            raise self._unknown(key)
+        life = self._lives[key]
         life.seen_s = now_s
-        self._lives.move_to_end(sequence)
-        return Step(id=sequence, slot=life.slot, fresh=life.fresh, last=end)
+        self._lives.move_to_end(key)
+        return Step(key=key, slot=life.slot, fresh=life.fresh, last=end)
 
-    def advance(self, step: Step) -> None:
-        """Note that a step went well: the slot holds the sequence's own state from now on."""
-        life = self._lives.get(step.id)
-        if life is not None and life.slot == step.slot:
+    def advance(self, step: Step) -> bool:
+        """Note that a step went well: the slot holds the sequence's own state from now on.
+
+        False if the slot is not the sequence's any more; nothing is noted then.
+        """
+        life = self._owner(step)
+        if life is not None:
             life.fresh = False
+        return life is not None
 
     def leave(self, step: Step) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""
-        life = self._lives.get(step.id)
-        if life is not None and life.slot == step.slot:
-            self._free(step.id, "ended")
+        if self._owner(step) is not None:
+            self._free(step.key, "ended")
+
+    def lose(self, step: Step) -> None:
+        """Free the slot of a sequence whose state is not what its client takes it for."""
+        if self._owner(step) is not None:
+            self._free(step.key, "lost")
 
     def lose_all(self) -> None:
         """Forget every sequence: the executor that held their state is gone."""
@@ -131,9 +147,9 @@ class SlotTable:
         while len(self._lost) > MAX_LOST:
             self._lost.popitem(last=False)
 
-    def mention(self, sequence: CorrelationId) -> None:
+    def mention(self, step: Step) -> None:
         """Note that a sequence's client has been told that its state is lost."""
-        self._lost.pop(sequence, None)
+        self._lost.pop(step.key, None)
 
     def figures(self) -> Figures:
         """Return what has been counted."""
@@ -141,7 +157,7 @@ class SlotTable:
 
     def integrity(self) -> list[str]:
         """Recount the slots; return what does not add up, both numbers named."""
-        taken = {sequence: life.slot for sequence, life in self._lives.items()}
+        taken = {key: life.slot for key, life in self._lives.items()}
         owned = {owner: slot for slot, owner in enumerate(self._owners) if owner is not None}
         problems = [] if taken == owned else [f"slots {taken} are taken, and owned are {owned}"]
         counts = self._counts
@@ -150,31 +166,40 @@ class SlotTable:
             problems.append(f"{counts['begun']} begun - {gone} gone, but {len(taken)} live")
         return problems
 
-    def _begin(self, sequence: CorrelationId, place: int | None, now_s: float) -> None:
-        self._lost.pop(sequence, None)
-        if sequence in self._lives:  # START in the middle: the sequence begins anew
-            self._free(sequence, "ended")
-        slot = self._next_slot() if place is None else place
+    def _begin(self, key: Key, busy: Collection[int], now_s: float) -> None:
+        self._lost.pop(key, None)
+        if key in self._lives:  # START in the middle: the sequence begins anew
+            self._free(key, "ended")
+        _, place = key
+        slot = self._next_slot(busy) if place is None else place
         former = self._owners[slot]
         if former is not None:
             idle_s = now_s - self._lives[former].seen_s
             self._free(former, "expired" if idle_s > self._idle_s else "displaced")
-        self._lives[sequence] = _Life(slot=slot, seen_s=now_s)
-        self._owners[slot] = sequence
+        self._lives[key] = _Life(slot=slot, seen_s=now_s)
+        self._owners[slot] = key
         self._counts["begun"] += 1
 
-    def _next_slot(self) -> int:
-        if None in self._owners:
-            return self._owners.index(None)
-        return next(iter(self._lives.values())).slot
+    def _next_slot(self, busy: Collection[int]) -> int:
+        free = [slot for slot, owner in enumerate(self._owners) if owner is None]
+        for slot in [*free, *(life.slot for life in self._lives.values())]:
+            if slot not in busy:
+                return slot
+        raise QueueFull(f"all {self.capacity} slots of this instance have a step under way")
 
-    def _free(self, sequence: CorrelationId, event: str) -> None:
-        self._owners[self._lives.pop(sequence).slot] = None
+    def _owner(self, step: Step) -> _Life | None:
+        """Return the sequence of a step if it still has the step's slot."""
+        life = self._lives.get(step.key)
+        return life if life is not None and life.slot == step.slot else None
+
+    def _free(self, key: Key, event: str) -> None:
+        self._owners[self._lives.pop(key).slot] = None
         self._counts[event] += 1
 
-    def _unknown(self, sequence: CorrelationId) -> GeError:
-        if sequence in self._lost:
-            del self._lost[sequence]
+    def _unknown(self, key: Key) -> GeError:
+        sequence, _ = key
+        if key in self._lost:
+            del self._lost[key]
             return ExecutorLost(
                 f"the state of sequence {sequence!r} was lost when its executor died; begin the "
                 "sequence again with a request that has sequence_start set"
