@@ -32,6 +32,12 @@ def test_pages_have_links():
     assert len(LINKS) > 80
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "decisions" not in page])
+def test_the_readme_links_every_page(page):
+    """Nothing has to be found by looking through folders."""
+    assert page == "README.md" or ("README.md", page) in LINKS
+
+
 @pytest.mark.parametrize(("page", "target"), LINKS)
 def test_a_link_leads_somewhere(page, target):
     """To a file or folder, and to one of its headings if the link names one."""
