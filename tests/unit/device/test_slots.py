@@ -52,3 +52,10 @@ def test_an_initial_value_of_another_size_is_refused(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(ModelError, match=r"state 'h'.*first.*FP32 \[2\]"):
         initial_value(state(file=str(path)))
+
+
+def test_an_initial_text_that_is_none_is_refused(tmp_path):
+    """Triton's serialisation is a length and so many bytes."""
+    (tmp_path / "first").write_bytes(b"\x64\0\0\0")
+    with pytest.raises(ModelError, match=r"state 'h'.*first.*BYTES \[1\].*has 4 bytes"):
+        initial_value(state((1,), "BYTES", str(tmp_path / "first")))

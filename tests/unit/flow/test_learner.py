@@ -32,6 +32,8 @@ from ge_backend.flow.request import check_request
 from ge_backend.flow.store import Store
 from ge_backend.flow.traffic import Traffic
 from ge_backend.metrics import Recorder
+from ge_backend.sequence_batching import SequenceBatching, State
+from ge_backend.tensors import DATA_TYPES
 
 ONE_AXIS = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
@@ -42,6 +44,13 @@ TWO_AXES = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", "width"]}],
     "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
 }
+WITH_STATE = {
+    **ONE_AXIS,
+    "inputs": [*ONE_AXIS["inputs"], {"name": "h", "dtype": "FP32", "dims": ["batch"]}],
+    "outputs": [*ONE_AXIS["outputs"], {"name": "n", "dtype": "FP32", "dims": ["batch"]}],
+}
+STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
+SEQUENCES = SequenceBatching(strategy="oldest", capacity=2, idle_s=9, controls=(), states=(STATE,))
 # A run's cost grows with the length, as padding's does.
 BY_LENGTH = {f"{rows}x{length}": 0.03 * length for rows in (1, 4) for length in range(101)}
 BUCKETS = [(rows, size) for rows in (1, 4) for size in (8, 32)]
@@ -244,6 +253,15 @@ def test_a_file_that_was_compiled_for_its_shapes_is_left_alone(bench, caplog):
     assert isinstance(one.ask(50)[0], ShapeTooLarge)
     assert not one.swapped(seconds=0.15)
     assert "buckets stay as they are" not in caplog.text
+
+
+def test_a_model_with_states_keeps_its_buckets(bench):
+    """Another fleet would not have the states of the sequences that live."""
+    one = bench.instance(overflow="extend", sequence=SEQUENCES, graph=WITH_STATE)
+    assert one.pipeline.layout.states
+    assert isinstance(one.ask(50)[0], ShapeTooLarge)
+    assert not one.swapped(seconds=0.15)
+    assert one.buckets == set(BUCKETS)
 
 
 def test_several_axes_extend_together(bench):

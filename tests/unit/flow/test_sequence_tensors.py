@@ -103,3 +103,12 @@ def test_learning_to_serve_is_refused_with_states():
     """States stay with the connection that it would give up."""
     with pytest.raises(ConfigError, match="learn: serve"):
         without_states(config(learn="serve"), GRAPH)
+
+
+def test_a_graph_without_a_signature_gets_what_is_declared():
+    """TorchScript says neither names nor types: all controls are given to it, and all states."""
+    silent = Signature(inputs=(), outputs=(), axis_limits={})
+    layout = build_layout(config(), silent, static_shapes=False)
+    assert [item.name for item in layout.inputs] == ["x", "START", "END"]
+    assert [item.name for item in layout.outputs] == ["y"]
+    assert [state.input for state in layout.states] == ["h"]

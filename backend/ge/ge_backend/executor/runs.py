@@ -9,7 +9,7 @@ import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.slots import Slots
-from ge_backend.errors import GraphFailed, ProtocolError
+from ge_backend.errors import GeError, GraphFailed, ProtocolError, StateLost
 from ge_backend.executor.arena import Segment, aligned
 from ge_backend.executor.messages import Done, Prepare, Prepared, PrepareInput, Run, TensorRef
 from ge_backend.executor.registry import Cost, Entry
@@ -35,6 +35,7 @@ def run(
     Raises:
         DeadlineExceeded: the run was still waiting when its deadline passed.
         GraphFailed, OutOfMemory: as `Graph.run`.
+        StateLost: the states have moved on, and the outputs cannot be sent.
     """
     started_ns = time.monotonic_ns()
     if message.deadline_ns and started_ns > message.deadline_ns:
@@ -51,8 +52,13 @@ def run(
             inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=turn.alone
         )
     ended_ns = time.monotonic_ns()
-    strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
-    spilled, descriptor = _spill(strays, graph)
+    try:
+        strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
+        spilled, descriptor = _spill(strays, graph)
+    except GeError as error:
+        if slots is None:
+            raise
+        raise StateLost.after(error) from error
     done = Done(
         id=message.id,
         settled=tuple(name for name in results if name not in strays),

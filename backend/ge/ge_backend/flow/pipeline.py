@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ge_backend.errors import GeError, GraphFailed
+from ge_backend.errors import GeError, GraphFailed, StateLost
 from ge_backend.executor.flight import Outcome, RunOrder
 from ge_backend.executor.session import Session
 from ge_backend.flow.concatenate import one_run
@@ -208,7 +208,9 @@ class Pipeline:
                 raise outcome.error
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs)
         except GraphFailed as error:
-            if len({span.request for span in sub_batch.spans}) > 1:
+            if outcome.states:  # kept already: the run cannot be repeated
+                yield from progress.fail(sub_batch, StateLost.after(error))
+            elif len({span.request for span in sub_batch.spans}) > 1:
                 progress.suspects.extend(sub_batch.spans)
             else:
                 yield from progress.fail(sub_batch, error)
