@@ -54,7 +54,7 @@ def test_a_link_stays_a_link(file, tmp_path):
 def test_an_edit_that_means_something_else_is_refused(file, monkeypatch):
     """The texts are compared as the host reads them before the file is written."""
     monkeypatch.setattr(applied, "set_parameter", lambda text, *_: text + 'name: "other"\n')
-    with pytest.raises(ConfigError, match="set the parameters by hand"):
+    with pytest.raises(ConfigError, match=r"set buckets\.length by hand"):
         apply_parameters(file, {"buckets.length": "5"})
     assert file.read_text() == BEFORE
 

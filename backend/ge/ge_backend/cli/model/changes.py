@@ -1,0 +1,157 @@
+"""What a preset changes in one model's configuration, and what of it does not apply there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
+from ge_backend.cli.model.presets import DEFAULTS, Preset
+from ge_backend.config import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.flow.axis import ROWS, parse_axis
+
+__all__ = ["Change", "Changes", "LeftOut", "changes_of", "refuse_ensemble"]
+
+OF_THE_HOST = (INSTANCES, BATCHING_DELAY, "max_queue_size")
+OF_STEPS = ("threads", "max_elements", "priority")
+# Of `dynamic_batching`: each makes this release of Triton stall (docs/scheduling.md).
+HOST_POLICIES = ("priority_levels", "default_queue_policy", "priority_queue_policy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One setting; `before` is "-" where the model has not even the block that it is in."""
+
+    key: str
+    before: str
+    after: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A setting of the preset that this model does not take."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is to be done to a config.pbtxt.
+
+    Attributes:
+        notes: what the preset leaves as it is and works against it.
+    """
+
+    made: tuple[Change, ...]
+    left_out: tuple[LeftOut, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The new values by key."""
+        return {change.key: change.after for change in self.made}
+
+
+def refuse_ensemble(document: Mapping[str, Any]) -> None:
+    """Check that a configuration is not an ensemble's, which runs nothing itself.
+
+    Raises:
+        ConfigError: it is; names its steps.
+    """
+    if "ensemble_scheduling" in document or document.get("platform") == "ensemble":
+        steps = document.get("ensemble_scheduling", {}).get("step", [])
+        names = ", ".join(dict.fromkeys(str(step.get("model_name", "")) for step in steps))
+        raise ConfigError(
+            f"model {document['name']!r} is an ensemble and has no settings of its own; apply the "
+            f"preset to its steps: {names}"
+        )
+
+
+def changes_of(preset: Preset, document: Mapping[str, Any], config: ModelConfig) -> Changes:
+    """Return what the preset changes in a model; what is as it should be already is not in it.
+
+    Args:
+        preset: what to set.
+        document: the model's configuration, by the fields of the host's JSON.
+        config: the same as the backend reads it.
+    """
+    made: list[Change] = []
+    left_out: list[LeftOut] = []
+    for key, choice in preset.choices.items():
+        before = _present(key, document, config)
+        if before == choice.value:
+            continue
+        obstacle = _obstacle(key, choice.value, document, config)
+        if obstacle:
+            left_out.append(LeftOut(key=key, why=obstacle))
+        else:
+            made.append(Change(key=key, before=before, after=choice.value, why=choice.why))
+    return Changes(made=tuple(made), left_out=tuple(left_out), notes=_notes(document))
+
+
+def _present(key: str, document: Mapping[str, Any], config: ModelConfig) -> str:
+    """Return a setting's value as it is now."""
+    if key == INSTANCES:
+        return "+".join(str(g.get("count", 1)) for g in document.get("instance_group", [{}]))
+    if key == BATCHING_DELAY:
+        batching = document.get("dynamic_batching")
+        if batching is None:
+            missing = _batches(document) and not _completed(config)
+            return "-" if missing else DEFAULTS[key]
+        return str(batching.get("max_queue_delay_microseconds", DEFAULTS[key]))
+    given = document.get("parameters", {}).get(key, {}).get("string_value", DEFAULTS[key])
+    return str(given).strip()
+
+
+def _completed(config: ModelConfig) -> bool:
+    """Whether `dynamic_batching` is filled in when the model is loaded."""
+    return bool(config.fuse) or not (config.inputs and config.outputs)
+
+
+def _batches(document: Mapping[str, Any]) -> bool:
+    """Whether `dynamic_batching` could be there."""
+    return bool(document.get("max_batch_size")) and "sequence_batching" not in document
+
+
+def _obstacle(key: str, value: str, document: Mapping[str, Any], config: ModelConfig) -> str:
+    """Return why a setting does not apply to a model; "" where it does."""
+    if "sequence_batching" in document and key in OF_THE_HOST:
+        return "the model has sequence_batching, whose slots and order are the host's"
+    if config.fuse and key in OF_STEPS:
+        return f"it is a setting of each step of the ensemble {config.fuse!r}"
+    if key == INSTANCES and len(document.get("instance_group", [])) > 1:
+        return "instance_group has several groups; set their counts by hand"
+    if key == BATCHING_DELAY and "static_model" in document.get("parameters", {}):
+        return "the parameter static_model excludes dynamic_batching"
+    if key == "max_elements" and value != DEFAULTS[key]:
+        return _too_few_elements(int(value), config)
+    return ""
+
+
+def _too_few_elements(most: int, config: ModelConfig) -> str:
+    """Return why a limit could leave a size without a bucket; "" where it does not."""
+    if config.bucket_file is not None or config.gears or any(config.directory.glob("*.om")):
+        return "the model's buckets are listed whole; set it by hand, at least its longest row's"
+    longest = math.prod(
+        parse_axis(text, name=name).largest for name, text in config.buckets.items() if name != ROWS
+    )
+    if longest > most:
+        return f"one row of the model's largest bucket has {longest} elements, more than {most}"
+    return ""
+
+
+def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what of the host's own queue policies is there: no preset touches them."""
+    found = [name for name in HOST_POLICIES if name in document.get("dynamic_batching", {})]
+    if not found:
+        return ()
+    text = (
+        f"dynamic_batching has {', '.join(found)}: with any of them Triton stalls now and then; "
+        "the backend's own bounds do not (docs/scheduling.md)"
+    )
+    return (text,)

@@ -1,0 +1,138 @@
+"""The presets: what each sets, and why. docs/presets.md is generated from this table.
+
+Every preset names the same settings, so that one undoes what another did. None names what would
+change answers or refuse requests by their size (`precision`, `overflow`, `max_batch_size`), what
+belongs to a whole device (`lanes`, the workspace pool), or a list that is the model's own
+(`buckets.<axis>`, `preferred_batch_size`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
+from ge_backend.settings import SETTINGS
+
+__all__ = ["DEFAULTS", "KEYS", "PRESETS", "Choice", "Preset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The value of one setting, as config.pbtxt has it, and the reason for it."""
+
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """What one name stands for.
+
+    Attributes:
+        whom: for which service it is.
+        choices: by setting; all presets have the same ones.
+        hint: what helps beside it and is not of one model.
+    """
+
+    name: str
+    whom: str
+    choices: Mapping[str, Choice]
+    hint: str = ""
+
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="high_throughput",
+            whom="many requests at once, and the time of a single one matters little: indexing, "
+            "offline work",
+            choices={
+                INSTANCES: Choice(
+                    value="2", why="one stages and answers a batch while the other's runs"
+                ),
+                BATCHING_DELAY: Choice(
+                    value="0",
+                    why="under load batches fill while others run; to wait for more leaves the "
+                    "device idle",
+                ),
+                "threads": Choice(
+                    value="1",
+                    why="on a CPU runs side by side, of one thread each, never wait for each "
+                    "other's threads",
+                ),
+                "max_elements": Choice(value="0", why="the planner is free to cut by cost alone"),
+                "early_reply": Choice(
+                    value="never", why="a batch is handed back whole, at no cost per answer"
+                ),
+                "max_queue_size": Choice(
+                    value="0",
+                    why="nothing is refused, and requests wait in Triton, which costs nothing per "
+                    "answer",
+                ),
+                "priority": Choice(
+                    value="3", why="models that somebody waits for go first on a shared device"
+                ),
+            },
+        ),
+        Preset(
+            name="low_latency",
+            whom="somebody waits for each answer, and rather hears `try again` than waits long: "
+            "search, dialogue",
+            choices={
+                INSTANCES: Choice(
+                    value="2", why="a request need not wait until the batch before it has ended"
+                ),
+                BATCHING_DELAY: Choice(value="0", why="no request waits for company"),
+                "threads": Choice(
+                    value="0",
+                    why="on a CPU a run that has the device for itself uses all cores where "
+                    "that is faster",
+                ),
+                "max_elements": Choice(
+                    value="1024", why="short requests need not wait for the end of a long run"
+                ),
+                "early_reply": Choice(
+                    value="auto", why="who is ready does not wait for the rest of the batch"
+                ),
+                "max_queue_size": Choice(
+                    value="32",
+                    why="more load than can be served is refused at once instead of making "
+                    "everybody wait longer and longer",
+                ),
+                "priority": Choice(value="1", why="goes first on a device that models share"),
+            },
+        ),
+        Preset(
+            name="memory_constrained",
+            whom="many models on one device, or one that hardly fits",
+            choices={
+                INSTANCES: Choice(
+                    value="1", why="each instance has a process and buffers of its own"
+                ),
+                BATCHING_DELAY: Choice(value="0", why="waiting would make batches larger"),
+                "threads": Choice(
+                    value="1", why="on a CPU weights are held once, and not twice for wide runs"
+                ),
+                "max_elements": Choice(
+                    value="1024", why="scratch memory and buffers grow with the largest run"
+                ),
+                "early_reply": Choice(value="auto", why="costs no memory"),
+                "max_queue_size": Choice(value="64", why="requests that wait hold their tensors"),
+                "priority": Choice(value="2", why="costs no memory"),
+            },
+            hint="for all models of a device: `ge-backend serve --workspace-pool SIZE` bounds "
+            "their scratch together (`ge-backend plan` says how little will do), and GE_LANES=1 "
+            "lets one run go at a time",
+        ),
+    )
+}
+
+KEYS: tuple[str, ...] = tuple(next(iter(PRESETS.values())).choices)
+# What a configuration means that does not name a setting.
+DEFAULTS: Mapping[str, str] = {
+    INSTANCES: "1",
+    BATCHING_DELAY: "0",
+    **{setting.key: setting.default for setting in SETTINGS if setting.key in KEYS},
+}

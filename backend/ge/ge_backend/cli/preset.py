@@ -1,0 +1,60 @@
+"""`ge-backend preset`: settings that belong together, for a purpose, written into a model."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ge_backend.cli.model.applied import apply_settings, preview_settings
+from ge_backend.cli.model.changes import changes_of, refuse_ensemble
+from ge_backend.cli.model.presets import PRESETS
+from ge_backend.cli.report.presets import changes_text, presets_text
+from ge_backend.errors import ConfigError
+from ge_backend.model_folder import read_document, read_folder
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Sets in a model's config.pbtxt what a preset names, and says what it changes and why; comments and
+everything else stay. Another preset undoes what the one before has set.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "preset", help="configure a model for a purpose", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", nargs="?", help="the folder of a model"
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help=", ".join(PRESETS))
+    parser.add_argument("--list", action="store_true", help="print what each preset sets, and why")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    parser.set_defaults(func=preset)
+
+
+def preset(arguments: argparse.Namespace) -> int:
+    """Apply a preset, or list them; return 0.
+
+    Raises:
+        ConfigError: there is no such preset, or the model cannot be read or takes none.
+    """
+    if arguments.list:
+        print("\n".join(presets_text()))
+        return 0
+    if arguments.model is None or arguments.name is None:
+        raise ConfigError("expected a model's folder and the name of a preset, or --list")
+    if arguments.name not in PRESETS:
+        raise ConfigError(f"preset {arguments.name!r} is unknown; known are {', '.join(PRESETS)}")
+    chosen = PRESETS[arguments.name]
+    refuse_ensemble(read_document(arguments.model.resolve()))
+    folder = read_folder(arguments.model)
+    found = changes_of(chosen, folder.document, folder.config(os.environ))
+    write = preview_settings if arguments.dry_run else apply_settings
+    diff = write(folder.config_file, found.settings)
+    print("\n".join(changes_text(chosen, folder.document["name"], found)))
+    if diff:
+        print(f"\n{diff}")
+    return 0
