@@ -14,6 +14,7 @@ import tritonclient.http as httpclient
 from ge_backend.tritonserver import TritonServer
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "client_examples").glob("*.py"))
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
@@ -62,6 +63,23 @@ def ask(server: TritonServer, model: str, output: str, **tensors: np.ndarray) ->
         inputs[-1].set_data_from_numpy(array)
     with grpcclient.InferenceServerClient(server.grpc) as client:
         return client.infer(model, inputs).as_numpy(output)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_run_and_listed(example):
+    """A test here runs it, README.md of the folder has it, and it says where its options go."""
+    assert f'"{example.name}"' in Path(__file__).read_text()
+    assert f"]({example.name})" in (example.parent / "README.md").read_text()
+    assert {"--url", "--protocol"} <= set(re.findall(r"--\w+", run(example.name, "--help")))
+
+
+def test_every_model_of_the_repository_is_ready(server):
+    """The folder's configurations, the script that makes their files, and the server agree."""
+    names = {path.parent.name for path in (ROOT / "model_repository").glob("*/config.pbtxt")}
+
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        index = client.get_model_repository_index(as_json=True)["models"]
+    assert {model["name"] for model in index if model.get("state") == "READY"} == names
 
 
 def test_simple_infer_prints_sum_and_difference(connection):
