@@ -66,7 +66,8 @@ class Sequencer:
         step = self._steps.pop(index)
         with self._lock:
             if error is None:
-                if self._table.advance(step) and self._varies:
+                self._table.advance(step)
+                if self._varies:
                     self._shapes[step.slot] = tuple(states[name] for name in self._names)
             elif isinstance(error, StateLost):
                 self._table.lose(step)

@@ -119,15 +119,11 @@ class SlotTable:
         self._lives.move_to_end(key)
         return Step(key=key, slot=life.slot, fresh=life.fresh, last=end)
 
-    def advance(self, step: Step) -> bool:
-        """Note that a step went well: the slot holds the sequence's own state from now on.
-
-        False if the slot is not the sequence's any more; nothing is noted then.
-        """
+    def advance(self, step: Step) -> None:
+        """Note that a step went well: the slot holds the sequence's own state from now on."""
         life = self._owner(step)
         if life is not None:
             life.fresh = False
-        return life is not None
 
     def leave(self, step: Step) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""
