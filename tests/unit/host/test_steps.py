@@ -91,11 +91,16 @@ def test_nothing_is_an_empty_response(module):
 
 
 def test_states_are_kept_where_there_are_any(module):
-    """One for each slot; outputs that are only states are hidden."""
+    """One for each slot; what no client gets is hidden, and what tells lengths is not."""
     kept = []
-    session = SimpleNamespace(keep_states=lambda *given, **named: kept.append((given, named)))
-    declared = SimpleNamespace(name="y")
+    outputs = [SimpleNamespace(name=name) for name in ("y", "n", "y_lengths", "extra")]
+    session = SimpleNamespace(
+        keep_states=lambda *given, **named: kept.append((given, named)),
+        signature=SimpleNamespace(outputs=outputs),
+    )
+    declared = SimpleNamespace(name="y", lengths=("", "y_lengths"))
+    layout = SimpleNamespace(outputs=[declared])
     config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
-    module.keep_states(config, session)
-    module.keep_states(SimpleNamespace(sequence=None), session)
-    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n",)})]
+    module.keep_states(config, layout, session)
+    module.keep_states(SimpleNamespace(sequence=None), layout, session)
+    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n", "extra")})]

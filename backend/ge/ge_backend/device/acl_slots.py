@@ -54,7 +54,7 @@ class AclSlots:
         here = tuple(state for state in plan.states if _stays(state, plan))
         elsewhere = tuple(state for state in plan.states if state not in here)
         self._host = HostStates(replace(plan, states=elsewhere))
-        self._hidden = plan.hidden & {state.output for state in here}
+        self._hidden = plan.hidden - {state.output for state in elsewhere}
         initial = {state.input: initial_value(state) for state in here}
         with contextlib.ExitStack() as taken, device.stream(timeout_ms) as stream:
             sizes = {name: value.nbytes for name, value in initial.items()}

@@ -29,7 +29,7 @@ class SlotPlan:
         states: what a sequence carries from step to step.
         count: how many sequences live at most.
         batched: tensors begin with a batch dimension; else a run has one sequence.
-        hidden: outputs that nobody asked for but their states.
+        hidden: outputs that no client gets: those that are only states, and what is not declared.
     """
 
     states: tuple[State, ...]

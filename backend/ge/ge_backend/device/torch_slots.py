@@ -54,7 +54,7 @@ class TorchSlots:
         elsewhere = tuple(state for state in plan.states if state not in here)
         self._host = HostStates(replace(plan, states=elsewhere))
         self._states = here
-        self._hidden = plan.hidden & {state.output for state in here}
+        self._hidden = plan.hidden - {state.output for state in elsewhere}
         self._kept: Tensors | None = _kept(streams, here, plan.count)
         self._indices: queue.SimpleQueue[_Index] = queue.SimpleQueue()
         for _ in range(PLACES):

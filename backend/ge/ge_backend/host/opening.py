@@ -69,7 +69,7 @@ def open_model(
     )
     started = time.monotonic()
     costs = _prepare(config, layout, fleet, store)
-    keep_states(config, session)
+    keep_states(config, layout, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
     pipeline = Pipeline(
