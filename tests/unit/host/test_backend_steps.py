@@ -1,0 +1,106 @@
+"""Steps of sequences in a batch: what is refused, and what breaks, leaves no state behind."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.metrics import Recorder
+from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.sequence_batching import SequenceBatching, State
+from ge_backend.tensors import DATA_TYPES
+
+STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(1,), initial_dims=(1,))
+BATCHING = SequenceBatching(strategy="oldest", capacity=2, idle_s=60, controls=(), states=(STATE,))
+VALUE = {"name": "x", "dtype": DATA_TYPES["INT64"], "dims": (1,), "axes": (-1,), "names": ("",)}
+LAYOUT = Layout(
+    batched=True,
+    axes=(),
+    limits={},
+    inputs=(InputLayout(fill=0.0, made="", **VALUE),),
+    outputs=(OutputLayout(**VALUE),),
+)
+START, END = 1, 2
+
+
+@dataclass
+class Pipeline:
+    """Echoes, notes where steps run, and breaks when it is told to."""
+
+    layout: Layout = LAYOUT
+    recorder: Recorder = field(default_factory=Recorder)
+    free_at_ns: float = 0.0
+    steps: list = field(default_factory=list)
+    broken: bool = False
+
+    def run(self, requests):
+        from ge_backend.flow.pipeline import Reply
+
+        for position, request in enumerate(requests):
+            self.steps.append((request.slot, request.fresh))
+            if self.broken:
+                raise RuntimeError("unforeseen")
+            outputs = {"x": request.tensors["x"]}
+            yield Reply(request=position, outputs=outputs, states={"h": (1,)})
+
+
+@pytest.fixture
+def pipeline():
+    return Pipeline()
+
+
+@pytest.fixture
+def send(pb_utils, pipeline):
+    """A function that sends one step of one sequence; returns the error's text, or None."""
+    from ge_backend.host.backend import Backend
+    from ge_backend.host.steps import Steps
+
+    config = SimpleNamespace(early_reply=False, sequence=BATCHING, queue=None, max_batch_size=2)
+    steps = Steps(Sequencer(BATCHING), pipeline.recorder)
+    backend = Backend(config, pipeline, [SimpleNamespace(close=lambda: None)], steps)
+
+    def send(value=1, flags=0):
+        array = np.array([[value]])
+        request = pb_utils.InferenceRequest([pb_utils.Tensor("x", array)], ["x"])
+        request.correlation_id, request.flags = lambda: 7, lambda: flags
+        (response,) = backend.execute([request])
+        return response.error().message() if response.has_error() else None
+
+    return send
+
+
+def test_a_refused_start_begins_the_sequence_all_the_same(send, pipeline):
+    """The host has begun it; the next step does not go on from the state of before."""
+    assert send(flags=START) is None
+    assert send() is None
+    assert "expected INT64" in send(1.5, flags=START)
+    assert send() is None
+    assert [fresh for _, fresh in pipeline.steps] == [True, False, True]
+
+
+def test_a_refused_end_ends_the_sequence_all_the_same(send, pipeline):
+    """So does the host."""
+    assert send(flags=START) is None
+    assert "expected INT64" in send(1.5, flags=END)
+    assert "not known here" in send()
+
+
+def test_a_refused_step_in_the_middle_changes_nothing(send, pipeline):
+    """The sequence goes on."""
+    assert send(flags=START) is None
+    assert "expected INT64" in send(1.5)
+    assert send() is None
+    assert pipeline.steps == [(0, True), (0, False)]
+
+
+def test_after_an_unforeseen_failure_the_sequence_begins_again(send, pipeline):
+    """Nobody knows whether its state has moved on."""
+    assert send(flags=START) is None
+    pipeline.broken = True
+    assert "unforeseen" in send()
+    pipeline.broken = False
+    assert "not known here" in send()
+    assert send(flags=START) is None
+    assert pipeline.steps[-1] == (0, True)
