@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.cli.watch.readings import Reading, device_lines, model_lines
+from ge_backend.cli.watch.readings import Reading, device_lines, grown, model_lines
 
 
 def reading(at_s, **values):
@@ -91,3 +91,20 @@ def test_a_device_that_any_model_lost_is_lost():
     }
     (line,) = device_lines(BEFORE, Reading(at_s=11, values=values))
     assert not line.up
+
+
+def test_models_of_other_backends_are_not_ours():
+    """The host counts requests of every model."""
+    values = {
+        ("nv_inference_count_total", (("model", "theirs"),)): 1.0,
+        ("ge_buckets", (("model", "m"),)): 3.0,
+    }
+    assert Reading(at_s=1, values=values).models == ["m"]
+
+
+def test_what_grew_is_told_by_label():
+    """What did not grow is left out."""
+    assert grown(BEFORE, AFTER, "ge_sub_batches_total", "bucket", model="m") == {
+        "4x8": 4,
+        "8x8": 16,
+    }

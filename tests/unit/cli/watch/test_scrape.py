@@ -14,6 +14,10 @@ TEXT = """\
 ge_requests_total{model="m",version="1"} 7
 # TYPE nv_inference_count counter
 nv_inference_count{model="m"} 9
+# TYPE nv_inference_request_summary_us summary
+nv_inference_request_summary_us{model="m",quantile="0.5"} 3232
+# TYPE nv_cpu_utilization gauge
+nv_cpu_utilization 0.5
 """
 
 
@@ -37,10 +41,14 @@ def url():
         thread.join()
 
 
-def test_only_our_own_series_are_read():
+def test_only_our_own_series_and_those_of_requests_are_read():
     """The host has hundreds of others."""
     reading = parse(TEXT, at_s=3.0)
-    assert reading.values == {("ge_requests_total", (("model", "m"), ("version", "1"))): 7.0}
+    assert reading.values == {
+        ("ge_requests_total", (("model", "m"), ("version", "1"))): 7.0,
+        ("nv_inference_count_total", (("model", "m"),)): 9.0,
+        ("nv_inference_request_summary_us", (("model", "m"), ("quantile", "0.5"))): 3232.0,
+    }
     assert reading.at_s == 3.0
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["DeviceLine", "ModelLine", "Reading", "device_lines", "model_lines"]
+__all__ = ["DeviceLine", "ModelLine", "Reading", "change", "device_lines", "grown", "model_lines"]
 
 Labels = tuple[tuple[str, str], ...]
+
+OURS = "ge_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """All series of the backend at one time.
+    """All series of the backend at one time, and the host's of its requests.
 
     Attributes:
         at_s: when, on any clock.
@@ -22,10 +24,11 @@ class Reading:
     at_s: float
     values: Mapping[tuple[str, Labels], float]
 
-    def labels(self, name: str) -> list[str]:
-        """Return the values of a label over all series, sorted."""
-        found = {value for _, labels in self.values for key, value in labels if key == name}
-        return sorted(found)
+    @property
+    def models(self) -> list[str]:
+        """The models of this backend that have said anything, sorted."""
+        ours = (dict(labels) for name, labels in self.values if name.startswith(OURS))
+        return sorted({labels["model"] for labels in ours if "model" in labels})
 
     def total(self, name: str, **wanted: str) -> float:
         """Return the sum of a metric's series that carry these labels."""
@@ -86,7 +89,7 @@ class DeviceLine:
 
 def model_lines(before: Reading, after: Reading, *, num_buckets: int = 3) -> list[ModelLine]:
     """Return a line for each model, by name."""
-    return [_model_line(name, before, after, num_buckets) for name in after.labels("model")]
+    return [_model_line(name, before, after, num_buckets) for name in after.models]
 
 
 def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
@@ -97,7 +100,7 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
             device=device,
             up=_least(after, "ge_device_up", device) > 0,
             outstanding_ms=1e3 * _most(after, "ge_device_outstanding_seconds", device),
-            busy=_change(before, after, "ge_run_seconds_total", device=device) / seconds,
+            busy=change(before, after, "ge_run_seconds_total", device=device) / seconds,
             pool_bytes=_most(after, "ge_workspace_pool_bytes", device),
             used_bytes=_most(after, "ge_workspace_used_bytes", device),
             peak_bytes=_most(after, "ge_workspace_peak_bytes", device),
@@ -109,30 +112,40 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
 def _model_line(model: str, before: Reading, after: Reading, num_buckets: int) -> ModelLine:
     seconds = max(after.at_s - before.at_s, 1e-9)
 
-    def change(name: str) -> float:
-        return _change(before, after, name, model=model)
+    def changed(name: str) -> float:
+        return change(before, after, name, model=model)
 
-    runs = change("ge_sub_batches_total")
-    ran = {
-        bucket: count - before.by("ge_sub_batches_total", "bucket", model=model).get(bucket, 0.0)
-        for bucket, count in after.by("ge_sub_batches_total", "bucket", model=model).items()
-    }
-    used = sorted((bucket for bucket in ran if ran[bucket] > 0), key=lambda b: (-ran[b], b))
+    runs = changed("ge_sub_batches_total")
+    ran = grown(before, after, "ge_sub_batches_total", "bucket", model=model)
+    used = sorted(ran, key=lambda bucket: (-ran[bucket], bucket))
     return ModelLine(
         model=model,
-        requests_per_s=change("ge_requests_total") / seconds,
-        failures_per_s=change("ge_request_failures_total") / seconds,
-        rows_per_batch=_ratio(change("ge_rows_total"), change("ge_batches_total")),
-        padding=_ratio(change("ge_elements_run_total"), change("ge_elements_real_total")),
-        queue_ms=_ratio(1e3 * change("ge_queue_seconds_total"), runs),
-        run_ms=_ratio(1e3 * change("ge_run_seconds_total"), runs),
+        requests_per_s=changed("ge_requests_total") / seconds,
+        failures_per_s=changed("ge_request_failures_total") / seconds,
+        rows_per_batch=_ratio(changed("ge_rows_total"), changed("ge_batches_total")),
+        padding=_ratio(changed("ge_elements_run_total"), changed("ge_elements_real_total")),
+        queue_ms=_ratio(1e3 * changed("ge_queue_seconds_total"), runs),
+        run_ms=_ratio(1e3 * changed("ge_run_seconds_total"), runs),
         buckets=tuple(used[:num_buckets]),
     )
 
 
-def _change(before: Reading, after: Reading, name: str, **labels: str) -> float:
+def change(before: Reading, after: Reading, name: str, **labels: str) -> float:
     """Return how much a counter grew; one that fell began anew, with its server."""
-    now, then = after.total(name, **labels), before.total(name, **labels)
+    return _growth(before.total(name, **labels), after.total(name, **labels))
+
+
+def grown(
+    before: Reading, after: Reading, name: str, label: str, **labels: str
+) -> dict[str, float]:
+    """Return how much a counter grew by the values of a label, where it did."""
+    then = before.by(name, label, **labels)
+    now = after.by(name, label, **labels)
+    grew = {value: _growth(then.get(value, 0.0), count) for value, count in now.items()}
+    return {value: growth for value, growth in grew.items() if growth > 0}
+
+
+def _growth(then: float, now: float) -> float:
     return now - then if now >= then else now
 
 

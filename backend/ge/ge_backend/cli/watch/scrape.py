@@ -12,10 +12,12 @@ from ge_backend.errors import DeviceUnavailable, ServerError
 __all__ = ["parse", "scrape"]
 
 TIMEOUT_S = 5.0
+# Ours, and what the host says of requests.
+KEPT = ("ge_", "nv_inference_")
 
 
 def scrape(url: str) -> Reading:
-    """Return what a server's `/metrics` says of this backend's models now.
+    """Return what a server's `/metrics` says of its requests and of this backend now.
 
     Raises:
         ServerError: nobody answers there.
@@ -33,7 +35,7 @@ def scrape(url: str) -> Reading:
 
 
 def parse(text: str, *, at_s: float) -> Reading:
-    """Return the backend's series of a text in Prometheus' format.
+    """Return the series of interest of a text in Prometheus' format.
 
     Raises:
         DeviceUnavailable: the library that reads the format is missing.
@@ -51,6 +53,6 @@ def parse(text: str, *, at_s: float) -> Reading:
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name.startswith("ge_")
+            if sample.name.startswith(KEPT)
         },
     )

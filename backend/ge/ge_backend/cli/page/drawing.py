@@ -1,0 +1,95 @@
+"""Figures as SVG that lies inside a page and takes the page's colours, light or dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+from ge_backend.errors import DeviceUnavailable
+
+__all__ = ["COLOURS", "check_libraries", "colours_of", "svg", "tidy"]
+
+# Colours that people with any colour vision tell apart (Okabe and Ito, but for the last two), on
+# white and on black.
+COLOURS = (
+    *("#0072B2", "#E69F00", "#009E73", "#D55E00"),
+    *("#56B4E9", "#CC79A7", "#999999", "#8C6D46"),
+)
+# Stands for the page's own text colour until the SVG is written.
+INK = "#010203"
+WIDTH_INCHES = 8.6
+STYLE = {
+    "svg.fonttype": "none",  # the page's own fonts
+    "text.parse_math": False,  # a model's name may hold a $
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+}
+INSTALL = "pip install 'triton-ge-backend[report]'"
+
+
+def check_libraries() -> None:
+    """See that what draws and what writes the page are there, before a minute is spent watching.
+
+    Raises:
+        DeviceUnavailable: one of them is missing; says how to install it.
+    """
+    try:
+        import jinja2
+        import matplotlib as mpl
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"the report is made with matplotlib and jinja2 ({error}); {INSTALL}"
+        ) from error
+    del jinja2, mpl
+
+
+def svg(draw: Callable[[Any], None], height_inches: float, *, name: str) -> str:
+    """Return what `draw` draws into a figure, as an SVG element.
+
+    Args:
+        draw: gets a figure.
+        height_inches: the figure's.
+        name: tells its parts from those of other figures of the page.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.patch.set_alpha(0)
+        draw(figure)
+        for axes in figure.axes:
+            axes.patch.set_alpha(0)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return _inline(text.getvalue())
+
+
+def tidy(axes: Any, *, along: str) -> None:
+    """Draw faint lines behind what is drawn, along one axis."""
+    axes.set_axisbelow(True)
+    axes.grid(axis=along, color=INK, alpha=0.15, linewidth=0.8)
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each name; the same one for the same list."""
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+
+def _inline(text: str) -> str:
+    """Return the element without what only a file needs, in the page's colour and width."""
+    element = text[text.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", element, count=1)
+    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
+    return element.replace(INK, "currentColor")

@@ -1,0 +1,207 @@
+"""What a recording says in numbers. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ge_backend.cli.page.recording import Recording
+from ge_backend.cli.watch.readings import Reading, change, grown
+from ge_backend.executor.messages import PastRun
+
+__all__ = [
+    "EXECUTOR_PARTS",
+    "INSTANCE_PARTS",
+    "QUANTILES",
+    "HostLatency",
+    "ModelNumbers",
+    "RunLatency",
+    "host_latencies",
+    "model_numbers",
+    "quantile",
+    "request_rates",
+    "run_latencies",
+]
+
+QUANTILES = (0.5, 0.9, 0.99)
+# What an instance does one after another, and what happens in the executor while it waits.
+INSTANCE_PARTS = ("read", "plan", "stage", "wait", "split")
+EXECUTOR_PARTS = ("queue", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelNumbers:
+    """A model that took requests; ratios are None where nothing can be said.
+
+    Attributes:
+        padding: elements run for each one that was sent.
+        longest: what it would have been with each batch padded to its longest row.
+        sizes: per ragged axis, rows by the bin of their size, ascending; see `ge_row_sizes_total`.
+        buckets: runs by bucket, most used first.
+        parts_ms: milliseconds per request by part; see `INSTANCE_PARTS`, `EXECUTOR_PARTS`.
+        steps_ms: of a fused ensemble, by step.
+    """
+
+    model: str
+    requests: float
+    failures: float
+    rows: float
+    batches: float
+    runs: float
+    requests_per_s: float
+    rows_per_batch: float | None
+    padding: float | None
+    longest: float | None
+    sizes: Mapping[str, Sequence[tuple[int, float]]]
+    buckets: Sequence[tuple[str, float]]
+    parts_ms: Mapping[str, float]
+    steps_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLatency:
+    """What the host says of whole requests to a model, its queue included.
+
+    Attributes:
+        quantiles_ms: over the host's own sliding window; empty unless it was told to keep them.
+    """
+
+    model: str
+    requests: float
+    mean_ms: float
+    queue_ms: float
+    quantiles_ms: Mapping[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLatency:
+    """How long runs of a model took in the executor, from their coming to their end.
+
+    Attributes:
+        filled: real rows for each row that ran; None where none has a bucket.
+    """
+
+    model: str
+    runs: int
+    failed: int
+    filled: float | None
+    queue_ms: Mapping[float, float]
+    run_ms: Mapping[float, float]
+    whole_ms: Mapping[float, float]
+
+
+def model_numbers(recording: Recording) -> list[ModelNumbers]:
+    """Return the numbers of each model that took requests, by name."""
+    first, last = recording.first, recording.last
+    served = grown(first, last, "ge_requests_total", "model")
+    return [_of_model(name, first, last) for name in sorted(served)]
+
+
+def host_latencies(recording: Recording) -> list[HostLatency]:
+    """Return what the host says of each model that answered, ensembles too, by name."""
+    first, last = recording.first, recording.last
+    answered = grown(first, last, "nv_inference_request_success_total", "model")
+    return [_of_host(model, answered[model], first, last) for model in sorted(answered)]
+
+
+def run_latencies(runs: Iterable[PastRun]) -> list[RunLatency]:
+    """Return the latencies of runs by model; preparations are left out."""
+    by_model: dict[str, list[PastRun]] = {}
+    for run in runs:
+        if run.bucket:
+            by_model.setdefault(run.model, []).append(run)
+    return [_of_runs(model, by_model[model]) for model in sorted(by_model)]
+
+
+def request_rates(readings: Sequence[Reading], model: str) -> list[tuple[float, float, float]]:
+    """Return (from, to, requests per second) between readings; seconds since the first one."""
+    begin_s = readings[0].at_s
+    return [
+        (
+            before.at_s - begin_s,
+            after.at_s - begin_s,
+            change(before, after, "ge_requests_total", model=model)
+            / max(after.at_s - before.at_s, 1e-9),
+        )
+        for before, after in pairwise(readings)
+    ]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _of_model(model: str, first: Reading, last: Reading) -> ModelNumbers:
+    def changed(name: str) -> float:
+        return change(first, last, name, model=model)
+
+    requests, real = changed("ge_requests_total"), changed("ge_elements_real_total")
+    buckets = grown(first, last, "ge_sub_batches_total", "bucket", model=model)
+    axes = sorted(last.by("ge_row_sizes_total", "axis", model=model))
+    steps = grown(first, last, "ge_step_seconds_total", "step", model=model)
+    return ModelNumbers(
+        model=model,
+        requests=requests,
+        failures=changed("ge_request_failures_total"),
+        rows=changed("ge_rows_total"),
+        batches=changed("ge_batches_total"),
+        runs=changed("ge_sub_batches_total"),
+        requests_per_s=requests / max(last.at_s - first.at_s, 1e-9),
+        rows_per_batch=_ratio(changed("ge_rows_total"), changed("ge_batches_total")),
+        padding=_ratio(changed("ge_elements_run_total"), real),
+        longest=_ratio(changed("ge_elements_longest_total"), real),
+        sizes={axis: _sizes(model, axis, first, last) for axis in axes},
+        buckets=sorted(buckets.items(), key=lambda item: (-item[1], item[0])),
+        parts_ms={
+            part: 1e3 * changed(f"ge_{part}_seconds_total") / requests
+            for part in (*INSTANCE_PARTS, *EXECUTOR_PARTS)
+        },
+        steps_ms={step: 1e3 * seconds / requests for step, seconds in steps.items()},
+    )
+
+
+def _sizes(model: str, axis: str, first: Reading, last: Reading) -> list[tuple[int, float]]:
+    counts = grown(first, last, "ge_row_sizes_total", "up_to", model=model, axis=axis)
+    return sorted((int(up_to), rows) for up_to, rows in counts.items())
+
+
+def _of_host(model: str, requests: float, first: Reading, last: Reading) -> HostLatency:
+    def mean_ms(name: str) -> float:
+        return change(first, last, name, model=model) / requests / 1e3
+
+    told = last.by("nv_inference_request_summary_us", "quantile", model=model)
+    return HostLatency(
+        model=model,
+        requests=requests,
+        mean_ms=mean_ms("nv_inference_request_duration_us_total"),
+        queue_ms=mean_ms("nv_inference_queue_duration_us_total"),
+        quantiles_ms={
+            float(share): us / 1e3
+            for share, us in told.items()
+            if float(share) in QUANTILES and math.isfinite(us)
+        },
+    )
+
+
+def _of_runs(model: str, runs: Sequence[PastRun]) -> RunLatency:
+    return RunLatency(
+        model=model,
+        runs=len(runs),
+        failed=sum(bool(run.error) for run in runs),
+        filled=_ratio(sum(r.real_rows for r in runs), sum(r.bucket[0] for r in runs)),
+        queue_ms=_quantiles([run.started_ns - run.came_ns for run in runs]),
+        run_ms=_quantiles([run.ended_ns - run.started_ns for run in runs]),
+        whole_ms=_quantiles([run.ended_ns - run.came_ns for run in runs]),
+    )
+
+
+def _quantiles(spans_ns: Sequence[int]) -> dict[float, float]:
+    return {share: quantile(spans_ns, share) / 1e6 for share in QUANTILES}
+
+
+def _ratio(value: float, of: float) -> float | None:
+    return value / of if of else None

@@ -1,0 +1,195 @@
+"""One HTML page about a recording, with its pictures inside: nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.cli.page.drawing import colours_of, svg
+from ge_backend.cli.page.lanes import draw_busy, draw_lanes, draw_pool, pooled
+from ge_backend.cli.page.numbers import (
+    ModelNumbers,
+    host_latencies,
+    model_numbers,
+    run_latencies,
+)
+from ge_backend.cli.page.recording import Recording
+from ge_backend.cli.page.spent import draw_latencies, draw_parts
+from ge_backend.cli.page.traffic import draw_padding, draw_rates, draw_shapes, shapes_height
+from ge_backend.cli.watch.executors import DeviceRuns
+from ge_backend.executor.messages import PastRun
+
+__all__ = ["Picture", "pictures", "render"]
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture of the page: its title, what it shows, and what draws it into a figure."""
+
+    title: str
+    text: str
+    height_inches: float
+    draw: Callable[[Any], None]
+
+
+def render(recording: Recording) -> str:
+    """Return the page; every text in it is escaped, names of models too."""
+    import jinja2
+    import markupsafe
+
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    models = model_numbers(recording)
+    page: str = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        recording=recording,
+        began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(recording.began_s)),
+        version=_version(),
+        models=models,
+        steps={model.model: model.steps_ms for model in models if model.steps_ms},
+        hosts=host_latencies(recording),
+        runs=run_latencies(_runs(recording)),
+        missed=sum(device.missed for device in recording.devices),
+        pictures=[
+            (picture, markupsafe.Markup(_drawn(index, picture)))  # noqa: S704 - made by us
+            for index, picture in enumerate(pictures(recording))
+        ],
+    )
+    return page
+
+
+def pictures(recording: Recording) -> list[Picture]:
+    """Return the pictures that this recording has something for, in the page's order."""
+    models = model_numbers(recording)
+    names = {model.model for model in models} | {run.model for run in _runs(recording)}
+    colours = colours_of(sorted(names))
+    return [
+        *_of_metrics(recording, models, colours),
+        *_of_latency(recording),
+        *_of_executors(recording, colours),
+        *_of_pool(recording),
+    ]
+
+
+def _of_metrics(
+    recording: Recording, models: Sequence[ModelNumbers], colours: Mapping[str, str]
+) -> list[Picture]:
+    names = [model.model for model in models]
+    ran = [model for model in models if model.runs]
+    padded = [model for model in models if model.padding is not None]
+    found = [
+        Picture(
+            title="Requests",
+            text="Taken by each model, between two looks at its metrics. "
+            "A name with a slash is a step of a fused ensemble.",
+            height_inches=2.8,
+            draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
+        ),
+        Picture(
+            title="Lengths and buckets",
+            text="How long the rows were that clients sent, and the shapes that they ran in. "
+            "Engines that take any shape run at the rows' own; there a bucket is the nearest "
+            "measured one.",
+            height_inches=shapes_height(ran),
+            draw=lambda figure: draw_shapes(figure, ran, colours),
+        ),
+    ]
+    if padded:
+        found.append(
+            Picture(
+                title="Padding",
+                text="Elements (rows times sizes; tokens, for text) that ran for each one sent.",
+                height_inches=1.0 + 0.75 * len(padded),
+                draw=lambda figure: draw_padding(figure, padded),
+            )
+        )
+    found.append(
+        Picture(
+            title="Where the time goes",
+            text="Per request, summed. An instance reads, plans, stages, waits and splits one "
+            "batch after the other; queue and run are in the executor while it waits, and may be "
+            "longer than the wait where several runs go side by side.",
+            height_inches=1.0 + 0.6 * len(ran),
+            draw=lambda figure: draw_parts(figure, ran),
+        )
+    )
+    return found
+
+
+def _of_latency(recording: Recording) -> list[Picture]:
+    hosts = [host for host in host_latencies(recording) if host.quantiles_ms]
+    runs = run_latencies(_runs(recording))
+    if not (hosts or runs):
+        return []
+    return [
+        Picture(
+            title="Latency",
+            text="Of whole requests where the server keeps percentiles, over its own sliding "
+            "window; of runs from their coming to the executor until their end.",
+            height_inches=1.1 + 0.32 * (len(hosts) + len(runs)),
+            draw=lambda figure: draw_latencies(figure, hosts, runs),
+        )
+    ]
+
+
+def _of_executors(recording: Recording, colours: Mapping[str, str]) -> list[Picture]:
+    devices = [device for device in recording.devices if device.runs]
+    if not devices:
+        return []
+    begin_ns, end_ns = (int(1e9 * r.at_s) for r in (recording.first, recording.last))
+    found = [
+        Picture(
+            title="Lanes",
+            text="How many of each device's lanes ran. Where the line is at the number of its "
+            "lanes, more requests make a queue.",
+            height_inches=2.4,
+            draw=lambda figure: draw_busy(figure, devices, begin_ns, end_ns),
+        )
+    ]
+    found += [_timeline(device, colours) for device in devices]
+    return found
+
+
+def _timeline(device: DeviceRuns, colours: Mapping[str, str]) -> Picture:
+    lanes = len({run.lane for run in device.runs})
+    return Picture(
+        title=f"Timeline of the executor of {device.device}",
+        text="A bar is a run, with its bucket. It is solid as far as its rows were real; the "
+        "faint rest filled the bucket up. Below: runs that waited for a lane or for workspace.",
+        height_inches=2.2 + 0.5 * lanes,
+        draw=lambda figure: draw_lanes(figure, device, colours),
+    )
+
+
+def _of_pool(recording: Recording) -> list[Picture]:
+    if not pooled(recording.readings):
+        return []
+    return [
+        Picture(
+            title="Workspace pool",
+            text="Read once a second: what lies between two looks is not seen, the peak is exact.",
+            height_inches=2.4,
+            draw=lambda figure: draw_pool(figure, recording.readings),
+        )
+    ]
+
+
+def _runs(recording: Recording) -> list[PastRun]:
+    return [run for device in recording.devices for run in device.runs]
+
+
+def _drawn(index: int, picture: Picture) -> str:
+    return svg(picture.draw, picture.height_inches, name=f"picture-{index}")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("triton-ge-backend")
+    except importlib.metadata.PackageNotFoundError:
+        return "(copied, not installed)"

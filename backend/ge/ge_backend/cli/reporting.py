@@ -1,0 +1,71 @@
+"""`ge-backend report`: a page about what a running server does, watched for a while."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ge_backend.cli.page.drawing import check_libraries
+from ge_backend.cli.page.page import render
+from ge_backend.cli.page.recording import record
+from ge_backend.cli.top import URL
+from ge_backend.errors import ConfigError
+
+__all__ = ["register"]
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        help="watch a running server and write a page about what it did",
+        description="Watches a running server while others send it requests, and writes one HTML "
+        "page: requests, lengths, buckets, padding, latencies, where the time goes, and what the "
+        "executors ran when. It sends no requests itself.",
+    )
+    parser.add_argument("--url", default=URL, help="the server's metrics (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=10.0, help="how long to watch (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("ge-report.html"),
+        metavar="FILE",
+        help="default: %(default)s",
+    )
+    parser.set_defaults(func=_run)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 3600:  # noqa: PLR2004 - the readings of an hour are still few
+        raise argparse.ArgumentTypeError(f"{text} seconds; expected 1 to 3600")
+    return seconds
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    check_libraries()
+    try:
+        recording = record(arguments.url, arguments.seconds, _say)
+    finally:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+    try:
+        arguments.output.write_text(render(recording), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written: {error}; see --output") from error
+    if recording.note:
+        print(recording.note, file=sys.stderr)
+    print(f"wrote {arguments.output}")
+    return 0
+
+
+def _say(text: str) -> None:
+    """Show how it goes: in one line on a terminal, else line by line."""
+    live = sys.stderr.isatty()
+    print(
+        f"\r\033[K{text}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True
+    )

@@ -1,0 +1,98 @@
+"""Recordings made up, for the page of `ge-backend report`."""
+
+from ge_backend.cli.page.recording import Recording
+from ge_backend.cli.watch.executors import DeviceRuns
+from ge_backend.cli.watch.readings import Reading
+from ge_backend.executor.messages import PastRun
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def series(model, **values):
+    """Return series of a model; keys are `name` or `name__label_value__…`."""
+    found = {}
+    for key, value in values.items():
+        name, *labels = key.split("__")
+        pairs = dict(label.rsplit("-", 1) for label in labels)
+        found[name, tuple(sorted({"model": model, **pairs}.items()))] = float(value)
+    return found
+
+
+def reading(at_s, share, model="encoder"):
+    """Return metrics of a server that has done a share of its work: 100 requests when it is 1."""
+    counters = {
+        "ge_requests_total": 100,
+        "ge_request_failures_total": 2,
+        "ge_rows_total": 200,
+        "ge_batches_total": 40,
+        "ge_elements_real_total": 1000,
+        "ge_elements_run_total": 1250,
+        "ge_elements_longest_total": 3000,
+        "ge_sub_batches_total__bucket-4x8": 30,
+        "ge_sub_batches_total__bucket-4x64": 10,
+        "ge_row_sizes_total__axis-sequence__up_to-8": 150,
+        "ge_row_sizes_total__axis-sequence__up_to-16": 50,
+        "ge_read_seconds_total": 0.1,
+        "ge_plan_seconds_total": 0.2,
+        "ge_stage_seconds_total": 0.3,
+        "ge_wait_seconds_total": 1.0,
+        "ge_split_seconds_total": 0.4,
+        "ge_queue_seconds_total__device-cpu": 0.5,
+        "ge_run_seconds_total__device-cpu": 0.8,
+        "nv_inference_request_success_total": 98,
+        "nv_inference_request_duration_us_total": 98 * 12_000,
+        "nv_inference_queue_duration_us_total": 98 * 3_000,
+    }
+    gauges = {
+        "ge_device_up__device-cpu": 1,
+        "ge_workspace_pool_bytes__device-cpu": 64 << 20,
+        "ge_workspace_used_bytes__device-cpu": 16 << 20,
+        "ge_workspace_peak_bytes__device-cpu": 32 << 20,
+    }
+    done = {name: share * value for name, value in counters.items()}
+    return Reading(at_s=at_s, values=series(model, **done, **gauges))
+
+
+def past_run(number, *, came_ms, started_ms, ended_ms, **changes):
+    """Return a run of a bucket of 4 rows, 3 of them real; times since the recording began."""
+    given = {
+        "model": "encoder",
+        "bucket": (4, 8),
+        "real_rows": 3,
+        "lane": "lane-0",
+        "held_up_ns": 0,
+        "error": "",
+        **changes,
+    }
+    return PastRun(
+        number=number,
+        came_ns=int(10 * SECOND + came_ms * MS),
+        started_ns=int(10 * SECOND + started_ms * MS),
+        ended_ns=int(10 * SECOND + ended_ms * MS),
+        **given,
+    )
+
+
+RUNS = (
+    past_run(1, came_ms=0, started_ms=1, ended_ms=5),
+    past_run(2, came_ms=2, started_ms=5, ended_ms=9, bucket=(4, 64), real_rows=4),
+    past_run(3, came_ms=3, started_ms=3, ended_ms=4, lane="lane-1", error="GraphFailed"),
+    past_run(4, came_ms=500, started_ms=500, ended_ms=700, bucket=(), real_rows=0),
+)
+
+
+def recording(model="encoder", **changes):
+    """Return two seconds of a server: three readings, four runs."""
+    given = {
+        "url": "http://localhost:8002/metrics",
+        "began_s": 1_700_000_000.0,
+        "readings": (
+            reading(10.0, 0, model),
+            reading(11.0, 0.25, model),
+            reading(12.0, 1, model),
+        ),
+        "devices": (DeviceRuns(device="cpu", pid=1, runs=RUNS, missed=0),),
+        **changes,
+    }
+    return Recording(**given)

@@ -1,0 +1,82 @@
+"""Watching a server, made up."""
+
+import pytest
+
+from builders.recordings import RUNS, reading
+from ge_backend.cli.page import recording as module
+from ge_backend.cli.page.recording import NOT_HERE, record
+from ge_backend.cli.watch.executors import DeviceRuns
+from ge_backend.errors import ServerError
+
+URL = "http://localhost:8002/metrics"
+
+
+class Watch:
+    """Executors that ran four runs."""
+
+    note = ""
+    devices = (DeviceRuns(device="cpu", pid=1, runs=RUNS, missed=0),)
+    closed = 0
+
+    def __init__(self, url):
+        assert url == URL
+
+    def look(self):
+        return 4
+
+    def close(self):
+        Watch.closed += 1
+        return list(self.devices)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server that works a third more at each look; time goes on by sleeping."""
+    state = {"now": 100.0, "looks": 0, "served": 1 / 3}
+
+    def scrape(url):
+        assert url == URL
+        state["looks"] += 1
+        return reading(state["now"], state["served"] * (state["looks"] - 1))
+
+    def sleep(seconds):
+        state["now"] += seconds
+
+    monkeypatch.setattr(module, "scrape", scrape)
+    monkeypatch.setattr(module, "RunWatch", Watch)
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    monkeypatch.setattr(module.time, "monotonic", lambda: state["now"])
+    monkeypatch.setattr(Watch, "closed", 0)
+    return state
+
+
+def test_it_looks_once_a_second_and_says_so(server):
+    """The last look is at the end, not before."""
+    said = []
+    seen = record(URL, 2.5, said.append)
+    assert [r.at_s for r in seen.readings] == [100, 101, 102, 102.5]
+    assert seen.seconds == 2.5
+    assert said[0] == "1 of 2.5 s: 33 requests, 4 runs"
+    assert seen.devices == Watch.devices
+    assert seen.note == ""
+    assert Watch.closed == 1
+
+
+def test_a_server_that_served_nothing_has_nothing_to_report(server):
+    """What to do is in the message, and the executors are left."""
+    server["served"] = 0
+    with pytest.raises(ServerError, match=r"took a request in 2 s.*--seconds"):
+        record(URL, 2.0, lambda text: None)
+    assert Watch.closed == 1
+
+
+def test_executors_elsewhere_are_said_to_be_missing(server, monkeypatch):
+    """A page without timelines says why."""
+    monkeypatch.setattr(Watch, "devices", ())
+    assert record(URL, 1.0, lambda text: None).note == NOT_HERE
+
+
+def test_executors_that_cannot_be_asked_say_why(server, monkeypatch):
+    """Such as those of another user."""
+    monkeypatch.setattr(Watch, "note", "the executor of cpu cannot be asked: another user's")
+    assert "another user's" in record(URL, 1.0, lambda text: None).note
