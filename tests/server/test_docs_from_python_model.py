@@ -18,6 +18,7 @@ GRAPHS = {
     "embed": "mean_embedding",
     "sum_python": "accumulator",
     "sum": "accumulator",
+    "embed_declared": "mean_embedding",
 }
 # Models that the page's own call or contain.
 CALLED = ("tokenizer", "text_encoder", "classifier_head", "text_classifier")
@@ -32,6 +33,7 @@ def server(triton_server, made_models, tmp_path_factory):
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).write_text(text)
         (repository / name.split("/")[0] / "1").mkdir(exist_ok=True)
+    declare(repository)
     for name, example in GRAPHS.items():
         shutil.copyfile(
             made_models / example / "1" / "model.onnx", repository / name / "1" / "model.onnx"
@@ -39,6 +41,13 @@ def server(triton_server, made_models, tmp_path_factory):
     for name in CALLED:
         (repository / name).symlink_to(made_models / name)
     return triton_server(repository)
+
+
+def declare(repository):
+    """Write `embed_declared`: the Python model's folder with one word changed, model.py and all."""
+    shutil.copytree(repository / "embed_python", repository / "embed_declared")
+    config = repository / "embed_declared" / "config.pbtxt"
+    config.write_text(config.read_text().replace('backend: "python"', 'backend: "ge"'))
 
 
 def answers(server, model, wanted, name, arrays):
@@ -61,20 +70,22 @@ def strings(*texts):
 def test_the_page_has_models():
     """The pattern that finds them still does."""
     assert len(FILES) >= 12
-    assert {name.split("/")[0] for name, _ in FILES} >= set(GRAPHS)
+    assert {name.split("/")[0] for name, _ in FILES} >= set(GRAPHS) - {"embed_declared"}
 
 
 def test_an_encoder_answers_as_its_python_model(server):
-    """Requests of all lengths and several rows, in flight together."""
+    """Requests of all lengths and several rows, in flight together, however much is declared."""
     random = np.random.default_rng(3)
     asked = [random.integers(0, 1000, (1 + n % 3, 1 + 7 * n)) for n in range(16)]
 
-    old, new = (
-        answers(server, model, "mean", "input_ids", asked) for model in ("embed_python", "embed")
+    old, new, declared = (
+        answers(server, model, "mean", "input_ids", asked)
+        for model in ("embed_python", "embed", "embed_declared")
     )
 
     assert [found.shape for found in new] == [(len(ids), 16) for ids in asked]
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(old, new, strict=True))
+    assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(old, declared, strict=True))
 
 
 def test_sequences_answer_as_their_python_model(server):
