@@ -1,4 +1,4 @@
-"""Write docs/configuration.md, metrics.md and from_cpp_ge_backend.md from tables in the code.
+"""Write docs/configuration.md, metrics.md, presets.md and from_cpp_ge_backend.md from the code.
 
 `python docs/generate.py` writes them; a test fails when they are out of date.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
 from ge_backend.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.metrics import METRICS
 from ge_backend.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
@@ -89,6 +90,100 @@ CPP_GE_DIFFERENCES = (
 )
 
 
+PRESETS_HEAD = """\
+# Presets
+
+A preset is a set of values that belong together, for a purpose.
+`ge-backend preset` writes them into a model's `config.pbtxt`:
+
+    ge-backend preset models/encoder low_latency             # says what it changes, and why
+    ge-backend preset models/encoder low_latency --dry-run   # the same, and writes nothing
+    ge-backend preset --list
+
+- Only the settings below are written, each in its place; comments, order and everything else stay.
+- What has its value already, also by default, is not written; applied twice, a preset does nothing.
+- All presets name the same settings, so another one undoes what the one before has set.
+- The server reads the file when it loads the model the next time.
+
+This page is generated from `backend/ge/ge_backend/cli/model/presets.py`.
+"""
+
+PRESETS_SET_NONE_OF = (
+    (
+        "`precision`, `max_batch_size`, `overflow`",
+        "they change answers, or which requests are taken",
+    ),
+    (
+        "`buckets.<axis>`, `preferred_batch_size`, `max_graphs`",
+        "they follow from the model and its traffic: `ge-backend tune`",
+    ),
+    (
+        "`lanes`, the workspace pool",
+        (
+            "they belong to a device and all its models: `GE_LANES`, "
+            "[`GE_WORKSPACE_POOL`](memory.md)"
+        ),
+    ),
+    (
+        "Triton's queue policies and priorities",
+        (
+            "they make this release of Triton [stall](scheduling.md); the command points out "
+            "those that it finds"
+        ),
+    ),
+)
+
+PRESETS_LEAVE_OUT = (
+    (
+        "with `sequence_batching`",
+        "instances, the batching delay and the queue: slots and order are Triton's",
+    ),
+    ("with `fuse`", "`threads`, `max_elements` and `priority`, which each step has for itself"),
+    ("with several groups in `instance_group`", "their counts"),
+    ("whose buckets are listed whole, or have more elements in one row", "`max_elements`"),
+)
+
+PRESETS_TAIL = """\
+An ensemble has none of these settings; the command refuses it and names its steps.
+An axis that `buckets.<axis>` does not limit is looked up in the model file only at load:
+where one row has more elements than `max_elements`, the model does not load, and the error says
+what to raise.
+"""
+
+
+def presets() -> str:
+    """Return the text of docs/presets.md."""
+    whom = ((f"`{preset.name}`", preset.whom) for preset in PRESETS.values())
+    values = ([f"`{value}`" for value in (key, DEFAULTS[key], *_values(key))] for key in KEYS)
+    reasons = (_reasons(preset) for preset in PRESETS.values())
+    return "\n".join(
+        (
+            PRESETS_HEAD,
+            _table(("preset", "for whom"), whom),
+            _table(("setting", "default", *(f"`{name}`" for name in PRESETS)), values),
+            *reasons,
+            "## What no preset sets\n",
+            _table(("setting", "why"), PRESETS_SET_NONE_OF),
+            "## Where a setting does not apply\n",
+            "It is left out, and the command says so.\n",
+            _table(("model", "what is left out"), PRESETS_LEAVE_OUT),
+            PRESETS_TAIL,
+        )
+    )
+
+
+def _values(key: str) -> list[str]:
+    return [preset.choices[key].value for preset in PRESETS.values()]
+
+
+def _reasons(preset: Preset) -> str:
+    rows = ((f"`{key}`", f"`{c.value}`", c.why) for key, c in preset.choices.items())
+    lines = [f"## `{preset.name}`\n", _table(("setting", "value", "why"), rows)]
+    if preset.hint:
+        lines.append(f"Beside it, {preset.hint}.\n")
+    return "\n".join(lines)
+
+
 def from_cpp_ge_backend() -> str:
     """Return the text of docs/from_cpp_ge_backend.md."""
     rows = (
@@ -167,4 +262,5 @@ def _line(cells: Sequence[str]) -> str:
 if __name__ == "__main__":
     (DOCS / "configuration.md").write_text(configuration())
     (DOCS / "metrics.md").write_text(metrics())
+    (DOCS / "presets.md").write_text(presets())
     (DOCS / "from_cpp_ge_backend.md").write_text(from_cpp_ge_backend())

@@ -1,0 +1,90 @@
+"""An open loop: requests come when they come, whether or not the ones before are answered.
+
+A closed loop slows down with the server that it loads, so it never shows what a queue does under
+more load than the server can take. Latencies count from the moment at which a request was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+
+from benchmarks.protocol import GRPC_METHOD, grpc_request
+from benchmarks.rivals.forward import Ids
+
+__all__ = ["Offered", "offer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """What became of the requests of one window.
+
+    Attributes:
+        latencies_ms: of those that were answered.
+        refused: how many were UNAVAILABLE, as a full queue answers.
+        wall_s: from the first until the last answer.
+    """
+
+    latencies_ms: Sequence[float]
+    refused: int
+    wall_s: float
+
+
+def offer(
+    address: str, model: str, rows: Sequence[Ids], rate: float, seconds: float, seed: int
+) -> Offered:
+    """Send `rate` requests a second with random gaps (a Poisson process), and await all answers.
+
+    Args:
+        address: `host:port` of the server's gRPC.
+        model: its name.
+        rows: INT64 [length] each, sent in turn.
+        rate: requests per second.
+        seconds: how long requests come.
+        seed: of the gaps; systems that are compared get the same.
+
+    Raises:
+        grpc.aio.AioRpcError: a request failed otherwise than by being refused.
+    """
+    gaps = random.Random(seed)
+    dues: list[float] = []
+    due = gaps.expovariate(rate)
+    while due < seconds:
+        dues.append(due)
+        due += gaps.expovariate(rate)
+    requests = [grpc_request(model, rows[i % len(rows)]) for i in range(len(dues))]
+    return asyncio.run(_send_all(address, requests, dues))
+
+
+async def _send_all(address: str, requests: Sequence[bytes], dues: Sequence[float]) -> Offered:
+    async with grpc.aio.insecure_channel(address) as channel:
+        await channel.channel_ready()
+        call = channel.unary_unary(GRPC_METHOD)
+        begun = time.perf_counter()
+        answers = await asyncio.gather(
+            *(
+                _send(call, request, begun + due)
+                for request, due in zip(requests, dues, strict=True)
+            )
+        )
+        wall_s = time.perf_counter() - begun
+    answered = [latency for latency in answers if latency is not None]
+    return Offered(latencies_ms=answered, refused=len(answers) - len(answered), wall_s=wall_s)
+
+
+async def _send(call: Any, request: bytes, due: float) -> float | None:
+    """Return the milliseconds that an answer took; None where the request was refused."""
+    await asyncio.sleep(due - time.perf_counter())
+    try:
+        await call(request)
+    except grpc.aio.AioRpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            raise
+        return None
+    return 1e3 * (time.perf_counter() - due)
