@@ -27,7 +27,7 @@ def test_every_page_with_python_is_run():
     """Those with blocks that say so, and those with lines of a client."""
     said = {block.page for page in PAGES for block in blocks(page) if block.language == "python"}
     assert said == set(ELSEWHERE)
-    assert set(SNIPPETS) == {"docs/ensembles.md", "docs/shared_memory.md"}
+    assert set(SNIPPETS) == {"docs/ensembles.md", "docs/sequences.md", "docs/shared_memory.md"}
 
 
 def test_shared_memory_as_the_page_has_it(server):
@@ -60,3 +60,16 @@ def test_labels_as_the_page_has_them(server):
         found = client.infer("text_classifier", [text], outputs=[names["wanted"]])
     score, index, label = found.as_numpy("scores")[0, 0].split(b":")
     assert (float(score) > 0.9, index, label) == (True, b"2", b"weather")
+
+
+def test_sequences_as_the_page_has_them(server):
+    """Each answer is the sum of what the sequence has sent."""
+    number, answers = httpclient.InferInput("INPUT", [1, 1], "FP32"), []
+
+    class Client(httpclient.InferenceServerClient):
+        def infer(self, *given, **named):
+            answers.append(super().infer(*given, **named).as_numpy("OUTPUT").tolist())
+
+    with Client(server.http) as client:
+        exec(SNIPPETS["docs/sequences.md"], {"np": np, "client": client, "number": number})
+    assert answers == [[[1]], [[3]], [[6]]]
