@@ -41,7 +41,9 @@ COMPARED = {
 }
 COMMANDS = [command for page in PAGES for command in commands(page) if command.block]
 EACH = list({command.text: command for command in COMMANDS if not command.shown}.values())
-SERVE, TOP = "ge-backend serve *", "ge-backend top*"
+SERVE = "ge-backend serve *"
+# Commands that look at a running server -> what keeps the look short.
+LOOKS = {"ge-backend top*": ("--times=1", "--every=0.1"), "ge-backend report*": ("--seconds=1",)}
 FREE_PORTS = ("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--exit-timeout=3")
 WIDTH = 384
 LIMIT_S = 120
@@ -132,10 +134,9 @@ def run(command: Command, workplace: Path, *further: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def watched(installation, workplace) -> str:
-    """What `top` shows of the README's server after some requests; the server has ended then."""
+def watched(installation, workplace) -> dict[str, str]:
+    """What each look at the README's server printed, after some requests; it has ended then."""
     (serve,) = to_run(SERVE)
-    (top,) = to_run(TOP)
     with ExitStack() as stack:
         server = stack.enter_context(
             subprocess.Popen(
@@ -152,7 +153,11 @@ def watched(installation, workplace) -> str:
         urls = dict(words.split() for words in ready[1:])
         for length in (3, 50, 120):
             embed(urls["grpc"], length)
-        return run(top, workplace, "--times=1", "--every=0.1", f"--url={urls['metrics']}")
+        return {
+            look.text: run(look, workplace, *short, f"--url={urls['metrics']}")
+            for pattern, short in LOOKS.items()
+            for look in to_run(pattern)
+        }
 
 
 def embed(url: str, length: int) -> None:
@@ -179,12 +184,13 @@ def test_commands_with_output_are_compared_with_it():
 
 def test_the_server_of_the_readme_can_be_watched(watched):
     """Both models are served; their requests were answered right on the way."""
-    assert "encoder" in watched
-    assert "ranker" in watched
+    assert "encoder" in watched["ge-backend top"]
+    assert "ranker" in watched["ge-backend top"]
+    assert all(watched.values())
 
 
 @pytest.mark.parametrize(
-    "command", to_run("*", but=(SERVE, TOP, "python client_examples/*")), ids=str
+    "command", to_run("*", but=(SERVE, *LOOKS, "python client_examples/*")), ids=str
 )
 def test_a_command_does_what_the_page_says(watched, workplace, tmp_path, command):
     """It ends well, after the server has seen some traffic; what it writes, others do not see."""
