@@ -1,4 +1,4 @@
-"""Each message in docs/troubleshooting.md that is said to be ours is in the source."""
+"""Each message in the documentation's tables that is said to be ours is in the source."""
 
 import ast
 import re
@@ -10,6 +10,15 @@ from builders.pages import ROOT
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 OURS, THEIRS = PAGE.split("## From Triton itself")
 QUOTED = re.findall(r"(?m)^\| `([^`]+)`", OURS)
+# Tables of messages on other pages, by what their first column is called.
+TABLES = re.compile(r"(?m)^\| (?:message at load|what it says) \|.*\n((?:\|.*\n)+)")
+ELSEWHERE = [
+    quoted
+    for page in ("docs/devices.md", "docs/compile.md")
+    for table in TABLES.findall((ROOT / page).read_text())
+    for quoted in re.findall(r"(?m)^\| `([^`]+)` \|", table)
+    if not re.fullmatch(r"E[A-Z]?\d+", quoted)  # a code of CANN's compiler
+]
 # A placeholder: `{…}` in the source, `%s` in a line of the log, `…` on the page.
 HOLE = "\0"
 
@@ -49,3 +58,11 @@ def test_a_message_is_in_the_source(source, message):
     """In one string, with a placeholder wherever the page has an ellipsis."""
     pattern = re.escape(message).replace("…", HOLE)
     assert re.search(pattern, source)
+
+
+@pytest.mark.parametrize("message", ELSEWHERE)
+def test_a_message_of_another_page_is_in_the_source(source, message):
+    """The names and numbers of its example may be placeholders."""
+    known = re.split(r"…|\w+:\d+|model\.om|\d+", message)
+    assert len(ELSEWHERE) > 7
+    assert re.search(HOLE.join(map(re.escape, known)).strip(HOLE), source)
