@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,21 @@ from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
-__all__ = ["FUSED", "WAYS", "Window", "draw_texts", "lines", "main", "request", "step_lines"]
+__all__ = [
+    "CALLS",
+    "FUSED",
+    "MODELS",
+    "STEPS",
+    "WAYS",
+    "Raw",
+    "Window",
+    "draw_texts",
+    "lines",
+    "main",
+    "request",
+    "served",
+    "step_lines",
+]
 
 FUSED, HOST, CALLS = "fused", "host ensemble", "three calls"
 WAYS = (FUSED, HOST, CALLS)
@@ -59,15 +74,10 @@ def main() -> None:
     """Run it; print the tables and draw the picture."""
     options = _parse(sys.argv[1:])
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        repository = Path(temporary) / "models"
-        script = ROOT / "model_repository" / "make.py"
-        subprocess.run([sys.executable, str(script), "--into", str(repository)], check=True)
-        served = ServerOptions(repositories=(repository,), log_file=Path(temporary) / "server.log")
-        with TritonServer(find_server(), served) as server:
-            before = _step_seconds(server.metrics)
-            windows = list(_windows(server.grpc, options))
-            after = _step_seconds(server.metrics)
+    with served() as server:
+        before = _step_seconds(server.metrics)
+        windows = list(_windows(server.grpc, options))
+        after = _step_seconds(server.metrics)
     print("\ntexts through tokenizer, encoder and classifier head, over gRPC")
     print("\n".join(lines(windows)))
     spent = {step: after[step] - before.get(step, 0.0) for step in after}
@@ -76,6 +86,18 @@ def main() -> None:
     if options.plot:
         _plot(windows, spent, options.plot)
         print(f"wrote {options.plot}", file=sys.stderr)
+
+
+@contextmanager
+def served() -> Iterator[TritonServer]:
+    """Serve the models of model_repository, made anew."""
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        repository = Path(temporary) / "models"
+        script = ROOT / "model_repository" / "make.py"
+        subprocess.run([sys.executable, str(script), "--into", str(repository)], check=True)
+        options = ServerOptions(repositories=(repository,), log_file=Path(temporary) / "server.log")
+        with TritonServer(find_server(), options) as server:
+            yield server
 
 
 def draw_texts(seed: int) -> list[str]:
