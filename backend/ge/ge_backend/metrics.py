@@ -111,7 +111,7 @@ METRICS: Mapping[str, Metric] = {
         _counter(
             "ge_sequences_total",
             "Sequences that began, ended, were idle too long (expired), gave their slot to another "
-            "(displaced), or whose state was lost with the executor.",
+            "(displaced), or whose state was lost, with the executor or by a step that failed.",
             "event",
         ),
         _level("ge_sequences_live", "Sequences whose state is kept."),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from acl_simulator import Accumulate, Static
+from acl_simulator import Accumulate, DimsGears, Static
 from builders.npu import INVALID, Npu
 from builders.npu_states import GEARS, WIDTH, plan, state
 from ge_backend.device.acl_slots import AclSlots
@@ -77,6 +77,43 @@ def test_states_never_cross_the_bus(npu, slots):
     batch = 4 * (WIDTH + 1) * 4
     assert (sim.uploaded_bytes - moved[0], sim.downloaded_bytes - moved[1]) == (3 * batch,) * 2
     assert (sim.calls["rt.malloc"], sim.calls["rt.malloc_host"]) == allocated
+
+
+TENSORS = {"x": (4, WIDTH), "h": (4, WIDTH), "n": (4, 1)}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rows"),
+    [
+        (Static(TENSORS), 4),
+        (GEARS, 1),
+        (GEARS, 4),
+        (DimsGears({"x": (-1, WIDTH), "h": (-1, WIDTH), "n": (-1, 1)}, [(1, 1, 1), (4, 4, 4)]), 4),
+    ],
+    ids=["static batch", "batch gear of 1", "batch gear of 4", "dims gear of 4"],
+)
+def test_a_step_moves_its_inputs_and_the_outputs_that_were_asked_for(npu, open_, shapes, rows):
+    """To the byte and to the copy; what nobody asked for stays, and so does the state."""
+    graph = npu.load(npu.write(Accumulate(), shapes))
+    given = plan(graph.signature, state("h", WIDTH))
+    nobodys = {spec.name for spec in graph.signature.outputs if spec.name.endswith("n_next")}
+    slots = open_(graph, replace(given, hidden=given.hidden | nobodys))
+    inputs = {"x": np.ones((rows, WIDTH), np.float32), "n": np.zeros((rows, 1), np.float32)}
+
+    def moved(fresh=()):
+        sim = npu.sim
+        before = sim.calls["rt.memcpy_async"], sim.uploaded_bytes, sim.downloaded_bytes
+        results, _ = slots.run(inputs, {}, [2], fresh, rows=rows, exclusive=False)
+        after = sim.calls["rt.memcpy_async"], sim.uploaded_bytes, sim.downloaded_bytes
+        return results, [new - old for new, old in zip(after, before, strict=True)]
+
+    moved(fresh=[2])
+    results, (copies, up, down) = moved()
+    (y,) = results.values()
+    assert (y[0] == 2).all()
+    # Inputs up, each row's state in (padding from the initial value), one state out, outputs down.
+    assert copies == len(inputs) + rows + 1 + len(results)
+    assert (up, down) == (rows * (WIDTH + 1) * 4, rows * WIDTH * 4)
 
 
 def test_neighbouring_slots_share_a_copy(npu, slots):
