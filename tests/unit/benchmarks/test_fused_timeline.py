@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("tritonclient.grpc")
 pytest.importorskip("matplotlib")
 
-from matplotlib.figure import Figure  # noqa: E402
+from benchmarks.fused_timeline import Timeline, draw, lines, median
+from matplotlib.figure import Figure
 
-from benchmarks.fused_timeline import Timeline, draw, lines, median  # noqa: E402
-from builders.recordings import MS, SECOND, past_run  # noqa: E402
+from builders.recordings import MS, SECOND, past_run
 
 
 def at(milliseconds):
