@@ -36,6 +36,8 @@ class Reporter:
             "pid": os.getpid(),
             "misuses": [str(misuse) for misuse in machine.misuses],
             "calls": dict(machine.calls),
+            "uploads": machine.uploads,
+            "downloads": machine.downloads,
             "uploaded_bytes": machine.uploaded_bytes,
             "downloaded_bytes": machine.downloaded_bytes,
             "runs": dict(machine.runs),

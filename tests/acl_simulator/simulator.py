@@ -97,6 +97,16 @@ class Simulator:
         return self._machine.calls
 
     @property
+    def uploads(self) -> int:
+        """How many copies from the host to a device there were."""
+        return self._machine.uploads
+
+    @property
+    def downloads(self) -> int:
+        """How many copies from a device to the host there were."""
+        return self._machine.downloads
+
+    @property
     def uploaded_bytes(self) -> int:
         """Bytes copied from the host to devices."""
         return self._machine.uploaded_bytes

@@ -191,6 +191,10 @@ class FakeVendor:
         self.count("put", self.current())
         self.current().queue(lambda: target.index_copy_(0, index, source))
 
+    def fill(self, target, value):
+        self.count("fill", self.current())
+        self.current().queue(lambda: target.fill_(value))
+
     def synchronize(self):
         with self.lock:
             for stream in self.streams:

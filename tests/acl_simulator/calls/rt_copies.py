@@ -79,6 +79,8 @@ class CopyCalls:
 
         def finish() -> None:
             machine.memory.view(to, size)[:] = machine.memory.view(source, size)
+            machine.uploads += kind == CopyKind.HOST_TO_DEVICE
+            machine.downloads += kind == CopyKind.DEVICE_TO_HOST
             machine.uploaded_bytes += size * (kind == CopyKind.HOST_TO_DEVICE)
             machine.downloaded_bytes += size * (kind == CopyKind.DEVICE_TO_HOST)
 

@@ -26,7 +26,8 @@ class Machine:
         initialised, finalised: `init` was called and `finalize` was not; `finalize` was called.
         after_call: told the name of every call when it has ended.
         calls: how often each call was made.
-        uploaded_bytes, downloaded_bytes: by copies between host and device.
+        uploads, downloads: how many copies there were between host and device.
+        uploaded_bytes, downloaded_bytes: by these.
         models: loaded models by id.
         executions: (model's name, input shapes) in the order in which they ran.
         runs: how many of them, by the model's name.
@@ -54,6 +55,7 @@ class Machine:
         ]
         self.memory = Memory([device.memory for device in self.devices], self.misuses)
         self.calls: Counter[str] = Counter()
+        self.uploads = self.downloads = 0
         self.uploaded_bytes = 0
         self.downloaded_bytes = 0
         self.models: dict[int, Any] = {}

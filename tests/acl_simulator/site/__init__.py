@@ -67,8 +67,8 @@ class SimulatedPython:
         """Return what the last process that used `acl` reported.
 
         Returns:
-            `pid`, `misuses` (texts), `calls` (counts by name), `uploaded_bytes`,
-            `downloaded_bytes`, `runs` (counts by model) and `finalised`; {} if no process has
+            `pid`, `misuses` (texts), `calls` (counts by name), `uploads`, `downloads`,
+            `uploaded_bytes`, `downloaded_bytes`, `runs` (counts by model) and `finalised`; {} if no process has
             imported `acl`.
         """
         return json.loads(self._report.read_text()) if self._report.exists() else {}

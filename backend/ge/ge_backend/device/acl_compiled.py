@@ -11,6 +11,7 @@ from pathlib import Path
 from ge_backend.device.acl_resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
 from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.kept import Keeper
 from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
@@ -102,6 +103,11 @@ class CompiledGraph:
             if isinstance(graph, ResidentGraph):
                 return graph.open_slots(plan, through or self)
             return HostSlots(self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors where the compiled model can; see `ResidentGraph.keeper`."""
+        with self._held() as graph:
+            return graph.keeper(through or self) if isinstance(graph, ResidentGraph) else None
 
     def close(self) -> None:
         """Unload what was compiled; the file stays in the cache."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ge_backend.device.acl_resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
 from ge_backend.device.host_slots import HostSlots
+from ge_backend.device.kept import Keeper
 from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import OutOfMemory
 from ge_backend.tensors import Array, Shape, Signature
@@ -93,6 +94,11 @@ class Copies:
         if isinstance(first, ResidentGraph):
             return first.open_slots(plan, through or self)
         return HostSlots(self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors where a copy can, for all of them; see `ResidentGraph.keeper`."""
+        first = self._copies[0]
+        return first.keeper(through or self) if isinstance(first, ResidentGraph) else None
 
     def close(self) -> None:
         """Unload all copies, each once its run has ended."""

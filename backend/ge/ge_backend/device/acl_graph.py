@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ge_backend.device.acl_description import Description, Tensor
+from ge_backend.device.acl_kept import AclKeeper
 from ge_backend.device.acl_loaded import LoadedFile, OmSource, Run
 from ge_backend.device.acl_resident import NOTHING, Resident, ResidentGraph
 from ge_backend.device.acl_signature import signature_of
 from ge_backend.device.acl_slots import AclSlots
 from ge_backend.device.acl_transfer import Transfer, check_targets, checked_shapes
+from ge_backend.device.kept import Keeper
 from ge_backend.device.om_files import read_axes
 from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import GraphFailed, ModelError
@@ -122,6 +124,10 @@ class OmGraph:
     def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
         """Keep states on the device; see `ResidentGraph.open_slots`."""
         return AclSlots(self._device, self._timeout_ms, through or self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors on the device; see `ResidentGraph.keeper`."""
+        return AclKeeper(self._device, through or self)
 
     def close(self) -> None:
         """Unload every file and free what they used."""

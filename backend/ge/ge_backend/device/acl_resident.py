@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ge_backend.device.base import Graph
+from ge_backend.device.kept import Keeper
 from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["NOTHING", "Resident", "ResidentGraph", "Rows", "resident_graph"]
+__all__ = ["NOTHING", "Resident", "ResidentGraph", "Rows", "Spans", "resident_graph"]
+
+
+class Spans(Protocol):
+    """Parts of a tensor that lie elsewhere on the device."""
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (offset in the tensor, address, bytes); all but the last are multiples of 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +54,18 @@ class Resident:
 
     Attributes:
         shapes: of the inputs among them.
+        fills: inputs that are filled with a byte before anything is copied there.
         sources: inputs, and where their rows come from.
         targets: outputs, and where their first rows go.
+        promised: outputs whose shape was told beforehand.
         hidden: outputs that are not downloaded as well.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    sources: Mapping[str, Rows] = field(default_factory=dict)
+    fills: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, Spans] = field(default_factory=dict)
     targets: Mapping[str, Rows] = field(default_factory=dict)
+    promised: Mapping[str, Shape] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
     def downloaded(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -65,6 +77,7 @@ class Resident:
         return replace(
             self,
             targets={names[name]: rows for name, rows in self.targets.items()},
+            promised={names[name]: shape for name, shape in self.promised.items()},
             hidden=frozenset(names[name] for name in self.hidden),
         )
 
@@ -88,6 +101,9 @@ class ResidentGraph(Protocol):
             plan: what to keep.
             through: whose runs use it; another graph that passes them on to this one.
         """
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Return what runs it with tensors that stay; see `KeepingGraph.keeper`, and above."""
 
 
 def resident_graph(graph: Graph, path: Path | str) -> ResidentGraph:

@@ -157,6 +157,11 @@ class AclRuntime:
         """Queue a copy on the device, from and to 64-byte boundaries."""
         self._copy(target, source, nbytes, COPY_ON_DEVICE, stream)
 
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """Queue the writing of one byte, over and over."""
+        code = self._rt.memset_async(int(address), int(nbytes), int(byte), int(nbytes), int(stream))
+        self.check("rt.memset_async", code)
+
     def memory(self) -> MemoryInfo:
         """Return what the current context's device has free and in all."""
         for kind in (HBM_MEMORY, DDR_MEMORY):

@@ -53,6 +53,10 @@ class Transfer:
 
     def gather(self, resident: Resident, stream: int) -> None:
         """Queue the copies of those inputs that are on the device already."""
+        for name, byte in resident.fills.items():
+            nbytes = self._bytes_in(name, resident.shapes[name])
+            if nbytes:
+                self._runtime.fill(self.inputs[name].device, byte, nbytes, stream)
         for name, rows in resident.sources.items():
             for offset, address, nbytes in rows.spans():
                 self._runtime.copy(self.inputs[name].device + offset, address, nbytes, stream)
@@ -94,6 +98,9 @@ class Transfer:
     def close(self) -> None:
         """Free it: nothing in flight uses it."""
         self._taken.close()
+
+    def _bytes_in(self, name: str, shape: Shape) -> int:
+        return next(num_bytes(tensor, shape) for tensor in self._in if tensor.name == name)
 
     def _staging(
         self, tensors: Sequence[Tensor], what: str, taken: contextlib.ExitStack
@@ -144,6 +151,12 @@ def check_targets(
     Raises:
         GraphFailed: they are not.
     """
+    for name, promised in resident.promised.items():
+        if shapes.get(name) != promised:
+            raise GraphFailed(
+                f"{path}: output {name!r}, which stays on the device, was to be {list(promised)} "
+                f"and is {list(shapes.get(name, ()))}; correct the names of its dimensions"
+            )
     sizes = {t.name: num_bytes(t, shapes[t.name]) for t in outputs if t.name in resident.targets}
     for name, rows in resident.targets.items():
         nbytes = sizes.get(name, 0)

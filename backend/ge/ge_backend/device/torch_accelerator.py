@@ -12,10 +12,12 @@ import torch
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure, reason
+from ge_backend.device.kept import Keeper
 from ge_backend.device.slots import SlotPlan, Slots
 from ge_backend.device.torch_capture import CapturedShape
 from ge_backend.device.torch_capture_check import CaptureCheck
 from ge_backend.device.torch_codec import ENGINE_ERRORS, TorchCodec
+from ge_backend.device.torch_kept import TorchKeeper
 from ge_backend.device.torch_packing import Packing
 from ge_backend.device.torch_program import Program, load_program
 from ge_backend.device.torch_resident import NOTHING, Resident
@@ -159,6 +161,10 @@ class AcceleratorGraph:
         """Keep states on the device; see `StatefulGraph.open_slots`."""
         with self._errors():
             return TorchSlots(self._streams, self, plan)
+
+    def keeper(self) -> Keeper | None:
+        """Keep tensors on the device; see `KeepingGraph.keeper`."""
+        return TorchKeeper(self._streams, self, self._errors)
 
     def close(self) -> None:
         """Free weights, buffers and graphs."""

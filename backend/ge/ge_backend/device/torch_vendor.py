@@ -94,6 +94,9 @@ class Vendor(Protocol):
     def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
         """Queue a copy of the source's rows into the target's rows of these numbers."""
 
+    def fill(self, target: torch.Tensor, value: int) -> None:
+        """Queue the writing of one value, over and over."""
+
     def synchronize(self) -> None:
         """Wait for everything that is queued on the device."""
 
@@ -213,6 +216,10 @@ class TorchVendor:
     def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
         """See `Vendor`."""
         target.index_copy_(0, index, source)
+
+    def fill(self, target: torch.Tensor, value: int) -> None:
+        """See `Vendor`."""
+        target.fill_(value)
 
     def synchronize(self) -> None:
         """See `Vendor`."""
