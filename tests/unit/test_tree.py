@@ -15,11 +15,13 @@ ELSEWHERE = {
     "cli/report/grid.py": "tests/unit/cli/test_buckets.py",
     "cli/report/presets.py": "tests/unit/cli/test_preset.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
+    "device/acl_kept.py": "tests/unit/device/test_keepers.py",
+    "device/torch_kept.py": "tests/unit/device/test_keepers.py",
     "executor/main.py": "tests/process",
     "executor/messages.py": "tests/unit/executor/test_wire.py",
+    "executor/tensor_messages.py": "tests/unit/executor/test_wire.py",
     "host/connect.py": "tests/server/test_serving.py",
     "host/fused.py": "tests/server/test_fused.py",
-    "host/opening.py": "tests/server/test_serving.py",
     "settings.py": "tests/unit/test_config.py",
 }
 

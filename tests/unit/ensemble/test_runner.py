@@ -1,5 +1,6 @@
 """Tensors from step to step, errors that name their step, time that is counted."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 
 from ge_backend.config import TensorConfig
 from ge_backend.ensemble.dag import read_dag
+from ge_backend.ensemble.kept import KeptStep
 from ge_backend.ensemble.runner import Runner, Stage
-from ge_backend.errors import GraphFailed, InvalidRequest
+from ge_backend.errors import GraphFailed, InvalidRequest, TensorsLost
+from ge_backend.executor.messages import KeptRows
+from ge_backend.flow.kept import KeptTensor
 from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.flow.pipeline import Reply
 from ge_backend.flow.request import Request
@@ -47,8 +51,12 @@ class Computes:
         self.layout = layout(*names, optional=optional)
         self.function = function
         self.closed = False
+        self.batches, self.freed = [], []
 
-    def run(self, requests):
+    def free_tensors(self, keys):
+        self.freed += keys
+
+    def run(self, requests, keeping=None):
         for position, request in reversed(list(enumerate(requests))):
             values = list(request.tensors.values())
             if any((value == 777).any() for value in values):
@@ -202,3 +210,119 @@ def test_closing_leaves_every_step(runner):
     """All executors are left."""
     runner.close()
     assert all(stage.runs.closed for stage in runner.stages)
+
+
+class OnDevice(Computes):
+    """The same, with tensors that stay; those of `memory` are shared with other steps."""
+
+    def __init__(self, memory, function, *names):
+        super().__init__(function, *names)
+        self.memory = memory
+
+    def run(self, requests, keeping=None):
+        self.batches.append((sorted({name for r in requests for name in r.kept}), keeping))
+        for position, request in enumerate(requests):
+            if any(t.rows[0].key not in self.memory for t in request.kept.values()):
+                yield Reply(request=position, outputs={}, error=TensorsLost("gone"))
+                continue
+            kept = {name: self.memory[t.rows[0].key] for name, t in request.kept.items()}
+            outputs = self.function(**request.tensors, **kept)
+            yield self.reply(position, outputs, keeping)
+
+    def reply(self, position, outputs, keeping):
+        kept = {}
+        for name, shown in keeping.outputs.items() if keeping else ():
+            key = next(keeping.numbers)
+            keeping.keys.append(key)
+            array = self.memory[key] = outputs[name] if shown else outputs.pop(name)
+            rows = (KeptRows(key=key, first=0, count=1, length=2),)
+            kept[name] = KeptTensor(shape=array.shape, dtype=array.dtype, rows=rows)
+        return Reply(request=position, outputs=outputs, kept=kept)
+
+    def free_tensors(self, keys):
+        super().free_tensors(keys)
+        for key in keys:
+            self.memory.pop(key, None)
+
+
+@pytest.fixture
+def memory():
+    return {}
+
+
+@pytest.fixture
+def resident(memory):
+    """The ensemble with its tensor `d` kept between the steps."""
+    double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
+    add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
+    stages = [
+        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False})),
+        replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
+    ]
+    runner = Runner(DAG, stages, Recorder(), batched=True)
+    return SimpleNamespace(run=runner.run, double=double, add=add)
+
+
+def test_a_tensor_stays_between_two_steps(resident, memory):
+    """Only its shape and place are seen here, and it is freed with the batch."""
+    assert run(resident, request(0, 1, 2), request(1, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
+    assert [kept for kept, _ in resident.add.batches] == [["b"]]
+    assert (resident.double.freed, resident.add.freed, memory) == ([1, 2], [], {})
+
+
+def test_no_key_comes_twice(resident):
+    """Also in later batches: what is left over of one is never taken for another."""
+    for _ in range(3):
+        run(resident, request(0, 1, 2))
+    assert resident.double.freed == [1, 2, 3]
+
+
+def test_tensors_are_freed_when_a_step_fails_or_nobody_reads_on(resident, memory):
+    """The second step breaks; a batch is given up after its first reply."""
+    resident.add.function = lambda a, b: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(resident, request(0, 1, 2))
+    assert memory == {}
+    bad = request(0, 1, 2, 3)
+    replies = iter(resident.run([bad, request(1, 1, 2)]))
+    assert isinstance(next(replies).error, InvalidRequest)
+    replies.close()
+    assert memory == {}
+
+
+def test_requests_whose_tensors_are_lost_begin_again_through_the_host(resident, memory):
+    """The others keep their answers, though the second way writes over what they lie in."""
+    shared = np.zeros((1, 2), np.float32)
+
+    def into_shared(a, b):
+        shared[...] = a + b
+        return {"z": shared, "spare": a}
+
+    resident.add.function = into_shared
+    lose, former = {1}, resident.double.reply
+
+    def losing(position, outputs, keeping):
+        reply = former(position, outputs, keeping)
+        if position in lose and keeping:
+            del memory[reply.kept["y"].rows[0].key]
+        return reply
+
+    resident.double.reply = losing
+    assert run(resident, request(0, 1, 2), request(1, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
+    assert [kept for kept, _ in resident.add.batches] == [["b"], []]
+    assert resident.double.batches[-1][1] is None
+    assert memory == {}
+
+
+def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
+    """The ensemble's output is an array; the next step takes what has stayed."""
+    dag = replace(DAG, outputs=("d", "Z"))
+    double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
+    add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
+    stages = [
+        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True})),
+        replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
+    ]
+    found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    assert found == [{"d": [[2, 4]], "Z": [[3, 6]]}]
+    assert add.batches[0][0] == ["b"]

@@ -1,19 +1,26 @@
 """A batch's way through an ensemble: step by step, each with its own plan, none through the host.
 
-Between two steps tensors stay where the first one left them, in an arena, and unpadded: the next
-step plans its own sub-batches over all rows that have come so far, in its own buckets.
+Between two steps tensors stay where the first one left them, on the device or in an arena: the next
+step plans its own sub-batches over all rows that have come so far, in its own buckets. Of a tensor
+on the device only the shape and the place are known here. If it is lost with its executor, the
+requests that need it go through all steps once more, and this time through the arenas.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ge_backend.config import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
-from ge_backend.errors import GeError
+from ge_backend.ensemble.kept import NOTHING, KeptStep
+from ge_backend.errors import GeError, TensorsLost
+from ge_backend.flow.kept import Keeping, KeptTensor
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.pipeline import Reply
 from ge_backend.flow.request import Request, check_request
@@ -21,6 +28,8 @@ from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
 
 __all__ = ["Runner", "Stage"]
+
+log = logging.getLogger(__name__)
 
 
 class Runs(Protocol):
@@ -30,8 +39,11 @@ class Runs(Protocol):
     def layout(self) -> Layout:
         """The step's tensors."""
 
-    def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
         """Yield one reply per request; outputs hold until the next batch."""
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors on the device."""
 
     def close(self) -> None:
         """Leave the executor."""
@@ -43,12 +55,22 @@ class Stage:
 
     Attributes:
         inputs, outputs: what its configuration declares, by name.
+        kept: what of it stays on the device.
     """
 
     step: Step
     runs: Runs
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
+    kept: KeptStep = NOTHING
+
+
+@dataclass(slots=True)
+class _Known:
+    """The tensors of one request that have come so far, by the ensemble's names."""
+
+    arrays: dict[str, Array]
+    kept: dict[str, KeptTensor] = field(default_factory=dict)
 
 
 class Runner:
@@ -68,66 +90,107 @@ class Runner:
         self._stages = stages
         self._recorder = recorder
         self._batched = batched
+        self._keys = itertools.count(1)
+        self._through_host = [replace(stage, kept=NOTHING) for stage in stages]
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yield one reply per request; a request that a step refuses fails alone, and names it."""
-        tensors = {position: dict(request.tensors) for position, request in enumerate(requests)}
-        for stage in self._stages:
-            started = time.perf_counter()
-            yield from self._run_stage(stage, requests, tensors)
-            passed = time.perf_counter() - started
-            self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
-        for position, known in tensors.items():
-            outputs = {name: known[name] for name in self._dag.outputs}
-            yield Reply(request=position, outputs=outputs)
+        lost: list[int] = []
+        for reply in self._pass(range(len(requests)), requests, self._stages):
+            if isinstance(reply.error, TensorsLost):
+                lost.append(reply.request)
+            elif lost:  # what it shows is written over when the others are repeated
+                copies = {name: array.copy() for name, array in reply.outputs.items()}
+                yield replace(reply, outputs=copies)
+            else:
+                yield reply
+        if lost:
+            log.warning("%d requests go through all steps again: their tensors are lost", len(lost))
+            yield from self._pass(lost, requests, self._through_host)
 
     def close(self) -> None:
         """Leave the executors."""
         for stage in self._stages:
             stage.runs.close()
 
+    def _pass(
+        self, positions: Sequence[int], requests: Sequence[Request], stages: Sequence[Stage]
+    ) -> Iterator[Reply]:
+        """Take these requests through all steps; nothing of them is on the device afterwards."""
+        known = {position: _Known(dict(requests[position].tensors)) for position in positions}
+        with contextlib.ExitStack() as done:
+            for stage in stages:
+                started = time.perf_counter()
+                keeping = Keeping(stage.kept.outputs, self._keys) if stage.kept.outputs else None
+                if keeping is not None:
+                    done.callback(stage.runs.free_tensors, keeping.keys)
+                yield from self._run_stage(stage, requests, known, keeping)
+                passed = time.perf_counter() - started
+                self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
+        for position, tensors in known.items():
+            outputs = {name: tensors.arrays[name] for name in self._dag.outputs}
+            yield Reply(request=position, outputs=outputs)
+
     def _run_stage(
-        self, stage: Stage, requests: Sequence[Request], tensors: dict[int, dict[str, Array]]
+        self,
+        stage: Stage,
+        requests: Sequence[Request],
+        known: dict[int, _Known],
+        keeping: Keeping | None,
     ) -> Iterator[Reply]:
         """Add the step's outputs to the tensors of each request; yield and drop what fails."""
         taken: list[Request] = []
-        for position in list(tensors):
+        for position in list(known):
             try:
-                given = self._given(stage, tensors[position])
-                request = requests[position]
+                request, kept = requests[position], self._kept(stage, known[position])
                 taken.append(
                     check_request(
                         position,
-                        given,
+                        self._given(stage, known[position].arrays, kept),
                         stage.runs.layout,
                         deadline_ns=request.deadline_ns,
                         cancelled=request.cancelled,
+                        kept=kept,
                     )
                 )
             except GeError as error:
-                del tensors[position]
+                del known[position]
                 yield _failed(position, stage, error)
-        for reply in stage.runs.run(taken):
+        for reply in stage.runs.run(taken, keeping):
             position = taken[reply.request].index
             if reply.error is not None:
-                del tensors[position]
+                del known[position]
                 yield _failed(position, stage, reply.error)
             else:
-                tensors[position] |= self._written(stage, reply.outputs)
+                known[position].arrays |= self._written(stage, reply.outputs)
+                known[position].kept |= {
+                    stage.step.outputs[name]: tensor for name, tensor in reply.kept.items()
+                }
 
-    def _given(self, stage: Stage, known: Mapping[str, Array]) -> dict[str, Array]:
-        """Return a step's inputs by their own names; optional ones may be missing."""
+    def _kept(self, stage: Stage, known: _Known) -> dict[str, KeptTensor]:
+        """Return the step's inputs that are on the device, by its own names."""
+        return {
+            name: known.kept[tensor]
+            for name, tensor in stage.step.inputs.items()
+            if name in stage.kept.inputs and tensor in known.kept
+        }
+
+    def _given(
+        self, stage: Stage, known: Mapping[str, Array], kept: Container[str]
+    ) -> dict[str, Array]:
+        """Return a step's other inputs by its own names; optional ones may be missing."""
         return {
             name: self._shaped(known[tensor], stage.inputs.get(name), _graph_dims)
             for name, tensor in stage.step.inputs.items()
-            if tensor in known
+            if tensor in known and name not in kept
         }
 
     def _written(self, stage: Stage, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return a step's outputs by the ensemble's names."""
+        """Return a step's outputs by the ensemble's names; those that only stay are not there."""
         return {
             tensor: self._shaped(outputs[name], stage.outputs.get(name), _dims)
             for name, tensor in stage.step.outputs.items()
+            if name in outputs or name not in stage.kept.outputs
         }
 
     def _shaped(

@@ -31,6 +31,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Segment
+from ge_backend.executor.kept import KeptGraphs, Shelves
 from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.outstanding import Outstanding
 from ge_backend.executor.registry import Entry, Registry
@@ -58,6 +59,7 @@ class Shared(Protocol):
     lanes: Lanes
     pool: Pool
     outstanding: Outstanding
+    shelves: Shelves
     timeline: Timeline
     measuring: threading.Lock
     on_fault: Callable[[], None]
@@ -96,6 +98,7 @@ class Connection:
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, Slots] = {}  # by graph
+        self._kept = KeptGraphs(shared.shelves)
         self._sending = threading.Lock()
         self._open = True
 
@@ -126,6 +129,7 @@ class Connection:
         self._shared.lanes.cancel(self)
         for slots in self._slots.values():
             slots.close()
+        self._kept.close()
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
 
@@ -137,6 +141,8 @@ class Connection:
             self._queue_prepare(message)
         elif isinstance(message, messages.Cancel):
             self._shared.lanes.cancel(self, message.run)
+        elif isinstance(message, messages.FreeTensors):
+            self._kept.free(message)
         elif isinstance(message, messages.Hello):
             self._reply(message.id, lambda: self._welcome(message))
         else:
@@ -144,7 +150,7 @@ class Connection:
 
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
-        slots = self._slots.get(message.graph)
+        slots, kept = self._slots.get(message.graph), self._kept.run_of(message.graph)
         claim = self._shared.outstanding.claim(message.cost_ns)
 
         def action(turn: Turn) -> Reply:
@@ -154,7 +160,7 @@ class Connection:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
             try:
-                reply = run(held, segment, message, slots, turn=turn)
+                reply = run(held, segment, message, slots, kept, turn=turn)
             except OutOfMemory as error:
                 raise self._shared.registry.explained(error) from error
             self._shared.registry.count_run(held)
@@ -162,6 +168,7 @@ class Connection:
 
         def nbytes(held: Entry) -> int:
             shapes = {ref.name: ref.shape for ref in message.inputs}
+            shapes |= {ref.name: ref.shape for ref in message.fed}
             return self._shared.registry.run_bytes(held, shapes)
 
         name = self._names.get(message.graph, "")
@@ -301,6 +308,7 @@ class Connection:
             messages.Load: self._load,
             messages.Compile: self._compile,
             messages.KeepStates: self._keep_states,
+            messages.KeepTensors: self._keep_tensors,
             messages.Inspect: lambda asked: self._shared.report(asked.id),
             messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
         }
@@ -367,6 +375,10 @@ class Connection:
             former.close()
         self._slots[message.graph] = open_slots(graph, plan)
         return messages.Ok(id=message.id)
+
+    def _keep_tensors(self, message: messages.KeepTensors) -> messages.Message:
+        entry = _held(self._graphs.get(message.graph), message.graph)
+        return self._kept.open(message, loaded_graph(entry))
 
 
 def _held(entry: Entry | None, graph: int) -> Entry:

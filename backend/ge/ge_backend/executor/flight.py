@@ -27,13 +27,19 @@ class RunOrder:
     fresh: tuple[int, ...] = ()
     rows: int = 0
     cost_ns: int = 0
+    fed: tuple[messages.FedRef, ...] = ()
+    kept: tuple[messages.KeptRef, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended: outputs by name (views, valid until the next `reserve`), or an error."""
+    """How a run ended: outputs by name (views, valid until the next `reserve`), or an error.
+
+    Attributes:
+        kept: outputs that have stayed on the device.
+    """
 
     outputs: dict[str, Array]
     error: GeError | None
@@ -41,6 +47,7 @@ class Outcome:
     run_ns: int = 0
     held_up_ns: int = 0
     states: Mapping[str, Shape] = field(default_factory=dict)
+    kept: tuple[messages.KeptRef, ...] = ()
 
 
 class Flight:
@@ -92,6 +99,8 @@ class Flight:
             fresh=order.fresh,
             rows=order.rows,
             cost_ns=order.cost_ns,
+            fed=order.fed,
+            kept=order.kept,
             bucket=order.bucket,
             real_rows=order.real_rows,
         )
@@ -139,8 +148,10 @@ class Flight:
             return Outcome(outputs={}, error=error)
         if not known or not isinstance(answer, messages.Done):
             raise ProtocolError(f"expected the outcome of a run in flight, got {answer}")
-        places = self._runs[answer.id][1].outputs
-        outputs = {ref.name: self._arena.view(ref) for ref in places if ref.name in answer.settled}
+        order = self._runs[answer.id][1]
+        outputs = {
+            ref.name: self._arena.view(ref) for ref in order.outputs if ref.name in answer.settled
+        }
         for descriptor in descriptors:
             spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
             outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
@@ -151,4 +162,5 @@ class Flight:
             run_ns=answer.run_ns,
             held_up_ns=answer.held_up_ns,
             states=answer.states,
+            kept=order.kept,
         )

@@ -7,6 +7,8 @@
     Load(source, served_as)                Loaded(graph, signature, static_shapes, fixed_shapes)
     Compile(graph, shapes)                 Ok
     KeepStates(graph, states, count, …)    Ok
+    KeepTensors(graph, owner, rooms)       Keeps(memory, granule)
+    FreeTensors(graph, keys)               (nothing)
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Cancel(run)                            (nothing: the run itself is answered)
@@ -25,6 +27,16 @@ from dataclasses import dataclass, field
 
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.descriptions import SignatureMessage, SpecMessage, StateMessage
+from ge_backend.executor.tensor_messages import (
+    FedRef,
+    FreeTensors,
+    Keeps,
+    KeepTensors,
+    KeptRef,
+    KeptRows,
+    PrepareInput,
+    TensorRef,
+)
 from ge_backend.executor.waiting import NORMAL
 from ge_backend.tensors import Shape
 from ge_backend.workspace.pool import PoolFigures
@@ -37,11 +49,17 @@ __all__ = [
     "Detach",
     "Done",
     "Failed",
+    "FedRef",
+    "FreeTensors",
     "GraphReport",
     "Hello",
     "History",
     "Inspect",
     "KeepStates",
+    "KeepTensors",
+    "Keeps",
+    "KeptRef",
+    "KeptRows",
     "Load",
     "Loaded",
     "LookBack",
@@ -62,18 +80,7 @@ __all__ = [
 ]
 
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorRef:
-    """Where a tensor lies in an arena: C order, `nbytes` from `offset`; BYTES serialised."""
-
-    name: str
-    dtype: str
-    shape: Shape
-    offset: int
-    nbytes: int
+VERSION = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,16 +174,6 @@ class KeepStates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareInput:
-    """A synthetic input: every element is `fill`."""
-
-    name: str
-    dtype: str
-    shape: Shape
-    fill: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
     """Compile for these shapes if the engine does that, and time `repeats` runs (the median)."""
 
@@ -210,6 +207,8 @@ class Run:
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
+        fed: inputs that are on the device already.
+        kept: outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
     """
 
@@ -225,6 +224,8 @@ class Run:
     fresh: tuple[int, ...] = ()
     rows: int = 0
     cost_ns: int = 0
+    fed: tuple[FedRef, ...] = ()
+    kept: tuple[KeptRef, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
 
@@ -288,6 +289,8 @@ class Report:
 
     Attributes:
         evictions: graphs that nobody held and that were closed to make room for another.
+        kept_tensors: how many tensors stay on the device between runs now.
+        kept_bytes: the device memory that is set aside for such.
         defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
     """
 
@@ -301,6 +304,8 @@ class Report:
     pool: PoolFigures
     evictions: int
     defects: tuple[str, ...]
+    kept_tensors: int = 0
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +382,9 @@ Message = (
     | Loaded
     | Compile
     | KeepStates
+    | KeepTensors
+    | Keeps
+    | FreeTensors
     | Prepare
     | Prepared
     | Run

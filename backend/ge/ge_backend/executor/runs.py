@@ -11,6 +11,7 @@ from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.slots import Slots
 from ge_backend.errors import GeError, GraphFailed, ProtocolError, StateLost
 from ge_backend.executor.arena import Segment, aligned
+from ge_backend.executor.kept import KeptRun
 from ge_backend.executor.messages import Done, Prepare, Prepared, PrepareInput, Run, TensorRef
 from ge_backend.executor.registry import Cost, Entry
 from ge_backend.executor.waiting import Turn, too_late
@@ -27,6 +28,7 @@ def run(
     segment: Segment,
     message: Run,
     slots: Slots | None = None,
+    kept: KeptRun | None = None,
     *,
     turn: Turn,
 ) -> tuple[Done, int | None]:
@@ -45,7 +47,11 @@ def run(
     # BYTES has no size that could be predicted: it always comes in a segment of its own.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
     states: dict[str, Shape] = {}
-    if slots is None:
+    if message.fed or message.kept:
+        if kept is None:
+            raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
+        results = kept.run(message, inputs, views)
+    elif slots is None:
         results = graph.run(inputs, views, exclusive=turn.alone)
     else:
         results, states = slots.run(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ge_backend.device.base import Device
 from ge_backend.executor.connection import Connection
+from ge_backend.executor.kept import Shelves
 from ge_backend.executor.lanes import Lanes
 from ge_backend.executor.messages import GraphReport, Report
 from ge_backend.executor.outstanding import Outstanding, PoolSample
@@ -54,6 +55,7 @@ class Executor:
         self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
         self.timeline = Timeline()
+        self.shelves = Shelves()
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._connections: set[Connection] = set()
@@ -99,6 +101,7 @@ class Executor:
     def report(self, request_id: int) -> Report:
         """Return what the executor holds."""
         memory = self.device.memory()
+        kept_tensors, kept_bytes = self.shelves.figures()
         return Report(
             id=request_id,
             device=self.device.name,
@@ -117,6 +120,8 @@ class Executor:
             total_bytes=memory.total_bytes,
             pool=self.pool.figures(),
             evictions=self.registry.evictions,
+            kept_tensors=kept_tensors,
+            kept_bytes=kept_bytes,
             defects=(*self.pool.integrity(), *self.registry.defects()),
         )
 

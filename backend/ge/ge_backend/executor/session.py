@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError
-from ge_backend.executor import messages
+from ge_backend.executor import messages, wire
 from ge_backend.executor.arena import Arena
 from ge_backend.executor.flight import Flight
 from ge_backend.executor.link import Link
@@ -66,6 +67,7 @@ class Session:
         self._priority = priority
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
+        self._tensors: messages.KeepTensors | None = None
         self._compiled: tuple[dict[str, Shape], ...] = ()
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
@@ -111,6 +113,32 @@ class Session:
             hidden=tuple(hidden),
         )
         self._retried("keeping states", lambda: self._keep_states(self._live()))
+
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> messages.Keeps:
+        """Let runs leave tensors on the device for other sessions of this owner; see `Keeps`.
+
+        They are lost with the executor; runs that need them fail with TensorsLost then.
+
+        Args:
+            owner: tells this one from all others of the device.
+            rooms: bytes of tensors to set memory aside for.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            OutOfMemory: the device has not that much left.
+        """
+        self._tensors = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
+        return self._retried("keeping tensors", lambda: self._keep_tensors(self._live()))
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors on the device that no run in flight takes; those that are gone, too."""
+        link = self._link
+        if link is not None and keys:
+            free = messages.FreeTensors(
+                id=link.next_id(), graph=self._graph().graph, keys=tuple(keys)
+            )
+            with contextlib.suppress(ExecutorLost):  # they are gone then
+                wire.send(link.sock, free)
 
     @property
     def lanes(self) -> int:
@@ -238,6 +266,8 @@ class Session:
         if self._compiled:
             self._compile(link, self._compiled)
         self._keep_states(link)
+        if self._tensors is not None:
+            self._keep_tensors(link)
         for inputs in self._prepared:
             self._prepare(link, inputs, 0)
 
@@ -264,6 +294,12 @@ class Session:
         if self._states is not None:
             message = replace(self._states, id=link.next_id(), graph=self._graph().graph)
             link.ask(message, messages.Ok)
+
+    def _keep_tensors(self, link: Link) -> messages.Keeps:
+        if self._tensors is None:
+            raise ModelError(f"{self.source.path} keeps no tensors")
+        message = replace(self._tensors, id=link.next_id(), graph=self._graph().graph)
+        return link.ask(message, messages.Keeps)
 
     def _inspect(self) -> messages.Report:
         link = self._live()

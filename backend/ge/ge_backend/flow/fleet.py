@@ -24,9 +24,11 @@ from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
     GeError,
+    TensorsLost,
     error_from_name,
 )
 from ge_backend.executor.flight import Flight, Outcome, RunOrder
+from ge_backend.executor.messages import Keeps
 from ge_backend.executor.outstanding import PoolSample
 from ge_backend.executor.session import Session
 from ge_backend.flow.assign import Load, assign
@@ -139,6 +141,21 @@ class Fleet:
                 del waiting[ended.index]
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
+
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
+        """Let runs leave tensors on the device; see `Session.keep_tensors`. No run is in flight.
+
+        Returns:
+            How; None on several devices, where a later run may come to another one.
+        """
+        if len(self._members) > 1:
+            return None
+        return self._members[0].session.keep_tensors(owner, rooms)
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget such tensors, of which no run is in flight."""
+        if self._members[0].up:
+            self._members[0].session.free_tensors(keys)
 
     def close(self) -> None:
         """Leave all executors, which free the graph if nobody else holds it."""
@@ -340,7 +357,14 @@ def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterat
 
 
 def _stateful(orders: dict[int, RunOrder]) -> Iterator[Ended]:
-    """Take out the runs that would go on from a state that is gone; yield their failure."""
+    """Take out the runs that would go on from what is gone; yield their failure."""
+    for index in [index for index, order in orders.items() if order.fed]:
+        del orders[index]
+        text = (
+            "the executor died, and with it what the steps before had left on the device; see the "
+            "server's log for the reason"
+        )
+        yield Ended(index, Outcome(outputs={}, error=TensorsLost(text)))
     for index in [index for index, order in orders.items() if order.slots]:
         del orders[index]
         text = (

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 from ge_backend.errors import GeError, GraphFailed, StateLost
 from ge_backend.executor.flight import Outcome, RunOrder
+from ge_backend.executor.messages import Keeps, KeptRef
 from ge_backend.executor.session import Session
 from ge_backend.flow.concatenate import one_run
 from ge_backend.flow.costs import CostModel
 from ge_backend.flow.fleet import Ended, Fleet
 from ge_backend.flow.histogram import rounded_up
+from ge_backend.flow.kept import Keeping, KeptTensor
+from ge_backend.flow.kept_spans import KeptSpan, joined, kept_spans
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
 from ge_backend.flow.request import Request
@@ -44,6 +47,7 @@ class Reply:
         outputs: by name; views of the arena that hold until the next batch.
         remaining_ns: how long the rest of the batch is expected to take from now.
         states: the shape of each state of its sequence after this step, by input name.
+        kept: outputs that have stayed on the device, by name.
     """
 
     request: int
@@ -51,6 +55,7 @@ class Reply:
     error: GeError | None = None
     remaining_ns: float = 0.0
     states: Mapping[str, Shape] = field(default_factory=dict)
+    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -71,6 +76,7 @@ class Pipeline:
     recorder: Recorder
     traffic: Traffic
     free_at_ns: float = field(init=False, default=0.0)
+    _owner: str = field(init=False, default="")
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
@@ -81,6 +87,12 @@ class Pipeline:
         The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
         again if an executor is restarted. May be called from any thread.
         """
+        if self._owner:
+            try:
+                fleet.keep_tensors(self._owner)
+            except GeError:
+                fleet.close()
+                raise
         with self._changing:
             unused, self._successor = self._successor, (fleet, costs)
         if unused is not None:
@@ -91,11 +103,24 @@ class Pipeline:
         self._take_over()
         self.fleet.close()
 
-    def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
+        """Let batches leave tensors on the device; see `Fleet.keep_tensors`."""
+        self._owner = owner
+        return self.fleet.keep_tensors(owner, rooms)
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors that batches have left on the device."""
+        self.fleet.free_tensors(keys)
+
+    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
         """Yield one reply per request, in the order in which they are complete.
 
         A run that the engine refuses is repeated for each of its requests alone, so that one bad
         request fails alone.
+
+        Args:
+            requests: the batch.
+            keeping: what of it is to stay on the device; the keys are the caller's to free.
         """
         self._take_over()
         costs = self.costs
@@ -103,7 +128,7 @@ class Pipeline:
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
-        progress = _Progress(requests, costs, self.layout)
+        progress = _Progress(requests, costs, self.layout, keeping)
         yield from self._execute(batch.sub_batches, progress, keep=False)
         if progress.suspects:
             alone = tuple(
@@ -164,7 +189,7 @@ class Pipeline:
         def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[RunOrder]:
             nonlocal waiting
             parts = [sub_batches[index] for index in chosen]
-            orders = self._stage(parts, progress.requests, session, keep=keep or again)
+            orders = self._stage(parts, progress, session, keep=keep or again)
             waiting = time.perf_counter()
             return orders
 
@@ -187,13 +212,14 @@ class Pipeline:
     def _stage(
         self,
         sub_batches: Sequence[SubBatch],
-        requests: Sequence[Request],
+        progress: _Progress,
         session: Session,
         *,
         keep: bool,
     ) -> list[RunOrder]:
         started = time.perf_counter()
-        drafts = [draft(sub_batch, requests, self.layout) for sub_batch in sub_batches]
+        requests, keeping = progress.requests, progress.keeping
+        drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
         session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
         orders = [stage(drawn, requests, self.layout, session.arena) for drawn in drafts]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
@@ -206,7 +232,8 @@ class Pipeline:
         try:
             if outcome.error is not None:
                 raise outcome.error
-            pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs)
+            hidden = [ref.name for ref in outcome.kept if not ref.shown]
+            pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GraphFailed as error:
             if outcome.states:  # kept already: the run cannot be repeated
                 yield from progress.fail(sub_batch, StateLost.after(error))
@@ -220,6 +247,7 @@ class Pipeline:
             refused = refused_requests(sub_batch, outcome.outputs)
             for position, refusal in refused.items():
                 yield from progress.fail_one(position, refusal)
+            progress.note(sub_batch, outcome.kept)
             for piece in pieces:
                 outputs = progress.take(piece)
                 if outputs is not None:
@@ -228,6 +256,7 @@ class Pipeline:
                         outputs=outputs,
                         remaining_ns=left_ns,
                         states=outcome.states,
+                        kept=progress.kept(piece[0].request),
                     )
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
@@ -294,15 +323,28 @@ class _Progress:
     """Which rows of which request have come back.
 
     Attributes:
+        keeping: what is to stay on the device.
         suspects: spans of failed runs that held several requests, to be run again alone.
     """
 
     requests: Sequence[Request]
     costs: CostModel
     layout: Layout
+    keeping: Keeping | None = None
     suspects: list[Span] = field(default_factory=list)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
+    _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
+
+    def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
+        """Note what of a run has stayed on the device."""
+        for span in kept_spans(sub_batch, kept) if kept else ():
+            self._kept.setdefault(span[0].request, []).append(span)
+
+    def kept(self, position: int) -> dict[str, KeptTensor]:
+        """Return what has stayed on the device of a request that is complete."""
+        spans = self._kept.get(position)
+        return joined(spans, self.layout, self.requests[position]) if spans else {}
 
     def take(self, piece: Piece) -> dict[str, Array] | None:
         """Note a piece; return the request's outputs when it was the last one."""

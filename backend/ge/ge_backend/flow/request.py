@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ge_backend.errors import InvalidRequest
+from ge_backend.flow.kept import KeptTensor
 from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["Request", "check_request", "never"]
+
+Tensor = Array | KeptTensor
+NOTHING_KEPT: Mapping[str, KeptTensor] = MappingProxyType({})
 
 
 def never() -> bool:
@@ -25,6 +30,7 @@ class Request:
         index: its place in the host's list.
         rows: its own batch size, at least 1; 1 for a model without a batch dimension.
         tensors: what the client sent, by input name; `[rows, *dims]` where the model is batched.
+        kept: inputs that are on the device already; they are not among the tensors.
         sizes: the real size of each padded axis, in the layout's order.
         matched: the sizes of the free axes that are not padded, in the layout's order; -1 where
             only an optional input that was not sent has it.
@@ -47,6 +53,7 @@ class Request:
     slot: int = -1
     fresh: bool = False
     states: tuple[Shape, ...] = ()
+    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -61,6 +68,7 @@ def check_request(
     *,
     deadline_ns: int = 0,
     cancelled: Callable[[], bool] = never,
+    kept: Mapping[str, KeptTensor] = NOTHING_KEPT,
 ) -> Request:
     """Return the request, its shapes checked against the layout; contents are not read.
 
@@ -72,7 +80,9 @@ def check_request(
     sizes = [-1] * (len(layout.axes) + len(layout.matched))
     unsent: list[InputLayout] = []
     for item in layout.inputs:
-        array = tensors.get(item.name)
+        array: Tensor | None = tensors.get(item.name)
+        if array is None:
+            array = kept.get(item.name)
         if array is None:
             unsent.append(item)
         else:
@@ -93,6 +103,7 @@ def check_request(
         omitted=omitted,
         deadline_ns=deadline_ns,
         cancelled=cancelled,
+        kept=kept,
     )
 
 
@@ -112,7 +123,7 @@ def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:
     return False
 
 
-def _measure(item: InputLayout, array: Array, sizes: list[int], layout: Layout) -> None:
+def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout) -> None:
     """Take the sizes of the free axes from one input, and see that they agree with the others'."""
     shape = array.shape[1:] if layout.batched else array.shape
     for axis, dim, size in zip(item.axes, item.dims, shape, strict=True):
@@ -131,7 +142,7 @@ def _measure(item: InputLayout, array: Array, sizes: list[int], layout: Layout) 
             )
 
 
-def _rows(item: InputLayout, array: Array, rows: int, layout: Layout) -> int:
+def _rows(item: InputLayout, array: Tensor, rows: int, layout: Layout) -> int:
     """Return the request's rows after looking at one more input."""
     if array.dtype != item.dtype.numpy:
         raise InvalidRequest(

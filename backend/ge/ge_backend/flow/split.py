@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import GraphFailed, InvalidRequest
@@ -25,8 +25,16 @@ def split(
     requests: Sequence[Request],
     layout: Layout,
     outputs: Mapping[str, Array],
+    hidden: Collection[str] = (),
 ) -> list[Piece]:
     """Return each span's outputs without padding: views of the arena, valid as long as it is.
+
+    Args:
+        sub_batch: what has run.
+        requests: whose rows these are.
+        layout: of the graph.
+        outputs: what it returned.
+        hidden: outputs that have stayed on the device.
 
     Raises:
         GraphFailed: an output is missing, or its dtype or shape is not what was promised.
@@ -35,6 +43,8 @@ def split(
     telling = {name for output in layout.outputs for name in output.lengths if name}
     lengths = {name: row_lengths(name, outputs, batched=layout.batched) for name in telling}
     for output in layout.outputs:
+        if output.name in hidden:
+            continue
         array = outputs.get(output.name)
         if array is None:
             raise GraphFailed(f"the graph returned no output {output.name!r}")
@@ -74,6 +84,7 @@ def join(pieces: Sequence[Piece], layout: Layout) -> dict[str, Array]:
     return {
         output.name: concatenated([outputs[output.name] for _, outputs in ordered], output.fill)
         for output in layout.outputs
+        if output.name in ordered[0][1]
     }
 
 

@@ -13,7 +13,10 @@ import numpy as np
 
 from ge_backend.executor.arena import Arena, aligned
 from ge_backend.executor.flight import RunOrder
+from ge_backend.executor.messages import FedRef, KeptRef
 from ge_backend.flow.concatenate import batch_shape, write_batch
+from ge_backend.flow.kept import Keeping
+from ge_backend.flow.kept_spans import fed_input
 from ge_backend.flow.layout import InputLayout, Layout
 from ge_backend.flow.plan import SubBatch
 from ge_backend.flow.request import Request
@@ -32,6 +35,8 @@ class Draft:
 
     Attributes:
         inputs: per input that will be given to the graph its padded shape.
+        fed: inputs that are made on the device.
+        kept: outputs that stay there.
         texts: BYTES inputs, already serialised, since only that tells their length.
         outputs: per output its shape where it can be told beforehand.
         nbytes: arena bytes that `stage` will place.
@@ -42,16 +47,25 @@ class Draft:
     texts: Mapping[str, bytes]
     outputs: Mapping[str, Shape]
     nbytes: int
+    fed: tuple[FedRef, ...] = ()
+    kept: tuple[KeptRef, ...] = ()
 
 
-def draft(sub_batch: SubBatch, requests: Sequence[Request], layout: Layout) -> Draft:
-    """Return the shapes of a sub-batch's tensors."""
+def draft(
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+    keeping: Keeping | None = None,
+) -> Draft:
+    """Return the shapes of a sub-batch's tensors; outputs that stay get their keys."""
     first = requests[sub_batch.spans[0].request]
     sizes = sub_batch.bucket[1:] + first.matched
     batch = sub_batch.bucket[:1] if layout.batched else ()
     inputs: dict[str, Shape] = {}
     texts: dict[str, bytes] = {}
     outputs: dict[str, Shape] = {}
+    fed: list[FedRef] = []
+    kept: list[KeptRef] = []
     nbytes = 0
     for item in layout.inputs:
         if item.name in first.omitted:
@@ -60,6 +74,9 @@ def draft(sub_batch: SubBatch, requests: Sequence[Request], layout: Layout) -> D
             shape = batch_shape(item, sources(item.source, sub_batch, requests))
         else:
             shape = batch + item.row_shape(sizes)
+        if item.name in first.kept:
+            fed.append(fed_input(item, shape, sub_batch, requests))
+            continue
         inputs[item.name] = shape
         if item.dtype.name == "BYTES":
             whole = np.full(shape, b"", dtype=object)
@@ -71,9 +88,21 @@ def draft(sub_batch: SubBatch, requests: Sequence[Request], layout: Layout) -> D
     for output in layout.outputs:
         shape = batch + output.row_shape(sizes)
         if -1 not in shape and not output.source and output.dtype.name != "BYTES":
+            if keeping is not None and output.name in keeping.outputs:
+                kept.append(keeping.kept(output, shape))
+                if not kept[-1].shown:
+                    continue
             outputs[output.name] = shape
             nbytes += aligned(math.prod(shape) * output.dtype.itemsize)
-    return Draft(sub_batch=sub_batch, inputs=inputs, texts=texts, outputs=outputs, nbytes=nbytes)
+    return Draft(
+        sub_batch=sub_batch,
+        inputs=inputs,
+        texts=texts,
+        outputs=outputs,
+        nbytes=nbytes,
+        fed=tuple(fed),
+        kept=tuple(kept),
+    )
 
 
 def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Arena) -> RunOrder:
@@ -111,6 +140,8 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         slots=tuple([request.slot for request in stateful]),
         fresh=tuple([request.slot for request in stateful if request.fresh]),
         rows=drawn.sub_batch.bucket[0],
+        fed=drawn.fed,
+        kept=drawn.kept,
         bucket=drawn.sub_batch.bucket,
         real_rows=drawn.sub_batch.rows,
     )

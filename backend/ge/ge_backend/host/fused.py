@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ge_backend.config import ModelConfig
+from ge_backend.ensemble.dag import Dag
+from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.ensemble.runner import Runner, Stage
 from ge_backend.errors import GeError
@@ -119,16 +123,12 @@ def open_fused(
     except GeError:
         _close(learners, pipelines)
         raise
-    stages = [
-        Stage(
-            step=step,
-            runs=pipeline,
-            inputs={tensor.name: tensor for tensor in own.inputs},
-            outputs={tensor.name: tensor for tensor in own.outputs},
-        )
-        for step, pipeline, own in zip(ensemble.dag.steps, pipelines, steps, strict=True)
-    ]
     dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
+    try:
+        stages = _stages(dag, pipelines, steps)
+    except GeError:
+        _close(learners, pipelines)
+        raise
     batched = config.max_batch_size > 0
     nothing = Signature(inputs=(), outputs=(), axis_limits={})
     fused = FusedPipeline(
@@ -138,6 +138,52 @@ def open_fused(
         pipelines=pipelines,
     )
     return fused, learners
+
+
+def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]) -> list[Stage]:
+    """Return the steps, with what of them stays on their devices; there is room for it then.
+
+    Raises:
+        GeError: an executor died over it, or its device has not that much memory left.
+    """
+    owner = uuid.uuid4().hex
+    places = [
+        Place(
+            step=step,
+            layout=pipeline.layout,
+            inputs={tensor.name: tensor for tensor in own.inputs},
+            outputs={tensor.name: tensor for tensor in own.outputs},
+            keeps=pipeline.keep_tensors(owner),
+        )
+        for step, pipeline, own in zip(dag.steps, pipelines, steps, strict=True)
+    ]
+    stages = []
+    for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True):
+        if kept.outputs:
+            names = ", ".join(kept.outputs)
+            log.info("ensemble %s: %s of %s stays there", dag.name, names, place.step.model)
+            pipeline.keep_tensors(owner, _rooms(pipeline, kept))
+        stages.append(
+            Stage(
+                step=place.step,
+                runs=pipeline,
+                inputs=place.inputs,
+                outputs=place.outputs,
+                kept=kept,
+            )
+        )
+    return stages
+
+
+def _rooms(pipeline: Pipeline, kept: KeptStep) -> list[int]:
+    """Return the bytes of each output that stays, in the largest bucket, where they are known."""
+    sizes = pipeline.costs.limits + (0,) * len(pipeline.layout.matched)
+    rooms = [
+        pipeline.costs.steps[-1] * math.prod(output.row_shape(sizes)) * output.dtype.itemsize
+        for output in pipeline.layout.outputs
+        if output.name in kept.outputs
+    ]
+    return [nbytes for nbytes in rooms if nbytes]
 
 
 def _close(learners: Sequence[Learner], pipelines: Sequence[Pipeline]) -> None:

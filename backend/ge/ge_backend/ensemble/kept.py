@@ -1,0 +1,128 @@
+"""Which tensors between the steps of an ensemble stay on the device. Pure.
+
+A tensor stays where the step that writes it and one that reads it run in the same memory, and its
+rows can be copied there byte by byte: only their first dimension may vary, and what lies behind it
+is as the device's copies want it. What another step reads, or a client, goes to the host as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ge_backend.config import TensorConfig
+from ge_backend.ensemble.dag import Dag, Step
+from ge_backend.executor.messages import Keeps
+from ge_backend.flow.kept import fill_byte
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+
+__all__ = ["NOTHING", "KeptStep", "Place", "kept_steps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One step, and where it runs.
+
+    Attributes:
+        inputs: what its configuration declares, by name.
+        outputs: the same.
+        keeps: how its executor keeps tensors; None where it keeps none.
+    """
+
+    step: Step
+    layout: Layout
+    inputs: Mapping[str, TensorConfig]
+    outputs: Mapping[str, TensorConfig]
+    keeps: Keeps | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptStep:
+    """What of one step stays on the device.
+
+    Attributes:
+        inputs: its inputs that are taken from there.
+        outputs: its outputs that are left there, and whether they go to the host as well.
+    """
+
+    inputs: frozenset[str] = frozenset()
+    outputs: Mapping[str, bool] = field(default_factory=dict)
+
+
+NOTHING = KeptStep()
+
+
+def kept_steps(dag: Dag, places: Sequence[Place]) -> list[KeptStep]:
+    """Return what stays of each step, in their order.
+
+    Args:
+        dag: the ensemble; its outputs go to clients.
+        places: its steps.
+    """
+    taken: list[set[str]] = [set() for _ in places]
+    left: list[dict[str, bool]] = [{} for _ in places]
+    for at, writer in enumerate(places):
+        for output, tensor in writer.step.outputs.items():
+            readers = [
+                (index, name)
+                for index, place in enumerate(places)
+                for name, source in place.step.inputs.items()
+                if source == tensor
+            ]
+            staying = [
+                (index, name)
+                for index, name in readers
+                if _stays(writer, output, places[index], name)
+            ]
+            for index, name in staying:
+                taken[index].add(name)
+            if staying:
+                left[at][output] = tensor in dag.outputs or len(staying) < len(readers)
+    return [
+        KeptStep(inputs=frozenset(inputs), outputs=outputs)
+        for inputs, outputs in zip(taken, left, strict=True)
+    ]
+
+
+def _stays(writer: Place, output: str, reader: Place, name: str) -> bool:
+    """Whether one step's input can be made of another one's output on the device."""
+    given = next((item for item in writer.layout.outputs if item.name == output), None)
+    taken = next((item for item in reader.layout.inputs if item.name == name), None)
+    if given is None or taken is None or writer.keeps is None or reader.keeps is None:
+        return False
+    return (
+        "" != writer.keeps.memory == reader.keeps.memory
+        and writer.layout.batched
+        and reader.layout.batched
+        and not _reshaped(writer.outputs.get(output))
+        and not _reshaped(reader.inputs.get(name))
+        and _by_rows(given, writer.layout)
+        and not taken.source
+        and given.dtype == taken.dtype
+        and _fits(given, taken, reader.keeps.granule)
+    )
+
+
+def _reshaped(declared: TensorConfig | None) -> bool:
+    return declared is not None and declared.dims != declared.graph_dims
+
+
+def _by_rows(given: OutputLayout, layout: Layout) -> bool:
+    """Whether an output is cut row by row, to sizes that are known beforehand."""
+    known = all(dim >= 0 or axis >= 0 for dim, axis in zip(given.dims, given.axes, strict=True))
+    return (
+        known
+        and given.dtype.name != "BYTES"
+        and not (given.source or given.lengths or layout.concatenated)
+    )
+
+
+def _fits(given: OutputLayout, taken: InputLayout, granule: int) -> bool:
+    """Whether rows differ in their first dimension only, and copies begin where they may."""
+    inner = given.dims[1:]
+    if inner != taken.dims[1:] or -1 in inner or len(given.dims) != len(taken.dims):
+        return False
+    varies = -1 in (*given.dims[:1], *taken.dims[:1])
+    unit = math.prod(inner if varies else given.dims) * given.dtype.itemsize
+    return unit % granule == 0 and (not varies or fill_byte(taken) >= 0)
