@@ -1,5 +1,6 @@
 """Sequences on the real server, under both of its schedulers, against plain Python."""
 
+import io
 import json
 import time
 import urllib.request
@@ -37,6 +38,24 @@ control_input [
 """
 # Of START, END, READY and the id, each of which comes in several types.
 TYPES = {"a": ("fp32", "int32", "bool", "UINT64"), "b": ("bool", "fp32", "int32", "INT32")}
+
+
+# Triton's names for what a TorchScript file takes and gives: each ends in its place.
+SCRIPTED = f"""
+max_batch_size: 2
+input [ {{ name: "X__0" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+output [ {{ name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+sequence_batching {{
+  {LONG}
+  control_input [
+    {{
+      name: "START__2"
+      control [ {{ kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }} ]
+    }}
+  ]
+  state [ {{ input_name: "H__1" output_name: "OUTPUT__1" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+}}
+"""
 
 
 def batching(scheduler, more=LONG, state=""):
@@ -101,8 +120,23 @@ def models(tmp_path_factory):
     bad = batching("direct {}").replace('"h"', '"g"')
     write_model(models, "bad_state", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
     dying = f"max_batch_size: 2 {VALUE} {batching('direct {}')} "
+    write_model(models, "scripted", SCRIPTED, scripted(), "model.pt")
     write_model(models, "dying", dying + parameters(threads="1"), accumulator())
     return models
+
+
+def scripted():
+    """Return a TorchScript file, which does not say what it takes: h_next = h + x, and y tells START."""
+    torch = pytest.importorskip("torch")
+
+    class Accumulator(torch.nn.Module):
+        def forward(self, x, h, start):
+            total = h + x
+            return total + 100 * start, total
+
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(Accumulator()), file)
+    return file.getvalue()
 
 
 def summing():
@@ -205,6 +239,14 @@ def test_controls_reach_graphs_that_have_them(client, types):
     assert step(client, model, 3, 7, start=True) == [7, 1, 0, 1, 3]
     assert step(client, model, 3, 7) == [7, 0, 0, 1, 3]
     assert step(client, model, 3, 7, end=True) == [7, 0, 1, 1, 3]
+
+
+def test_a_file_that_does_not_say_what_it_takes_has_controls_and_states(client):
+    """What is declared counts, in the order that Triton's names give."""
+    for value, flags, total in ((5, {"sequence_start": True}, 105), (6, {}, 11), (7, {}, 18)):
+        item = tensor(value, name="X__0")
+        answer = client.infer("scripted", item, sequence_id=3, client_timeout=60, **flags)
+        assert answer.as_numpy("OUTPUT__0").tolist() == [[total]]
 
 
 def test_controls_are_left_out_of_graphs_that_do_not_have_them(client):
