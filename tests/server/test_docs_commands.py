@@ -23,7 +23,7 @@ from builders.pages import PAGES, ROOT, Command, blocks, commands
 # tests/unit/docs/test_docs_commands.py.
 NOT_RUN = {
     "make *": "installs into .venv, or goes on for minutes; what it runs is tested by itself",
-    ".venv/bin/pytest *": "is this",
+    ".venv/bin/pytest *": "runs tests, which tests/unit/docs/test_docs_commands.py collects",
     "pip install *": "downloads",
     "docker compose *": "needs a Docker engine",
     "source /usr/local/Ascend/*": "needs CANN",
