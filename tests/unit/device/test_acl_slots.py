@@ -111,9 +111,25 @@ def test_a_step_moves_its_inputs_and_the_outputs_that_were_asked_for(npu, open_,
     results, (copies, up, down) = moved()
     (y,) = results.values()
     assert (y[0] == 2).all()
-    # Inputs up, each row's state in (padding from the initial value), one state out, outputs down.
-    assert copies == len(inputs) + rows + 1 + len(results)
+    into_batch = 1 if rows == 1 else 2  # the sequence's row, and all of the padding at once
+    assert copies == len(inputs) + into_batch + 1 + len(results)
     assert (up, down) == (rows * (WIDTH + 1) * 4, rows * WIDTH * 4)
+
+
+def test_more_padding_than_slots_begins_with_the_initial_value_too(npu, open_):
+    """In as many copies as it takes; no more of it is kept than slots."""
+    shapes = Static({"x": (8, WIDTH), "h": (8, WIDTH), "n": (8, 1)})
+    graph = npu.load(npu.write(Accumulate(), shapes))
+    first = np.arange(WIDTH, dtype=np.float32)
+    (npu.folder / "first").write_bytes(first.tobytes())
+    states = state("h", WIDTH, file=str(npu.folder / "first")), state("n", 1)
+    slots = open_(graph, plan(graph.signature, *states, count=3))
+    x = np.ones((8, WIDTH), np.float32)
+    for total in (1, 2):
+        results, _ = slots.run({"x": x}, {}, [1], [1] * (total == 1), rows=8, exclusive=False)
+        (y,) = results.values()
+        assert np.array_equal(y[0], first + total)
+        assert np.array_equal(y[1:], np.stack([first + 1] * 7))
 
 
 def test_neighbouring_slots_share_a_copy(npu, slots):

@@ -27,6 +27,9 @@ from ge_backend.tensors import Array, Shape
 
 __all__ = ["AclSlots"]
 
+# Initial values lie side by side up to so many bytes of each state, so that padding is one copy.
+PADDING_BYTES = 1 << 20
+
 
 class AclSlots:
     """The states of one graph's sequences; see `Slots`.
@@ -55,14 +58,14 @@ class AclSlots:
         elsewhere = tuple(state for state in plan.states if state not in here)
         self._host = HostStates(replace(plan, states=elsewhere))
         self._hidden = plan.hidden - {state.output for state in elsewhere}
-        initial = {state.input: initial_value(state) for state in here}
+        initial = {state.input: _side_by_side(state, plan) for state in here}
         with contextlib.ExitStack() as taken, device.stream(timeout_ms) as stream:
             sizes = {name: value.nbytes for name, value in initial.items()}
             self._initial = Staging(device.runtime, sizes, "initial states of sequences")
             taken.callback(self._initial.close)
             for name, value in initial.items():
                 slot = self._initial[name]
-                np.copyto(slot.bytes, np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+                np.copyto(slot.bytes, value)
                 device.runtime.upload(slot.device, slot.host, value.nbytes, stream)
             device.runtime.synchronise(stream, timeout_ms)
             self._kept = tuple(_Kept(device, state, plan.count, taken) for state in here)
@@ -119,10 +122,12 @@ class AclSlots:
         shapes, sources, targets = {}, {}, {}
         padding = rows - len(slots)
         for kept in self._kept:
-            state, first = kept.state, self._initial[kept.state.input].device
+            state, initial = kept.state, self._initial[kept.state.input]
+            first, known = initial.device, initial.bytes.nbytes // kept.nbytes
             shapes[state.input] = (rows, *state.dims) if self._plan.batched else state.dims
             places = tuple(first if slot in fresh else kept.place(slot) for slot in slots)
-            sources[state.input] = Rows(nbytes=kept.nbytes, places=places + (first,) * padding)
+            places += tuple(first + row % known * kept.nbytes for row in range(padding))
+            sources[state.input] = Rows(nbytes=kept.nbytes, places=places)
             targets[state.output] = Rows(nbytes=kept.nbytes, places=tuple(map(kept.place, slots)))
         return Resident(shapes=shapes, sources=sources, targets=targets, hidden=self._hidden)
 
@@ -143,6 +148,13 @@ class _Kept:
     def place(self, slot: int) -> int:
         """Return the address of a slot."""
         return self._block.address + slot * self._stride
+
+
+def _side_by_side(state: State, plan: SlotPlan) -> Array:
+    """Return the bytes of a state's initial value, as often as padding may want it at once."""
+    value = np.ascontiguousarray(initial_value(state)).reshape(-1).view(np.uint8)
+    times = max(1, min(plan.count, PADDING_BYTES // value.nbytes)) if plan.batched else 1
+    return np.tile(value, times)
 
 
 def _stays(state: State, plan: SlotPlan) -> bool:
