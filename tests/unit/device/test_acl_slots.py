@@ -216,6 +216,17 @@ def test_a_failed_run_leaves_the_states_alone(npu, slots):
     assert step(slots, [1], [0]) == [6]
 
 
+@pytest.mark.parametrize("copied", range(6))
+def test_a_refused_copy_leaves_the_states_alone(npu, slots, copied):
+    """Whichever it is: x or n up, h in, y or n down, h out."""
+    step(slots, [5], [0], fresh=[0])
+    npu.sim.fail("rt.memcpy_async", INVALID, after=copied)
+    with pytest.raises(GraphFailed):
+        step(slots, [1], [0])
+    npu.sim.heal()
+    assert step(slots, [1], [0]) == [6]
+
+
 def test_a_state_of_another_size_is_refused(graph, open_):
     """Before anything is written past its slot."""
     crossed = state("h", WIDTH, output="n_next"), state("n", 1, output="h_next")

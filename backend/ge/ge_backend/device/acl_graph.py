@@ -116,8 +116,8 @@ class OmGraph:
             self._transfer.upload(inputs, stream)
             self._transfer.gather(resident, stream)
             model.submit(stream)
-            self._transfer.scatter(resident, stream)
             self._transfer.download(shapes, stream)
+            self._transfer.scatter(resident, stream)  # last: what is refused before changes nothing
             self._device.runtime.synchronise(stream, self._timeout_ms)
             return self._transfer.results(shapes, outputs)
 
