@@ -4,8 +4,9 @@ import builtins
 import xml.etree.ElementTree as ET
 
 import pytest
+from matplotlib.figure import Figure
 
-from ge_backend.cli.page.drawing import check_libraries, colours_of, svg
+from ge_backend.cli.page.drawing import check_libraries, colours_of, legend, svg
 from ge_backend.errors import DeviceUnavailable
 
 
@@ -45,6 +46,24 @@ def test_each_name_has_a_colour():
     names = [f"m{index}" for index in range(20)]
     assert list(colours_of(names)) == names
     assert len(set(colours_of(names[:8]).values())) == 8
+
+
+@pytest.mark.parametrize(("labels", "columns"), [(["a", "b"], 2), (["x" * 60] * 3, 1)])
+def test_a_legend_has_as_many_columns_as_have_room(labels, columns):
+    """Long names go below each other."""
+    figure = Figure(layout="constrained")
+    for label in labels:
+        figure.gca().plot([1], [1], label=label)
+    legend(figure)
+    assert figure.legends[0]._ncols == columns
+
+
+def test_a_figure_without_labels_has_no_legend():
+    """Where nothing was drawn there is nothing to explain."""
+    figure = Figure(layout="constrained")
+    figure.subplots()
+    legend(figure)
+    assert figure.legends == []
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])

@@ -9,7 +9,16 @@ from typing import Any
 
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["COLOURS", "check_libraries", "colours_of", "svg", "tidy"]
+__all__ = [
+    "COLOURS",
+    "STYLE",
+    "WIDTH_INCHES",
+    "check_libraries",
+    "colours_of",
+    "legend",
+    "svg",
+    "tidy",
+]
 
 # Colours that people with any colour vision tell apart (Okabe and Ito, but for the last two), on
 # white and on black.
@@ -20,6 +29,8 @@ COLOURS = (
 # Stands for the page's own text colour until the SVG is written.
 INK = "#010203"
 WIDTH_INCHES = 8.6
+# About so many characters have room in a line of a legend, whose handles take a few each.
+LINE_CHARACTERS, HANDLE_CHARACTERS = 105, 9
 STYLE = {
     "svg.fonttype": "none",  # the page's own fonts
     "text.parse_math": False,  # a model's name may hold a $
@@ -79,6 +90,16 @@ def tidy(axes: Any, *, along: str) -> None:
     """Draw faint lines behind what is drawn, along one axis."""
     axes.set_axisbelow(True)
     axes.grid(axis=along, color=INK, alpha=0.15, linewidth=0.8)
+
+
+def legend(figure: Any) -> None:
+    """Write what has a label above the axes, in as many columns as have room."""
+    labels = [label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]]
+    if not labels:
+        return
+    widest = max(len(label) for label in labels) + HANDLE_CHARACTERS
+    columns = min(len(labels), max(1, LINE_CHARACTERS // widest))
+    figure.legend(loc="outside upper left", ncols=columns, fontsize="small")
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:

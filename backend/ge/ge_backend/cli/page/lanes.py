@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, tidy
+from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.executor.messages import PastRun
@@ -14,7 +14,7 @@ from ge_backend.sizes import UNITS
 
 __all__ = ["busiest", "busy_lanes", "draw_busy", "draw_lanes", "draw_pool", "pooled", "waiting"]
 
-SHOWN_RUNS = 80
+SHOWN_RUNS = 50
 BUSY_BINS = 120
 # A bar of at least this share of the width has its bucket written into it.
 ROOMY = 0.035
@@ -97,7 +97,7 @@ def draw_lanes(figure: Any, device: DeviceRuns, colours: Mapping[str, str]) -> N
     bottom.yaxis.get_major_locator().set_params(integer=True)
     bottom.set_xlim(0, (end_ns - begin_ns) / 1e6)
     tidy(bottom, along="y")
-    figure.legend(loc="outside upper left", ncols=3)
+    legend(figure)
 
 
 def _bar(
@@ -130,7 +130,7 @@ def draw_busy(figure: Any, devices: Sequence[DeviceRuns], begin_ns: int, end_ns:
     axes.set_ylabel("busy lanes")
     axes.set_xlabel("seconds since the recording began")
     tidy(axes, along="y")
-    figure.legend(loc="outside upper left", ncols=4)
+    legend(figure)
 
 
 def pooled(readings: Sequence[Reading]) -> list[str]:
@@ -159,7 +159,7 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
     axes.set_ylabel(unit)
     axes.set_xlabel("seconds since the recording began")
     tidy(axes, along="y")
-    figure.legend(loc="outside upper left", ncols=3)
+    legend(figure)
 
 
 def _gauge(reading: Reading, name: str) -> dict[str, float]:

@@ -80,14 +80,14 @@ def pictures(recording: Recording) -> list[Picture]:
 def _of_metrics(
     recording: Recording, models: Sequence[ModelNumbers], colours: Mapping[str, str]
 ) -> list[Picture]:
-    names = [model.model for model in models]
+    names = [model.model for model in models if "/" not in model.model]
     ran = [model for model in models if model.runs]
     padded = [model for model in models if model.padding is not None]
     found = [
         Picture(
             title="Requests",
-            text="Taken by each model, between two looks at its metrics. "
-            "A name with a slash is a step of a fused ensemble.",
+            text="Taken by each model, between two looks at its metrics. Further down, a name with "
+            "a slash is a step of a fused ensemble.",
             height_inches=2.8,
             draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
         ),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ge_backend.cli.watch.executors import DeviceRuns, RunWatch
-from ge_backend.cli.watch.readings import Reading, change
+from ge_backend.cli.watch.readings import Reading, grown
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.errors import ServerError
 
@@ -86,4 +86,6 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
 
 
 def _served(readings: list[Reading]) -> float:
-    return change(readings[0], readings[-1], "ge_requests_total")
+    """Return how many requests models took; steps of a fused ensemble are not counted again."""
+    served = grown(readings[0], readings[-1], "ge_requests_total", "model")
+    return sum(count for model, count in served.items() if "/" not in model)

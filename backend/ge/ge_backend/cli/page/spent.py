@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, tidy
+from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.page.numbers import (
     EXECUTOR_PARTS,
     INSTANCE_PARTS,
@@ -26,7 +26,6 @@ def draw_parts(figure: Any, models: Sequence[ModelNumbers]) -> None:
     axes = figure.subplots()
     lines: list[str] = []
     labelled: set[str] = set()
-    parts = (*INSTANCE_PARTS, *EXECUTOR_PARTS)
     for model in models:
         for where, shown in (("instance", INSTANCE_PARTS), ("executor", EXECUTOR_PARTS)):
             left = 0.0
@@ -46,7 +45,7 @@ def draw_parts(figure: Any, models: Sequence[ModelNumbers]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds per request")
     tidy(axes, along="x")
-    figure.legend(loc="outside upper left", ncols=len(parts))
+    legend(figure)
 
 
 def draw_latencies(figure: Any, hosts: Sequence[HostLatency], runs: Sequence[RunLatency]) -> None:
@@ -73,7 +72,7 @@ def draw_latencies(figure: Any, hosts: Sequence[HostLatency], runs: Sequence[Run
     axes.set_xlim(left=0)
     axes.set_xlabel("milliseconds")
     tidy(axes, along="x")
-    figure.legend(loc="outside upper left", ncols=5)
+    legend(figure)
 
 
 def _colour(part: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, tidy
+from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.page.numbers import ModelNumbers, request_rates
 from ge_backend.cli.watch.readings import Reading
 
@@ -44,7 +44,7 @@ def draw_rates(
     axes.set_xlabel("seconds since the recording began")
     axes.set_ylabel("requests per second")
     tidy(axes, along="y")
-    figure.legend(loc="outside upper left", ncols=3)
+    legend(figure)
 
 
 def shapes_height(models: Sequence[ModelNumbers]) -> float:
@@ -117,7 +117,7 @@ def draw_padding(figure: Any, models: Sequence[ModelNumbers]) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("elements of ragged inputs, for each one that was sent")
     tidy(axes, along="x")
-    figure.legend(loc="outside upper left", ncols=3)
+    legend(figure)
 
 
 def _named(first: int, last: int) -> str:
