@@ -29,7 +29,7 @@ from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import parameters, write_model
 from builders.simulated_onnx import onnx_of
 
-WIDTH, LABELS, VOCABULARY = 8, 3, 100
+WIDTH, LABELS, VOCABULARY = 16, 3, 100  # rows of 64 bytes can stay on the device
 ON_NPU = parameters(device="npu:0")
 DELAY = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 GEARS = [(1, 16), (4, 16), (8, 16), (1, 64), (4, 64)]
@@ -89,6 +89,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] reshape: { shape: [ ] } } 
     write_model(models, "compiled", DELAY + ON_NPU + buckets, onnx_of(Sums()))
     write_model(models, "ensemble")
     (models / "ensemble" / "config.pbtxt").write_text(ENSEMBLE)
+    write_model(models, "fused", DELAY + parameters(fuse="ensemble"))
     chip = write_om(models.parent / "chip.om", Sums(), Static({"x": (1, 8)}), soc="Ascend310P3")
     write_model(models, "broken_chip", ON_NPU, chip.read_bytes(), om)
     write_model(models, "broken_file", ON_NPU, b"nothing", om)
@@ -190,6 +191,25 @@ def test_an_ensemble_of_unequal_requests(bench):
     for ids, answer in zip(sent, answers, strict=True):
         expected = HEAD.expected(x=pooled(ids))["y"]
         assert np.allclose(answer.as_numpy("scores"), expected, rtol=1e-5)
+
+
+def test_a_fused_ensemble_is_uploaded_and_downloaded_once(bench):
+    """What the encoder has pooled stays for the head: ids and a mask go up, scores come down."""
+    sent = requests(3, 40)
+    both = [
+        bench.together(model, [{"ids": ids} for ids in sent]) for model in ("ensemble", "fused")
+    ]
+    for host, fused in zip(*both, strict=True):
+        assert np.allclose(host.as_numpy("scores"), fused.as_numpy("scores"), rtol=1e-5)
+
+    def moved(model):
+        before = bench.python.report()
+        bench.ask(model, "scores", ids=np.array([[1, 2, 3]]))
+        after = bench.python.report()
+        return tuple(after[way] - before[way] for way in ("uploads", "downloads"))
+
+    assert moved("fused") == (2, 1)
+    assert moved("ensemble") == (3, 2)
 
 
 @pytest.mark.parametrize("model", ["grid", "compiled", "padded", "free"])

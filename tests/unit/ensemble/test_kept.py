@@ -78,7 +78,7 @@ def dag_of(*links, outputs=("Z",)):
 
 
 CHAIN = dag_of(("X", "A"), ("A", "Z"))
-STAYS = [KeptStep(outputs={"y": False}), KeptStep(inputs=frozenset({"x"}))]
+STAYS = [KeptStep(outputs={"y": False}, frees=True), KeptStep(inputs=frozenset({"x"}))]
 NOTHING = [KeptStep(), KeptStep()]
 
 
@@ -158,7 +158,7 @@ def test_what_a_client_sees_is_downloaded_as_well():
     """Once; the next step still takes what has stayed."""
     dag = dag_of(("X", "A"), ("A", "Z"), outputs=("A", "Z"))
     assert kept_steps(dag, list(map(place, dag.steps))) == [
-        KeptStep(outputs={"y": True}),
+        KeptStep(outputs={"y": True}, frees=True),
         KeptStep(inputs=frozenset({"x"})),
     ]
 
@@ -169,7 +169,7 @@ def test_what_some_steps_take_elsewhere_is_downloaded_as_well():
     first, second, third = dag.steps
     places = [place(first), place(second), place(third, keeps=replace(HERE, memory="acl of b"))]
     assert kept_steps(dag, places) == [
-        KeptStep(outputs={"y": True}),
+        KeptStep(outputs={"y": True}, frees=True),
         KeptStep(inputs=frozenset({"x"})),
         KeptStep(),
     ]
@@ -188,3 +188,14 @@ def test_what_nobody_takes_does_not_stay():
     dag = dag_of(("X", "A"), ("X", "Z"))
     assert kept_steps(dag, list(map(place, dag.steps))) == NOTHING
     assert isinstance(dag.steps[0], Step)
+
+
+def test_one_step_of_each_memory_frees_the_tensors_there():
+    """The first one that leaves any, since the next batch begins with it."""
+    dag = dag_of(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D"), ("D", "Z"))
+    there = replace(HERE, memory="acl of b")
+    memories = [HERE, HERE, HERE, there, there]
+    places = [place(step, keeps=keeps) for step, keeps in zip(dag.steps, memories, strict=True)]
+    kept = kept_steps(dag, places)
+    assert [step.outputs for step in kept] == [{"y": False}, {"y": False}, {}, {"y": False}, {}]
+    assert [step.frees for step in kept] == [True, False, False, True, False]

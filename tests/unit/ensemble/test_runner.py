@@ -256,7 +256,7 @@ def resident(memory):
     double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
     add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [
-        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False})),
+        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
     runner = Runner(DAG, stages, Recorder(), batched=True)
@@ -320,7 +320,7 @@ def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
     double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
     add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [
-        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True})),
+        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
     found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))

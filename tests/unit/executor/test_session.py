@@ -24,6 +24,7 @@ from ge_backend.errors import (
     OutOfMemory,
 )
 from ge_backend.executor.arena import Segment
+from ge_backend.executor.kept import KeptGraphs
 from ge_backend.executor.link import Link
 from ge_backend.executor.messages import PrepareInput
 from ge_backend.executor.session import Session
@@ -215,3 +216,22 @@ def test_shapes_are_compiled_again_after_a_loss(bench):
     bench.cut()
     assert sums(run_values(session, 1)) == [3]
     assert bench.device.counts.compiles == 2
+
+
+def test_tensors_that_stay_are_asked_for_again_after_a_restart(bench, session):
+    """A new executor knows the owner as soon as the session is open again."""
+    asked, open_ = [], KeptGraphs.open
+
+    def noted(self, message, graph):
+        asked.append((message.owner, message.rooms))
+        return open_(self, message, graph)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeptGraphs, "open", noted)
+        assert session.keep_tensors("owner", [64]).memory == ""
+        bench.cut()
+        assert sums(run_values(session, 1)) == [3]
+    assert asked == [("owner", (64,))] * 2
+    session.free_tensors([1])
+    bench.cut()
+    session.free_tensors([1])

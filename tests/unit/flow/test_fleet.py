@@ -18,7 +18,9 @@ from ge_backend.errors import (
     ModelError,
     OutOfMemory,
     Status,
+    TensorsLost,
 )
+from ge_backend.executor.messages import FedRef, KeptRows
 from ge_backend.flow.fleet import Fleet
 
 
@@ -399,6 +401,28 @@ def test_a_state_that_is_gone_is_not_taken_up_on_another_device(fleets):
     timer.join()
     assert isinstance(ended.outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(ended.outcome.error)
+
+
+def test_what_earlier_steps_had_left_is_not_looked_for_on_another_device(fleets):
+    """The run fails and says so; whoever knows the steps begins again."""
+    two = fleets(2)
+    rows = (KeptRows(key=1, first=0, count=1, length=1),)
+    fed = (FedRef(name="x", dtype="FP32", shape=(1, 1), fill=0, rows=rows),)
+    for bench in two.benches:
+        bench.cut()
+    (outcome, *_), _ = two.run([1, 2], fed=fed)
+    assert isinstance(outcome.error, TensorsLost)
+    assert "what the steps before had left on the device" in str(outcome.error)
+
+
+def test_tensors_stay_only_where_there_is_one_device(fleets):
+    """Of several, a later run may come to another one. Host memory keeps nothing."""
+    assert fleets(2).fleet.keep_tensors("owner") is None
+    one = fleets(1).fleet
+    keeps = one.keep_tensors("owner")
+    assert keeps is not None
+    assert keeps.memory == ""
+    one.free_tensors([1, 2])
 
 
 def test_a_device_that_is_being_reopened_can_be_left(fleets):

@@ -104,7 +104,7 @@ def test_what_is_fed_is_what_would_be_staged(data):
         for count, size in zip(rows, sizes, strict=True)
     ]
     through_host = [check_request(at, {"x": array}, LAYOUT) for at, array in enumerate(arrays)]
-    keeping = Keeping({"y": False}, itertools.count(1))
+    keeping = Keeping({"y": False}, itertools.count(1), [])
     tensors, spans = {}, {}
     for sub_batch in data.draw(sub_batches(sizes, rows)):
         (ref,) = draft(sub_batch, through_host, LAYOUT, keeping).kept
@@ -137,7 +137,7 @@ REQUESTS = [check_request(at, {"x": array}, LAYOUT) for at, array in enumerate(A
 def test_an_output_that_only_stays_takes_no_room_in_the_arena():
     """One that is shown as well has its place there, as have those that do not stay."""
     plain = draft(SUB_BATCH, REQUESTS, LAYOUT)
-    keeping = Keeping({"y": False, "z": True}, itertools.count(9))
+    keeping = Keeping({"y": False, "z": True}, itertools.count(9), [])
     drawn = draft(SUB_BATCH, REQUESTS, LAYOUT, keeping)
     assert plain.kept == ()
     assert list(plain.outputs) == ["y", "z"]

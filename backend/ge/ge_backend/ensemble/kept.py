@@ -44,10 +44,13 @@ class KeptStep:
     Attributes:
         inputs: its inputs that are taken from there.
         outputs: its outputs that are left there, and whether they go to the host as well.
+        frees: it forgets the tensors of all steps in its memory. The first one that leaves any
+            there does, so that their memory is free again when the next batch needs it.
     """
 
     inputs: frozenset[str] = frozenset()
     outputs: Mapping[str, bool] = field(default_factory=dict)
+    frees: bool = False
 
 
 NOTHING = KeptStep()
@@ -79,10 +82,20 @@ def kept_steps(dag: Dag, places: Sequence[Place]) -> list[KeptStep]:
                 taken[index].add(name)
             if staying:
                 left[at][output] = tensor in dag.outputs or len(staying) < len(readers)
+    firsts = _firsts(places, left)
     return [
-        KeptStep(inputs=frozenset(inputs), outputs=outputs)
-        for inputs, outputs in zip(taken, left, strict=True)
+        KeptStep(inputs=frozenset(inputs), outputs=outputs, frees=at in firsts)
+        for at, (inputs, outputs) in enumerate(zip(taken, left, strict=True))
     ]
+
+
+def _firsts(places: Sequence[Place], left: Sequence[Mapping[str, bool]]) -> set[int]:
+    """Return for each memory the first step that leaves something there."""
+    firsts: dict[str, int] = {}
+    for at, (place, outputs) in enumerate(zip(places, left, strict=True)):
+        if outputs and place.keeps is not None:
+            firsts.setdefault(place.keeps.memory, at)
+    return set(firsts.values())
 
 
 def _stays(writer: Place, output: str, reader: Place, name: str) -> bool:

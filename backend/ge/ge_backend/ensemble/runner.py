@@ -90,7 +90,7 @@ class Runner:
         self._stages = stages
         self._recorder = recorder
         self._batched = batched
-        self._keys = itertools.count(1)
+        self._numbers = itertools.count(1)
         self._through_host = [replace(stage, kept=NOTHING) for stage in stages]
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
@@ -118,18 +118,21 @@ class Runner:
     ) -> Iterator[Reply]:
         """Take these requests through all steps; nothing of them is on the device afterwards."""
         known = {position: _Known(dict(requests[position].tensors)) for position in positions}
+        keys: list[int] = []
         with contextlib.ExitStack() as done:
             for stage in stages:
                 started = time.perf_counter()
-                keeping = Keeping(stage.kept.outputs, self._keys) if stage.kept.outputs else None
-                if keeping is not None:
-                    done.callback(stage.runs.free_tensors, keeping.keys)
+                outputs, keeping = stage.kept.outputs, None
+                if outputs:
+                    keeping = Keeping(outputs, self._numbers, keys)
+                if stage.kept.frees:
+                    done.callback(stage.runs.free_tensors, keys)
                 yield from self._run_stage(stage, requests, known, keeping)
                 passed = time.perf_counter() - started
                 self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
         for position, tensors in known.items():
-            outputs = {name: tensors.arrays[name] for name in self._dag.outputs}
-            yield Reply(request=position, outputs=outputs)
+            shown = {name: tensors.arrays[name] for name in self._dag.outputs}
+            yield Reply(request=position, outputs=shown)
 
     def _run_stage(
         self,

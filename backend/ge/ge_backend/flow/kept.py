@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,19 @@ class KeptTensor:
         return len(self.shape)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Keeping:
     """Which outputs of a batch are to stay, and under which keys they did.
 
     Attributes:
         outputs: by name, whether they are sent to the host as well.
         numbers: gives the keys; none twice to one owner.
-        keys: taken so far, to be freed.
+        keys: those that were given are added here, to be freed.
     """
 
     outputs: Mapping[str, bool]
     numbers: Iterator[int]
-    keys: list[int] = field(default_factory=list)
+    keys: list[int]
 
     def kept(self, output: OutputLayout, shape: Shape) -> KeptRef:
         """Return an output of one run, padded to this shape, under a fresh key."""

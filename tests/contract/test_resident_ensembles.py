@@ -1,0 +1,262 @@
+"""Steps whose tensors stay on the device, on every kind of device that has memory of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from acl_simulator import DimsGears
+from acl_simulator.graphs import Affine
+from builders.npu import Npu
+from builders.null_models import SHORT
+from ge_backend.config import TensorConfig
+from ge_backend.device.base import GraphSource
+from ge_backend.ensemble.dag import read_dag
+from ge_backend.ensemble.kept import Place, kept_steps
+from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.executor.link import Link
+from ge_backend.executor.messages import PrepareInput
+from ge_backend.executor.service import Executor
+from ge_backend.executor.session import Session
+from ge_backend.flow.costs import StaticCosts, element_costs
+from ge_backend.flow.fleet import Fleet
+from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.flow.pipeline import Pipeline
+from ge_backend.flow.plan import Policy
+from ge_backend.flow.request import check_request
+from ge_backend.flow.traffic import Traffic
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+
+WIDTH = 16
+# Each step has buckets of its own; rows are grouped anew before each.
+BUCKETS = (
+    [(1, 4), (4, 4), (4, 8), (2, 16)],
+    [(1, 8), (3, 8), (4, 16)],
+    [(2, 6), (4, 16)],
+)
+LEARNED = [(2, 8), (4, 16)]
+GEARS = sorted({bucket for buckets in (*BUCKETS, LEARNED) for bucket in buckets})
+TENSORS = ("X", "A", "B", "Z")
+DAG = read_dag(
+    {
+        "name": "e",
+        "input": [{"name": "X"}],
+        "output": [{"name": "Z"}],
+        "ensemble_scheduling": {
+            "step": [
+                {"model_name": f"m{at}", "input_map": {"x": x}, "output_map": {"y": y}}
+                for at, (x, y) in enumerate(itertools.pairwise(TENSORS))
+            ]
+        },
+    }
+)
+
+
+class OnNpu:
+    """y = 2x + 1 on a simulated NPU."""
+
+    def __init__(self, folder):
+        self.npu = Npu(folder)
+        self.device = self.npu.device
+        gears = DimsGears({"x": (-1, -1, WIDTH)}, GEARS)
+        self.source = GraphSource.of(self.npu.write(Affine(), gears))
+
+    def bus(self):
+        return self.npu.sim.uploads, self.npu.sim.downloads
+
+    def close(self):
+        assert self.npu.sim.allocations() == []
+        self.npu.sim.check()
+
+
+class OnTorch:
+    """The same on an accelerator that is not there, in captured graphs."""
+
+    def __init__(self, folder):
+        torch = pytest.importorskip("torch")
+        from fakes.torch_vendor import FakeVendor
+        from ge_backend.device.cuda import CudaDevice
+
+        class Doubling(torch.nn.Module):
+            def forward(self, x):
+                return 2 * x + 1
+
+        self.vendor = FakeVendor()
+        self.device = CudaDevice(self.vendor)
+        dims = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("n", max=64)}
+        program = torch.export.export(
+            Doubling(), (torch.zeros(2, 3, WIDTH),), dynamic_shapes=(dims,)
+        )
+        names = {"inputs": ["x"], "outputs": ["y"]}
+        path = folder / "model.pt2"
+        torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(names)})
+        self.source = GraphSource.of(path)
+
+    def bus(self):
+        counts = self.vendor.counts
+        return counts["copy", "uploads"], counts["copy", "downloads"]
+
+    def close(self):
+        """Nothing is left to see."""
+
+
+class Ensemble:
+    """Three steps, each with a connection to one executor, in this process."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.executor = Executor(rig.device, linger_s=0.0)
+        self.links = []
+        self.pipelines = [self.pipeline(buckets) for buckets in BUCKETS]
+        (output,) = self.pipelines[0].layout.outputs
+        declared = TensorConfig(
+            name="", dtype=DATA_TYPES["FP32"], dims=(-1, WIDTH), graph_dims=(-1, WIDTH),
+            ragged=False, optional=False,
+        )  # fmt: skip
+        ports = {"inputs": {"x": declared}, "outputs": {output.name: declared}}
+        steps = [
+            SimpleNamespace(
+                model=step.model,
+                inputs=step.inputs,
+                outputs={output.name: step.outputs["y"]},
+            )
+            for step in DAG.steps
+        ]
+        places = [
+            Place(step=step, layout=p.layout, keeps=p.keep_tensors("owner"), **ports)
+            for step, p in zip(steps, self.pipelines, strict=True)
+        ]
+        self.kept = kept_steps(DAG, places)
+        self.stages = [
+            Stage(step=step, runs=p, kept=kept, **ports)
+            for step, p, kept in zip(steps, self.pipelines, self.kept, strict=True)
+        ]
+        self.resident = Runner(DAG, self.stages, Recorder(), batched=True)
+        through_host = [Stage(step=stage.step, runs=stage.runs, **ports) for stage in self.stages]
+        self.through_host = Runner(DAG, through_host, Recorder(), batched=True)
+
+    def run(self, runner, arrays):
+        """Return each request's output."""
+        layout = self.pipelines[0].layout
+        requests = [check_request(at, {"x": array}, layout) for at, array in enumerate(arrays)]
+        for request in requests:
+            request.tensors["X"] = request.tensors.pop("x")
+        found = {}
+        for reply in runner.run(requests):
+            assert reply.error is None, reply.error
+            found[reply.request] = reply.outputs["Z"].copy()
+        return [found[at] for at in range(len(arrays))]
+
+    def close(self):
+        self.resident.close()
+        self.executor.join()
+        assert self.executor.shelves.figures() == (0, 0)
+        self.executor.close()
+
+    def _connect(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.executor.accept(theirs)
+        self.links.append(Link(ours))
+        return self.links[-1]
+
+    def pipeline(self, buckets):
+        """Return what runs one step."""
+        session = Session(self._connect, self.rig.source, arena_bytes=4096, on_restart=lambda: None)
+        for bucket in buckets:
+            shape = (*bucket, WIDTH)
+            session.prepare((PrepareInput(name="x", dtype="FP32", shape=shape, fill=0),), 0)
+        row = {
+            "dtype": DATA_TYPES["FP32"],
+            "dims": (-1, WIDTH),
+            "axes": (0, -1),
+            "names": ("n", ""),
+        }
+        return Pipeline(
+            layout=Layout(
+                batched=True,
+                axes=("n",),
+                limits={},
+                inputs=(InputLayout(name="x", fill=0.0, made="", **row),),
+                outputs=(OutputLayout(name=session.signature.outputs[0].name, **row),),
+            ),
+            fleet=Fleet({"device": session}, SHORT),
+            costs=StaticCosts(element_costs(buckets)),
+            policy=Policy(axes=("n",), refuse_overflow=True),
+            recorder=Recorder(),
+            traffic=Traffic(("n",)),
+        )
+
+
+@pytest.fixture(params=[OnNpu, OnTorch], ids=["npu", "torch"])
+def ensemble(request, tmp_path):
+    rig = request.param(tmp_path)
+    ensemble = Ensemble(rig)
+    yield ensemble
+    ensemble.close()
+    rig.close()
+
+
+def random_batch(generator, count):
+    return [
+        generator.standard_normal(
+            (generator.integers(1, 4), generator.integers(1, 17), WIDTH)
+        ).astype(np.float32)
+        for _ in range(count)
+    ]
+
+
+def crossed(ensemble, runner, arrays):
+    """Run a batch; return how often something went over the bus: [up, down]."""
+    before = ensemble.rig.bus()
+    ensemble.run(runner, arrays)
+    return [now - then for now, then in zip(ensemble.rig.bus(), before, strict=True)]
+
+
+def test_one_upload_and_one_download(ensemble):
+    """However many steps there are; without keeping it is one of each per step."""
+    one = [np.ones((2, 3, WIDTH), np.float32)]
+    assert crossed(ensemble, ensemble.resident, one) == [1, 1]
+    assert crossed(ensemble, ensemble.through_host, one) == [3, 3]
+
+
+def test_random_batches_are_what_they_are_through_the_host(ensemble):
+    """Padded, cut and grouped anew in every step, to the bit; and nothing stays afterwards."""
+    generator = np.random.default_rng(1)
+    for count in (1, 2, 5, 9, 9, 9):
+        batch = random_batch(generator, count)
+        resident = ensemble.run(ensemble.resident, batch)
+        for answer, known, x in zip(
+            resident, ensemble.run(ensemble.through_host, batch), batch, strict=True
+        ):
+            assert answer.tobytes() == known.tobytes()
+            np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)
+        report = ensemble.pipelines[0].fleet.sessions[0].inspect()
+        assert (report.kept_tensors, report.defects) == (0, ())
+
+
+def test_a_step_that_loses_its_connection_repeats_the_batch_through_the_host(ensemble):
+    """What it would go on from may be gone; the next batch stays on the device again."""
+    batch = random_batch(np.random.default_rng(2), 4)
+    ensemble.links[1].sock.shutdown(socket.SHUT_RDWR)
+    for answer, x in zip(ensemble.run(ensemble.resident, batch), batch, strict=True):
+        np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)
+    assert len(ensemble.links) == 4
+    assert crossed(ensemble, ensemble.resident, [np.ones((1, 4, WIDTH), np.float32)]) == [1, 1]
+
+
+def test_a_step_with_new_buckets_goes_on_with_what_stays(ensemble):
+    """Its new connection is the same owner's."""
+    batch = random_batch(np.random.default_rng(3), 4)
+    ensemble.run(ensemble.resident, batch)
+    other = ensemble.pipeline(LEARNED)
+    ensemble.pipelines[1].hand_over(other.fleet, other.costs)
+    one = [np.ones((2, 3, WIDTH), np.float32)]
+    assert crossed(ensemble, ensemble.resident, one) == [1, 1]
+    for answer, x in zip(ensemble.run(ensemble.resident, batch), batch, strict=True):
+        np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)
