@@ -1,9 +1,9 @@
 """What the presets do: one encoder in a plain configuration, and with each preset applied to it.
 
 One server has all four as models. They take turns in short windows, in another order in each round,
-and ratios are taken within a round. Three loads: 1 and 32 requests in flight, and requests that
-come at random, more of them than the plain configuration can answer. Memory is that of a server
-with one of them alone, because models share an executor.
+and ratios are taken within a round. The loads: 1 and 32 requests in flight, and requests that come
+at random, fewer and more than the plain configuration can answer. Memory is that of a server with
+one of them alone, because models share an executor.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ input [ { name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batc
 output [ { name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] } ]
 dynamic_batching { }
 instance_group [ { count: 1 kind: KIND_CPU } ]
-parameters { key: "buckets.rows" value { string_value: "1,2,4,8,16" } }
-parameters { key: "buckets.sequence" value { string_value: "16,32,64,128,256" } }
+parameters { key: "buckets.rows" value { string_value: "1,4,16" } }
+parameters { key: "buckets.sequence" value { string_value: "16,64,256" } }
 """
 
 
@@ -136,20 +136,26 @@ def _round(rig: _Rig, number: int, options: argparse.Namespace) -> Iterator[Wind
                 refused=0.0,
                 others_cpu=report.cpu_s["others"] / report.wall_s,
             )
-    for config in order.sample(CONFIGS, len(CONFIGS)):
-        yield _offered(rig, config, number, options.overload * plain_rate, options)
+    for share in options.offered:
+        for config in order.sample(CONFIGS, len(CONFIGS)):
+            yield _offered(rig, config, number, share, plain_rate, options)
 
 
 def _offered(
-    rig: _Rig, config: str, number: int, rate: float, options: argparse.Namespace
+    rig: _Rig,
+    config: str,
+    number: int,
+    share: float,
+    plain_rate: float,
+    options: argparse.Namespace,
 ) -> Window:
     rows = load_pools(rig.traffic.pools)[MIX].rows
     seed = options.seed + number
-    found = offer(rig.server.grpc, config, rows, rate, options.window, seed)
+    found = offer(rig.server.grpc, config, rows, share * plain_rate, options.window, seed)
     answered = len(found.latencies_ms)
     return Window(
         config=config,
-        load=f"open, {options.overload:.1f}x",
+        load=f"open, {share:.1f}x",
         round_number=number,
         answers=answered / found.wall_s,
         p50_ms=percentile(found.latencies_ms, 50),
@@ -192,12 +198,13 @@ def _server(
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_presets", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--window", type=float, default=2.0, help="seconds per load")
+    parser.add_argument("--window", type=float, default=1.5, help="seconds per load")
     parser.add_argument(
-        "--overload",
+        "--offered",
+        nargs="+",
         type=float,
-        default=1.5,
-        help="requests of the open loop, by what the plain configuration answers at 32 in flight",
+        default=[0.7, 1.5],
+        help="requests of the open loops, by what the plain configuration answers at 32 in flight",
     )
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args(arguments)

@@ -118,6 +118,10 @@ PRESETS_SET_NONE_OF = (
         "they follow from the model and its traffic: `ge-backend tune`",
     ),
     (
+        "`early_reply`",
+        "`never` answered no more requests than `auto`, in no load, and `auto` answers sooner",
+    ),
+    (
         "`lanes`, the workspace pool",
         (
             "they belong to a device and all its models: `GE_LANES`, "

@@ -2,8 +2,8 @@
 
 Every preset names the same settings, so that one undoes what another did. None names what would
 change answers or refuse requests by their size (`precision`, `overflow`, `max_batch_size`), what
-belongs to a whole device (`lanes`, the workspace pool), or a list that is the model's own
-(`buckets.<axis>`, `preferred_batch_size`).
+belongs to a whole device (`lanes`, the workspace pool), a list that is the model's own
+(`buckets.<axis>`, `preferred_batch_size`), or `early_reply`, whose default was best for all.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ PRESETS: Mapping[str, Preset] = {
                 ),
                 BATCHING_DELAY: Choice(
                     value="0",
-                    why="under load batches fill while others run; to wait for more leaves the "
-                    "device idle",
+                    why="under load batches fill while others run; waiting for more gains nothing "
+                    "then, and costs throughput when few requests come",
                 ),
                 "threads": Choice(
                     value="1",
@@ -63,9 +63,6 @@ PRESETS: Mapping[str, Preset] = {
                     "other's threads",
                 ),
                 "max_elements": Choice(value="0", why="the planner is free to cut by cost alone"),
-                "early_reply": Choice(
-                    value="never", why="a batch is handed back whole, at no cost per answer"
-                ),
                 "max_queue_size": Choice(
                     value="0",
                     why="nothing is refused, and requests wait in Triton, which costs nothing per "
@@ -93,13 +90,11 @@ PRESETS: Mapping[str, Preset] = {
                 "max_elements": Choice(
                     value="1024", why="short requests need not wait for the end of a long run"
                 ),
-                "early_reply": Choice(
-                    value="auto", why="who is ready does not wait for the rest of the batch"
-                ),
                 "max_queue_size": Choice(
                     value="32",
                     why="more load than can be served is refused at once instead of making "
-                    "everybody wait longer and longer",
+                    "everybody wait longer and longer; fewer would refuse bursts that one batch "
+                    "serves, as instances get unequal shares of them",
                 ),
                 "priority": Choice(value="1", why="goes first on a device that models share"),
             },
@@ -118,7 +113,6 @@ PRESETS: Mapping[str, Preset] = {
                 "max_elements": Choice(
                     value="1024", why="scratch memory and buffers grow with the largest run"
                 ),
-                "early_reply": Choice(value="auto", why="costs no memory"),
                 "max_queue_size": Choice(value="64", why="requests that wait hold their tensors"),
                 "priority": Choice(value="2", why="costs no memory"),
             },
