@@ -119,7 +119,7 @@ PRESETS_SET_NONE_OF = (
     ),
     (
         "`early_reply`",
-        "`never` answered no more requests than `auto`, in no load, and `auto` answers sooner",
+        "on a device that only sleeps, `never` answered no more requests than `auto`",
     ),
     (
         "`lanes`, the workspace pool",
