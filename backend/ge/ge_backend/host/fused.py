@@ -161,7 +161,9 @@ def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig
     for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True):
         if kept.outputs:
             names = ", ".join(kept.outputs)
-            log.info("ensemble %s: %s of %s stays there", dag.name, names, place.step.model)
+            log.info(
+                "ensemble %s: of %s stays on the device: %s", dag.name, place.step.model, names
+            )
             pipeline.keep_tensors(owner, _rooms(pipeline, kept))
         stages.append(
             Stage(
