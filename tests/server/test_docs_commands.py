@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -153,11 +155,30 @@ def watched(installation, workplace) -> dict[str, str]:
         urls = dict(words.split() for words in ready[1:])
         for length in (3, 50, 120):
             embed(urls["grpc"], length)
+        stack.enter_context(embedding(urls["grpc"]))
         return {
             look.text: run(look, workplace, *short, f"--url={urls['metrics']}")
             for pattern, short in LOOKS.items()
             for look in to_run(pattern)
         }
+
+
+@contextmanager
+def embedding(url: str) -> Iterator[None]:
+    """Send texts all the while: a report of nothing is refused."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            embed(url, 7)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def embed(url: str, length: int) -> None:
