@@ -70,6 +70,25 @@ def test_a_server_that_served_nothing_has_nothing_to_report(server):
     assert Watch.closed == 1
 
 
+def test_a_server_that_ends_meanwhile_leaves_what_was_seen(server, monkeypatch):
+    """Two looks are a recording; one is none."""
+    scrape = module.scrape
+
+    def ending(url):
+        if server["looks"] == server["lives"]:
+            raise ServerError("no metrics at its address")
+        return scrape(url)
+
+    monkeypatch.setattr(module, "scrape", ending)
+    server["lives"] = 2
+    seen = record(URL, 9.0, lambda text: None)
+    assert seen.seconds == 1
+    assert seen.note == "The recording ends early: no metrics at its address"
+    server["looks"], server["lives"] = 0, 1
+    with pytest.raises(ServerError, match="no metrics"):
+        record(URL, 9.0, lambda text: None)
+
+
 def test_executors_elsewhere_are_said_to_be_missing(server, monkeypatch):
     """A page without timelines says why."""
     monkeypatch.setattr(Watch, "devices", ())

@@ -55,20 +55,26 @@ class Recording:
 
 
 def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
-    """Watch a server; say how it goes, about once a second.
+    """Watch a server; say how it goes, about once a second. If it ends, the recording does too.
 
     Raises:
         ServerError: nobody answers at `url`, or no model of this backend has served anything.
         DeviceUnavailable: the library that reads metrics is missing.
     """
-    began_s = time.time()
+    began_s, ended = time.time(), ""
     watch = RunWatch(url)
     try:
         readings = [scrape(url)]
         end_s = readings[0].at_s + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(LOOK_EVERY_S, left_s))
-            readings.append(scrape(url))
+            try:
+                readings.append(scrape(url))
+            except ServerError as error:
+                if len(readings) == 1:
+                    raise
+                ended = f"The recording ends early: {error}"
+                break
             runs = watch.look()
             passed = readings[-1].at_s - readings[0].at_s
             say(f"{passed:.0f} of {seconds:g} s: {_served(readings):.0f} requests, {runs} runs")
@@ -79,7 +85,7 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
             f"no model of this backend took a request in {seconds:g} s, by {url}; there is nothing "
             "to report: send requests meanwhile, or watch longer (--seconds)"
         )
-    note = watch.note or ("" if devices else NOT_HERE)
+    note = ended or watch.note or ("" if devices else NOT_HERE)
     return Recording(
         url=url, began_s=began_s, readings=tuple(readings), devices=tuple(devices), note=note
     )

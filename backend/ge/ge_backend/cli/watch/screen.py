@@ -18,8 +18,8 @@ def screen(models: Sequence[ModelLine], devices: Sequence[DeviceLine]) -> str:
     """Return both tables as text."""
     if not models:
         return "no model of this backend has served anything yet"
-    lines = table(MODELS, [_model(line) for line in models], left=1)
-    lines += ["", *table(DEVICES, [_device(line) for line in devices])]
+    lines = table(MODELS, [_model(line) for line in models], names=1, left=1)
+    lines += ["", *table(DEVICES, [_device(line) for line in devices], names=1)]
     return "\n".join(lines)
 
 
