@@ -182,6 +182,14 @@ def test_a_tensor_may_be_shown_as_well(keepers):
     assert np.array_equal(z, 2 * place + 1)
 
 
+def test_what_nobody_wants_is_not_downloaded(rig, keepers):
+    """Nor kept."""
+    before = rig.bus()
+    name = output_of(keepers.first)
+    assert keepers.first.run({"x": random(SHAPES[0])}, {}, {}, {}, {name}) == {}
+    assert crossed(rig, before) == [rig.counts_bus, 0]
+
+
 def test_a_run_may_take_and_keep(keepers):
     """Through three runs, without a value on the host in between."""
     first, second = keepers.first, keepers.second

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ge_backend.config import TensorConfig
-from ge_backend.ensemble.dag import Step, read_dag
+from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.executor.messages import Keeps
 from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
@@ -165,7 +165,7 @@ def test_what_a_client_sees_is_downloaded_as_well():
 
 def test_what_some_steps_take_elsewhere_is_downloaded_as_well():
     """One reader is on the device, the other one on another."""
-    dag = dag_of(("X", "A"), ("A", "Z"), ("A", "B"))
+    dag = dag_of(("X", "A"), ("A", "Z"), ("A", "B"), outputs=("Z", "B"))
     first, second, third = dag.steps
     places = [place(first), place(second), place(third, keeps=replace(HERE, memory="acl of b"))]
     assert kept_steps(dag, places) == [
@@ -183,11 +183,28 @@ def test_a_tensor_may_stay_for_several_steps():
     assert [step.inputs for step in kept] == [set(), {"x"}, {"x"}]
 
 
-def test_what_nobody_takes_does_not_stay():
-    """It is as it was before."""
+def test_what_nobody_takes_is_dropped():
+    """Where it would have to be downloaded; on a CPU it is in host memory already."""
     dag = dag_of(("X", "A"), ("X", "Z"))
-    assert kept_steps(dag, list(map(place, dag.steps))) == NOTHING
-    assert isinstance(dag.steps[0], Step)
+    assert kept_steps(dag, list(map(place, dag.steps))) == [
+        KeptStep(dropped=frozenset({"y"})),
+        KeptStep(),
+    ]
+    for keeps in (None, replace(HERE, memory="")):
+        places = [place(step, keeps=keeps) for step in dag.steps]
+        assert kept_steps(dag, places) == NOTHING
+
+
+def test_an_output_that_the_ensemble_does_not_name_is_dropped_unless_it_tells_sizes():
+    """The graph has it all the same; another output may be cut by it."""
+    spare, lengths = given(), tensor(OutputLayout, "l", (1,), dtype="INT64")
+    spare = replace(spare, name="spare")
+    first, second = map(place, CHAIN.steps)
+    layout = replace(first.layout, outputs=(given(), spare, lengths))
+    plain = replace(first, layout=layout)
+    assert kept_steps(CHAIN, [plain, second])[0].dropped == {"spare", "l"}
+    cut = replace(layout, outputs=(given(lengths=("l", "")), spare, lengths))
+    assert kept_steps(CHAIN, [replace(first, layout=cut), second])[0].dropped == {"spare"}
 
 
 def test_one_step_of_each_memory_frees_the_tensors_there():

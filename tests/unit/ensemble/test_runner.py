@@ -326,3 +326,17 @@ def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
     found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
     assert found == [{"d": [[2, 4]], "Z": [[3, 6]]}]
     assert add.batches[0][0] == ["b"]
+
+
+def test_what_nobody_wants_is_not_asked_for(memory):
+    """The step says so with every batch, though nothing of it stays."""
+    double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
+    add = OnDevice(memory, lambda a, b: {"z": a + b}, "a", "b")
+    stages = [
+        stage(DAG.steps[0], double),
+        replace(stage(DAG.steps[1], add), kept=KeptStep(dropped=frozenset({"spare"}))),
+    ]
+    found = run(Runner(DAG, stages, Recorder(), batched=True), request(0, 1, 2))
+    assert found == [{"Z": [[3, 6]]}]
+    ((_, keeping),) = add.batches
+    assert keeping.dropped == {"spare"}

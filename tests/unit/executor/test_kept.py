@@ -49,7 +49,8 @@ class Keeper:
         self.device.allocations += 1
         return Room(self.device, nbytes)
 
-    def run(self, inputs, outputs, given, kept):
+    def run(self, inputs, outputs, given, kept, dropped):
+        assert dropped == ()
         for action in self.running:
             action()
         if self.error is not None:

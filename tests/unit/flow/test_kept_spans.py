@@ -159,3 +159,13 @@ def test_an_output_that_only_stays_is_not_split():
     pieces = split(SUB_BATCH, REQUESTS, LAYOUT, outputs, ["y"])
     assert [list(piece) for _, piece in pieces] == [["z"], ["z"]]
     assert list(join([pieces[1], (Span(0, 2, 1), pieces[0][1])], LAYOUT)) == ["z"]
+
+
+def test_an_output_that_nobody_wants_has_no_place_and_is_not_kept():
+    """The order names it, so that it is not downloaded."""
+    keeping = Keeping({}, itertools.count(1), [], frozenset({"y"}))
+    drawn = draft(SUB_BATCH, REQUESTS, LAYOUT, keeping)
+    assert (list(drawn.outputs), drawn.kept) == (["z"], ())
+    arena = Arena(1)
+    arena.reserve(drawn.nbytes)
+    assert stage(drawn, REQUESTS, LAYOUT, arena).dropped == ("y",)

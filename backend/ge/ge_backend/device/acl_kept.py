@@ -7,7 +7,7 @@ on the stream of the run that it belongs to. Such copies must begin at 64-byte b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ge_backend.device.acl_codes import ALIGNMENT
@@ -48,6 +48,7 @@ class AclKeeper:
         outputs: Mapping[str, Array],
         given: Mapping[str, FedInput],
         kept: Mapping[str, StayingOutput],
+        dropped: Collection[str] = (),
     ) -> dict[str, Array]:
         """Run once; see `Keeper.run`."""
         resident = Resident(
@@ -56,7 +57,7 @@ class AclKeeper:
             sources={name: _Pieces(item.copies) for name, item in given.items()},
             targets={name: _whole(item) for name, item in kept.items() if math.prod(item.shape)},
             promised={name: item.shape for name, item in kept.items()},
-            hidden=frozenset(name for name, item in kept.items() if not item.shown),
+            hidden=frozenset(name for name, item in kept.items() if not item.shown).union(dropped),
         )
         return self._graph.run_resident(inputs, outputs, resident)
 

@@ -8,7 +8,7 @@ here, in bytes; a device only makes the copies. A graph that can do it is a `Kee
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -115,6 +115,7 @@ class Keeper(Protocol):
         outputs: Mapping[str, Array],
         given: Mapping[str, FedInput],
         kept: Mapping[str, StayingOutput],
+        dropped: Collection[str] = (),
     ) -> dict[str, Array]:
         """Run once; as `Graph.run`, and return when what is kept is there.
 
@@ -123,6 +124,7 @@ class Keeper(Protocol):
             outputs: as in `Graph.run`.
             given: the other inputs.
             kept: the outputs that stay; those that are not shown are not returned.
+            dropped: outputs that nobody wants; they are not returned either.
 
         Raises:
             GraphFailed, OutOfMemory: as `Graph.run`; the rooms' contents are arbitrary then.

@@ -7,7 +7,7 @@ needs to wait for nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -58,9 +58,11 @@ class TorchKeeper:
         outputs: Mapping[str, Array],
         given: Mapping[str, FedInput],
         kept: Mapping[str, StayingOutput],
+        dropped: Collection[str] = (),
     ) -> dict[str, Array]:
         """Run once; see `Keeper.run`."""
-        step = _Step(streams=self._streams, given=given, kept=kept)
+        hidden = frozenset(name for name, item in kept.items() if not item.shown).union(dropped)
+        step = _Step(streams=self._streams, given=given, kept=kept, hidden=hidden)
         return self._graph.run_resident(inputs, outputs, step)
 
 
@@ -83,6 +85,7 @@ class _Step:
     streams: Streams
     given: Mapping[str, FedInput]
     kept: Mapping[str, StayingOutput]
+    hidden: frozenset[str]
 
     @property
     def stand_ins(self) -> Mapping[str, Array]:
@@ -91,11 +94,6 @@ class _Step:
             name: np.broadcast_to(np.zeros((), item.dtype.numpy), item.shape)
             for name, item in self.given.items()
         }
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        """See `Resident`."""
-        return frozenset(name for name, item in self.kept.items() if not item.shown)
 
     def rows(self) -> Tensors:
         """See `Resident`."""

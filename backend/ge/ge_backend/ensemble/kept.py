@@ -44,13 +44,19 @@ class KeptStep:
     Attributes:
         inputs: its inputs that are taken from there.
         outputs: its outputs that are left there, and whether they go to the host as well.
+        dropped: its outputs that nobody takes, where they need not come to the host.
         frees: it forgets the tensors of all steps in its memory. The first one that leaves any
             there does, so that their memory is free again when the next batch needs it.
     """
 
     inputs: frozenset[str] = frozenset()
     outputs: Mapping[str, bool] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
     frees: bool = False
+
+    def hides(self, output: str) -> bool:
+        """Whether an output may be missing on the host."""
+        return output in self.outputs or output in self.dropped
 
 
 NOTHING = KeptStep()
@@ -84,9 +90,27 @@ def kept_steps(dag: Dag, places: Sequence[Place]) -> list[KeptStep]:
                 left[at][output] = tensor in dag.outputs or len(staying) < len(readers)
     firsts = _firsts(places, left)
     return [
-        KeptStep(inputs=frozenset(inputs), outputs=outputs, frees=at in firsts)
-        for at, (inputs, outputs) in enumerate(zip(taken, left, strict=True))
+        KeptStep(
+            inputs=frozenset(inputs),
+            outputs=outputs,
+            dropped=_dropped(dag, place),
+            frees=at in firsts,
+        )
+        for at, (place, inputs, outputs) in enumerate(zip(places, taken, left, strict=True))
     ]
+
+
+def _dropped(dag: Dag, place: Place) -> frozenset[str]:
+    """Return the outputs that no step takes, no client, and nobody for the sizes of another."""
+    if place.keeps is None or not place.keeps.memory:
+        return frozenset()
+    wanted = set(dag.outputs).union(*(step.inputs.values() for step in dag.steps))
+    telling = {name for output in place.layout.outputs for name in output.lengths}
+    return frozenset(
+        output.name
+        for output in place.layout.outputs
+        if place.step.outputs.get(output.name) not in wanted and output.name not in telling
+    )
 
 
 def _firsts(places: Sequence[Place], left: Sequence[Mapping[str, bool]]) -> set[int]:

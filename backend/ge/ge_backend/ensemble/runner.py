@@ -122,10 +122,10 @@ class Runner:
         with contextlib.ExitStack() as done:
             for stage in stages:
                 started = time.perf_counter()
-                outputs, keeping = stage.kept.outputs, None
-                if outputs:
-                    keeping = Keeping(outputs, self._numbers, keys)
-                if stage.kept.frees:
+                kept, keeping = stage.kept, None
+                if kept.outputs or kept.dropped:
+                    keeping = Keeping(kept.outputs, self._numbers, keys, kept.dropped)
+                if kept.frees:
                     done.callback(stage.runs.free_tensors, keys)
                 yield from self._run_stage(stage, requests, known, keeping)
                 passed = time.perf_counter() - started
@@ -193,7 +193,7 @@ class Runner:
         return {
             tensor: self._shaped(outputs[name], stage.outputs.get(name), _dims)
             for name, tensor in stage.step.outputs.items()
-            if name in outputs or name not in stage.kept.outputs
+            if name in outputs or not stage.kept.hides(name)
         }
 
     def _shaped(

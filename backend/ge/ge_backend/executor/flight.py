@@ -29,6 +29,7 @@ class RunOrder:
     cost_ns: int = 0
     fed: tuple[messages.FedRef, ...] = ()
     kept: tuple[messages.KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
 
@@ -101,6 +102,7 @@ class Flight:
             cost_ns=order.cost_ns,
             fed=order.fed,
             kept=order.kept,
+            dropped=order.dropped,
             bucket=order.bucket,
             real_rows=order.real_rows,
         )

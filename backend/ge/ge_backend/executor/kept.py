@@ -79,7 +79,7 @@ class Shelf:
         with self._in_use(), contextlib.ExitStack() as taken:
             given = {ref.name: self._fed(keeper, ref) for ref in message.fed}
             staying = {ref.name: self._staying(keeper, ref, taken) for ref in message.kept}
-            results = keeper.run(inputs, views, given, staying)
+            results = keeper.run(inputs, views, given, staying, message.dropped)
             self.free([ref.key for ref in message.kept])
             with self._changed:
                 for ref in message.kept:

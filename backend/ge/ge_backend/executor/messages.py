@@ -198,7 +198,7 @@ class Run:
     """Run a graph on tensors in an arena.
 
     Attributes:
-        outputs: where to put those outputs whose shape is known beforehand.
+        outputs: where to put those whose shape is known beforehand; nobody wants those `dropped`.
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
         priority: 1 is the highest.
         solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
@@ -207,8 +207,7 @@ class Run:
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
-        fed: inputs that are on the device already.
-        kept: outputs that stay there.
+        fed, kept: inputs that are on the device already, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
     """
 
@@ -226,6 +225,7 @@ class Run:
     cost_ns: int = 0
     fed: tuple[FedRef, ...] = ()
     kept: tuple[KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
 

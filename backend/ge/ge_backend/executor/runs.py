@@ -47,7 +47,7 @@ def run(
     # BYTES has no size that could be predicted: it always comes in a segment of its own.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
     states: dict[str, Shape] = {}
-    if message.fed or message.kept:
+    if message.fed or message.kept or message.dropped:
         if kept is None:
             raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
         results = kept.run(message, inputs, views)

@@ -43,11 +43,13 @@ class Keeping:
         outputs: by name, whether they are sent to the host as well.
         numbers: gives the keys; none twice to one owner.
         keys: those that were given are added here, to be freed.
+        dropped: outputs that nobody wants.
     """
 
     outputs: Mapping[str, bool]
     numbers: Iterator[int]
     keys: list[int]
+    dropped: frozenset[str] = frozenset()
 
     def kept(self, output: OutputLayout, shape: Shape) -> KeptRef:
         """Return an output of one run, padded to this shape, under a fresh key."""

@@ -232,7 +232,7 @@ class Pipeline:
         try:
             if outcome.error is not None:
                 raise outcome.error
-            hidden = [ref.name for ref in outcome.kept if not ref.shown]
+            hidden = progress.hidden(outcome.kept)
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GraphFailed as error:
             if outcome.states:  # kept already: the run cannot be repeated
@@ -335,6 +335,12 @@ class _Progress:
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
+
+    def hidden(self, kept: Sequence[KeptRef]) -> frozenset[str]:
+        """Return the outputs of a run that have not come to the host."""
+        if self.keeping is None:
+            return frozenset()
+        return self.keeping.dropped.union(ref.name for ref in kept if not ref.shown)
 
     def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
         """Note what of a run has stayed on the device."""

@@ -37,6 +37,7 @@ class Draft:
         inputs: per input that will be given to the graph its padded shape.
         fed: inputs that are made on the device.
         kept: outputs that stay there.
+        dropped: outputs that nobody wants.
         texts: BYTES inputs, already serialised, since only that tells their length.
         outputs: per output its shape where it can be told beforehand.
         nbytes: arena bytes that `stage` will place.
@@ -49,6 +50,7 @@ class Draft:
     nbytes: int
     fed: tuple[FedRef, ...] = ()
     kept: tuple[KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def draft(
@@ -63,9 +65,7 @@ def draft(
     batch = sub_batch.bucket[:1] if layout.batched else ()
     inputs: dict[str, Shape] = {}
     texts: dict[str, bytes] = {}
-    outputs: dict[str, Shape] = {}
     fed: list[FedRef] = []
-    kept: list[KeptRef] = []
     nbytes = 0
     for item in layout.inputs:
         if item.name in first.omitted:
@@ -85,15 +85,10 @@ def draft(
             nbytes += aligned(len(texts[item.name]))
         else:
             nbytes += aligned(math.prod(shape) * item.dtype.itemsize)
+    outputs, kept = _drafted_outputs(layout, batch, sizes, keeping)
     for output in layout.outputs:
-        shape = batch + output.row_shape(sizes)
-        if -1 not in shape and not output.source and output.dtype.name != "BYTES":
-            if keeping is not None and output.name in keeping.outputs:
-                kept.append(keeping.kept(output, shape))
-                if not kept[-1].shown:
-                    continue
-            outputs[output.name] = shape
-            nbytes += aligned(math.prod(shape) * output.dtype.itemsize)
+        if output.name in outputs:
+            nbytes += aligned(math.prod(outputs[output.name]) * output.dtype.itemsize)
     return Draft(
         sub_batch=sub_batch,
         inputs=inputs,
@@ -102,7 +97,27 @@ def draft(
         nbytes=nbytes,
         fed=tuple(fed),
         kept=tuple(kept),
+        dropped=() if keeping is None else tuple(keeping.dropped),
     )
+
+
+def _drafted_outputs(
+    layout: Layout, batch: Shape, sizes: Shape, keeping: Keeping | None
+) -> tuple[dict[str, Shape], list[KeptRef]]:
+    """Return the outputs that get a place in the arena, and those that stay; of known shapes."""
+    outputs: dict[str, Shape] = {}
+    kept: list[KeptRef] = []
+    for output in layout.outputs:
+        shape = batch + output.row_shape(sizes)
+        if -1 in shape or output.source or output.dtype.name == "BYTES":
+            continue
+        shown = True
+        if keeping is not None and output.name in keeping.outputs:
+            kept.append(keeping.kept(output, shape))
+            shown = kept[-1].shown
+        if shown and (keeping is None or output.name not in keeping.dropped):
+            outputs[output.name] = shape
+    return outputs, kept
 
 
 def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Arena) -> RunOrder:
@@ -142,6 +157,7 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         rows=drawn.sub_batch.bucket[0],
         fed=drawn.fed,
         kept=drawn.kept,
+        dropped=drawn.dropped,
         bucket=drawn.sub_batch.bucket,
         real_rows=drawn.sub_batch.rows,
     )
