@@ -375,7 +375,7 @@ def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
     with Steps(server.grpc, model) as steps:
         for round_ in range(1, 5):
             lost = 900 + round_
-            for number in range(40):
+            for number in range(150):
                 steps.send(lost, lost, start=number == 0)
             assert steps.take_of(lost) == lost
             assert comes_true(lambda: counted(server)[model, "pending"] >= 20, 60)
