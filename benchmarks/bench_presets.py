@@ -3,7 +3,8 @@
 One server has all four as models. They take turns in short windows, in another order in each round,
 and ratios are taken within a round. The loads: 1 and 32 requests in flight, and requests that come
 at random, fewer and more than the plain configuration can answer. Memory is that of a server with
-one of them alone, because models share an executor.
+one of them alone, because models share an executor. With `--device null` runs only sleep, so that
+the machine need not be quiet; threads and memory then mean nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from benchmarks.preset_report import PLAIN, Memory, Window, memory_lines, speed_
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Traffic, make_traffic
+from benchmarks.sleeping import sleeping_traffic
 from ge_backend.cli.model.applied import apply_settings
 from ge_backend.cli.model.changes import changes_of
 from ge_backend.cli.model.presets import PRESETS
@@ -53,6 +55,8 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 parameters { key: "buckets.rows" value { string_value: "1,4,16" } }
 parameters { key: "buckets.sequence" value { string_value: "16,64,256" } }
 """
+SLEEPS = "model.null"
+NULL = 'parameters { key: "device" value { string_value: "null" } }\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +86,30 @@ def main() -> None:
     """Measure and print both tables."""
     options = _parse(sys.argv[1:])
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    print(f"all-MiniLM-L6-v2 on ONNX Runtime, {MIXES[MIX].help}")
+    sleeps = options.device == "null"
+    what = "runs that sleep" if sleeps else "all-MiniLM-L6-v2 on ONNX Runtime"
+    print(f"{what}, {MIXES[MIX].help}")
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         folder = Path(temporary)
-        traffic = make_traffic(ENGINE, (MIX,), options.seed, folder)
+        if sleeps:
+            traffic = sleeping_traffic(MIX, options.seed, folder)
+        else:
+            traffic = make_traffic(ENGINE, (MIX,), options.seed, folder)
         windows = list(_speed(traffic, folder, options))
         print("\n".join(speed_lines(windows)))
         noise = max(window.others_cpu for window in windows)
         print(f"other programs used up to {noise:.2f} cores\n", flush=True)
-        print("\n".join(memory_lines(list(_memory(traffic, folder, options)))))
+        if not sleeps:
+            print("\n".join(memory_lines(list(_memory(traffic, folder, options)))))
 
 
 def write_model(folder: Path, config: str, files: Mapping[str, Path]) -> None:
     """Write a model in its plain configuration, and apply the preset of that name."""
     version = folder / "1"
     version.mkdir(parents=True)
-    file = ENGINES[ENGINE]
+    file = SLEEPS if SLEEPS in files else ENGINES[ENGINE]
     (version / file).symlink_to(files[file].resolve())
-    (folder / "config.pbtxt").write_text(CONFIG)
+    (folder / "config.pbtxt").write_text(CONFIG + (NULL if file == SLEEPS else ""))
     if config != PLAIN:
         read = read_folder(folder)
         changes = changes_of(PRESETS[config], read.document, read.config({}))
@@ -197,6 +207,7 @@ def _server(
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_presets", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "null"), default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--window", type=float, default=1.5, help="seconds per load")
     parser.add_argument(

@@ -1,8 +1,12 @@
 """The benchmark of presets: what it serves, and what it makes of its answers."""
 
+import json
+
 import pytest
 from benchmarks.bench_presets import CONFIG, CONFIGS, write_model
+from benchmarks.pool import load_pools
 from benchmarks.preset_report import Memory, Window, memory_lines, speed_lines
+from benchmarks.sleeping import sleeping_traffic
 
 from ge_backend.cli.model.presets import PRESETS
 
@@ -21,6 +25,19 @@ def test_each_model_is_the_plain_one_with_a_preset_applied(tmp_path):
         assert (f'"max_queue_size" value {{ string_value: "{size}" }}' in texts[name]) == (
             size != "0"
         )
+
+
+def test_runs_that_sleep_need_no_encoder(tmp_path):
+    """The null device serves a graph whose longest and largest runs have their own times."""
+    traffic = sleeping_traffic("lognormal", 1, tmp_path)
+    write_model(tmp_path / "models" / "low_latency", "low_latency", traffic.encoder)
+    version = tmp_path / "models" / "low_latency" / "1"
+    times = json.loads((version / "model.null").read_text())["cost_ms"]
+    assert (times["1x1"], times["32x256"]) == (1.12, 1.0 + 0.12 * 32 * 256)
+    assert (
+        '"device" value { string_value: "null" }' in (version.parent / "config.pbtxt").read_text()
+    )
+    assert max(map(len, load_pools(traffic.pools)["lognormal"].rows)) <= 256
 
 
 def window(config, number, answers):
