@@ -63,6 +63,13 @@ PANELS = (
         queries={"{{model}} {{bucket}}": _rate("ge_sub_batches_total", "model, bucket")},
     ),
     Panel(
+        title="Rows by size",
+        unit="ops",
+        queries={
+            "{{model}} {{axis}} up to {{up_to}}": _rate("ge_row_sizes_total", "model, axis, up_to")
+        },
+    ),
+    Panel(
         title="Shapes outside every bucket",
         unit="ops",
         queries={"{{model}}": _rate("ge_unplanned_shapes_total")},
