@@ -15,10 +15,11 @@ from acl_simulator.graphs import Affine
 from builders.npu import Npu
 from builders.null_models import SHORT
 from ge_backend.config import TensorConfig
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import GraphSource, open_device
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import Place, kept_steps
 from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.link import Link
 from ge_backend.executor.messages import PrepareInput
 from ge_backend.executor.service import Executor
@@ -80,15 +81,12 @@ class OnTorch:
 
     def __init__(self, folder):
         torch = pytest.importorskip("torch")
-        from fakes.torch_vendor import FakeVendor
-        from ge_backend.device.cuda import CudaDevice
 
         class Doubling(torch.nn.Module):
             def forward(self, x):
                 return 2 * x + 1
 
-        self.vendor = FakeVendor()
-        self.device = CudaDevice(self.vendor)
+        self.device = self.open()
         dims = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("n", max=64)}
         program = torch.export.export(
             Doubling(), (torch.zeros(2, 3, WIDTH),), dynamic_shapes=(dims,)
@@ -98,12 +96,32 @@ class OnTorch:
         torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(names)})
         self.source = GraphSource.of(path)
 
+    def open(self):
+        from fakes.torch_vendor import FakeVendor
+        from ge_backend.device.cuda import CudaDevice
+
+        self.vendor = FakeVendor()
+        return CudaDevice(self.vendor)
+
     def bus(self):
         counts = self.vendor.counts
         return counts["copy", "uploads"], counts["copy", "downloads"]
 
     def close(self):
         """Nothing is left to see."""
+
+
+class OnCuda(OnTorch):
+    """The same on a GPU."""
+
+    def open(self):
+        try:
+            return open_device("cuda")
+        except DeviceUnavailable as error:
+            pytest.skip(str(error))
+
+    def bus(self):
+        return None  # nobody counts there
 
 
 class Ensemble:
@@ -193,7 +211,13 @@ class Ensemble:
         )
 
 
-@pytest.fixture(params=[OnNpu, OnTorch], ids=["npu", "torch"])
+@pytest.fixture(
+    params=[
+        pytest.param(OnNpu, id="npu"),
+        pytest.param(OnTorch, id="torch"),
+        pytest.param(OnCuda, id="cuda", marks=pytest.mark.cuda),
+    ]
+)
 def ensemble(request, tmp_path):
     rig = request.param(tmp_path)
     ensemble = Ensemble(rig)
@@ -211,18 +235,20 @@ def random_batch(generator, count):
     ]
 
 
-def crossed(ensemble, runner, arrays):
-    """Run a batch; return how often something went over the bus: [up, down]."""
+def assert_crossed(ensemble, runner, arrays, expected):
+    """Run a batch; see how often something went over the bus, (up, down), if that is counted."""
     before = ensemble.rig.bus()
     ensemble.run(runner, arrays)
-    return [now - then for now, then in zip(ensemble.rig.bus(), before, strict=True)]
+    after = ensemble.rig.bus()
+    if before is not None:
+        assert tuple(now - then for now, then in zip(after, before, strict=True)) == expected
 
 
 def test_one_upload_and_one_download(ensemble):
     """However many steps there are; without keeping it is one of each per step."""
     one = [np.ones((2, 3, WIDTH), np.float32)]
-    assert crossed(ensemble, ensemble.resident, one) == [1, 1]
-    assert crossed(ensemble, ensemble.through_host, one) == [3, 3]
+    assert_crossed(ensemble, ensemble.resident, one, (1, 1))
+    assert_crossed(ensemble, ensemble.through_host, one, (3, 3))
 
 
 def test_random_batches_are_what_they_are_through_the_host(ensemble):
@@ -247,7 +273,8 @@ def test_a_step_that_loses_its_connection_repeats_the_batch_through_the_host(ens
     for answer, x in zip(ensemble.run(ensemble.resident, batch), batch, strict=True):
         np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)
     assert len(ensemble.links) == 4
-    assert crossed(ensemble, ensemble.resident, [np.ones((1, 4, WIDTH), np.float32)]) == [1, 1]
+    one = [np.ones((1, 4, WIDTH), np.float32)]
+    assert_crossed(ensemble, ensemble.resident, one, (1, 1))
 
 
 def test_a_step_with_new_buckets_goes_on_with_what_stays(ensemble):
@@ -257,6 +284,6 @@ def test_a_step_with_new_buckets_goes_on_with_what_stays(ensemble):
     other = ensemble.pipeline(LEARNED)
     ensemble.pipelines[1].hand_over(other.fleet, other.costs)
     one = [np.ones((2, 3, WIDTH), np.float32)]
-    assert crossed(ensemble, ensemble.resident, one) == [1, 1]
+    assert_crossed(ensemble, ensemble.resident, one, (1, 1))
     for answer, x in zip(ensemble.run(ensemble.resident, batch), batch, strict=True):
         np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)

@@ -32,8 +32,14 @@ from ge_backend.executor.messages import (
     Detach,
     Done,
     Failed,
+    FedRef,
+    FreeTensors,
     Hello,
     Inspect,
+    Keeps,
+    KeepTensors,
+    KeptRef,
+    KeptRows,
     Load,
     Loaded,
     Ok,
@@ -447,3 +453,46 @@ def test_measurements_do_not_overlap(tmp_path):
     first.close()
     first.executor.join()
     first.executor.close()
+
+
+def test_a_device_in_host_memory_keeps_nothing(stub):
+    """It says so, and what is freed was never there."""
+    asked = KeepTensors(id=20, graph=stub.graph, owner="one", rooms=(64,))
+    assert stub.ask(asked, Keeps).memory == ""
+    stub.send(FreeTensors(id=21, graph=stub.graph, keys=(1, 2)))
+    report = stub.ask(Inspect(id=22), Report)
+    assert (report.kept_tensors, report.kept_bytes) == (0, 0)
+
+
+def test_tensors_of_a_graph_that_is_not_held_cannot_stay(stub):
+    """As nothing of such a graph can be asked for."""
+    with pytest.raises(ProtocolError, match="graph 99 is not held"):
+        stub.ask(KeepTensors(id=20, graph=99, owner="one", rooms=()), Keeps)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kept": (KeptRef(name="y", dtype="FP32", shape=(2,), key=1, shown=False),)},
+        {
+            "inputs": (),
+            "fed": (
+                FedRef(
+                    name="x",
+                    dtype="FP32",
+                    shape=(2, 2),
+                    fill=0,
+                    rows=(KeptRows(key=1, first=0, count=2, length=2),),
+                ),
+            ),
+        },
+        {"dropped": ("y",)},
+    ],
+    ids=["kept", "fed", "dropped"],
+)
+def test_a_run_on_tensors_that_stay_is_refused_where_none_do(stub, changes):
+    """Rather than run without them."""
+    stub.send(stub.run(10, **changes))
+    answer = stub.receive()
+    assert isinstance(answer, Failed)
+    assert (answer.error, "no owner" in answer.message) == ("ProtocolError", True)
