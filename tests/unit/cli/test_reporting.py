@@ -1,5 +1,7 @@
 """`ge-backend report`, with a recording made up."""
 
+import json
+
 import pytest
 
 from builders.recordings import recording
@@ -30,6 +32,14 @@ def test_it_writes_the_page(watched, tmp_path, ge_backend):
     assert stderr == "1 of 3 s\n"
     assert watched == [("http://here:1/metrics", 3.0)]
     assert "encoder" in out.read_text()
+
+
+def test_all_runs_go_into_a_trace_where_one_is_wanted(watched, tmp_path, ge_backend):
+    """Beside the page."""
+    page, runs = tmp_path / "report.html", tmp_path / "runs.json"
+    code, stdout, _ = ge_backend("report", "--output", page, "--trace", runs)
+    assert (code, stdout) == (0, f"wrote {page}\nwrote {runs}\n")
+    assert json.loads(runs.read_text())["traceEvents"]
 
 
 def test_on_a_terminal_progress_stays_in_one_line(watched, tmp_path, monkeypatch, capsys):

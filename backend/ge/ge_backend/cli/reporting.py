@@ -10,6 +10,7 @@ from typing import Any
 from ge_backend.cli.page.drawing import check_libraries
 from ge_backend.cli.page.page import render
 from ge_backend.cli.page.recording import record
+from ge_backend.cli.page.trace import trace
 from ge_backend.cli.top import URL
 from ge_backend.errors import ConfigError
 
@@ -36,6 +37,12 @@ def register(subparsers: Any) -> None:
         metavar="FILE",
         help="default: %(default)s",
     )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write all runs of the executors too, as JSON for ui.perfetto.dev",
+    )
     parser.set_defaults(func=_run)
 
 
@@ -53,14 +60,20 @@ def _run(arguments: argparse.Namespace) -> int:
     finally:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-    try:
-        arguments.output.write_text(render(recording), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"the report cannot be written: {error}; see --output") from error
+    _write(arguments.output, render(recording), "--output")
+    if arguments.trace:
+        _write(arguments.trace, trace(recording.devices), "--trace")
     if recording.note:
         print(recording.note, file=sys.stderr)
-    print(f"wrote {arguments.output}")
     return 0
+
+
+def _write(path: Path, text: str, option: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}; see {option}") from error
+    print(f"wrote {path}")
 
 
 def _say(text: str) -> None:
