@@ -127,8 +127,10 @@ class Session:
             ExecutorLost: the executor died twice over it.
             OutOfMemory: the device has not that much left.
         """
-        self._tensors = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
-        return self._retried("keeping tensors", lambda: self._keep_tensors(self._live()))
+        asked = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
+        keeps = self._retried("keeping tensors", lambda: self._keep_tensors(self._live(), asked))
+        self._tensors = asked
+        return keeps
 
     def free_tensors(self, keys: Sequence[int]) -> None:
         """Forget tensors on the device that no run in flight takes; those that are gone, too."""
@@ -267,7 +269,7 @@ class Session:
             self._compile(link, self._compiled)
         self._keep_states(link)
         if self._tensors is not None:
-            self._keep_tensors(link)
+            self._keep_tensors(link, self._tensors)
         for inputs in self._prepared:
             self._prepare(link, inputs, 0)
 
@@ -295,10 +297,8 @@ class Session:
             message = replace(self._states, id=link.next_id(), graph=self._graph().graph)
             link.ask(message, messages.Ok)
 
-    def _keep_tensors(self, link: Link) -> messages.Keeps:
-        if self._tensors is None:
-            raise ModelError(f"{self.source.path} keeps no tensors")
-        message = replace(self._tensors, id=link.next_id(), graph=self._graph().graph)
+    def _keep_tensors(self, link: Link, asked: messages.KeepTensors) -> messages.Keeps:
+        message = replace(asked, id=link.next_id(), graph=self._graph().graph)
         return link.ask(message, messages.Keeps)
 
     def _inspect(self) -> messages.Report:
