@@ -2,6 +2,7 @@
 
 import functools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from acl_simulator import DimsGears, Ranges
 from acl_simulator.graphs import Affine
 from builders.npu import Npu
+from ge_backend.device.acl_compiled import CompiledGraph
 from ge_backend.device.base import GraphSource
 from ge_backend.device.kept import KeepingGraph, Rows, StayingOutput, fed
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 torch = pytest.importorskip("torch")
 
@@ -48,6 +50,19 @@ class OnNpu:
         self.npu.close()
 
 
+class OnCompiled(OnNpu):
+    """The same from an ONNX file, whose compiled model calls its output otherwise."""
+
+    def load(self):
+        gears = DimsGears(X, [shape[:2] for shape in SHAPES])
+        file = self.npu.write(Affine(), gears)
+        spec = TensorSpec(name="x", dtype=FP32, dims=X["x"], axes=("batch", "length", ""))
+        signature = Signature(inputs=(spec,), outputs=(replace(spec, name="y"),), axis_limits={})
+        graph = CompiledGraph(file, signature, lambda _: file, self.npu.load)
+        graph.compile([{"x": shape} for shape in SHAPES])
+        return graph
+
+
 class Doubling(torch.nn.Module):
     def forward(self, x):
         return 2 * x + 1
@@ -62,8 +77,9 @@ def exported():
 class OnTorch:
     """The same, on an accelerator that is not there; in graphs, or operator by operator."""
 
-    def __init__(self, folder, mode):
+    def __init__(self, folder, mode, precision="origin"):
         self.vendor, self.folder, self.mode = FakeVendor(), folder, mode
+        self.precision = precision
         self.streams = Streams(self.vendor)
         self.counts_bus = mode == "graphs"  # else torch itself copies, which nobody counts
 
@@ -71,7 +87,8 @@ class OnTorch:
         path = self.folder / "model.pt2"
         names = {"inputs": ["x"], "outputs": ["y"]}
         torch.export.save(exported(), str(path), extra_files={"ge_names.json": json.dumps(names)})
-        source = GraphSource.of(path, options=(("torch.mode", self.mode),))
+        options = (("torch.mode", self.mode),)
+        source = GraphSource.of(path, precision=self.precision, options=options)
         graph = AcceleratorGraph(source, streams=self.streams)
         for shape in SHAPES:
             graph.prepare({"x": np.zeros(shape, np.float32)})
@@ -91,6 +108,7 @@ class OnTorch:
 RIGS = {
     "npu": OnNpu,
     "npu-twice": lambda folder: OnNpu(folder, copies=2),
+    "npu-compiled": OnCompiled,
     "torch-graphs": lambda folder: OnTorch(folder, "graphs"),
     "torch-eager": lambda folder: OnTorch(folder, "eager"),
 }
@@ -229,6 +247,23 @@ def test_runs_allocate_nothing(rig, keepers):
     before = rig.allocated()
     both()
     assert (rig.allocated() > before) == (not rig.counts_bus)
+
+
+@pytest.mark.parametrize("mode", ["graphs", "eager"])
+def test_what_is_computed_in_a_lower_precision_is_kept_as_declared(tmp_path, mode):
+    """The next run sees what it would see through the host, to the bit."""
+    rig = OnTorch(tmp_path, mode, precision="bf16")
+    first, second = (rig.load() for _ in range(2))
+    x = random(SHAPES[0])
+    (y,) = first.run({"x": x}, {}, exclusive=False).values()
+    (known,) = second.run({"x": y}, {}, exclusive=False).values()
+    assert not np.array_equal(y, 2 * x + 1)
+    room = first.keeper().room(y.nbytes)
+    kept = {"y": StayingOutput(dtype=FP32, shape=y.shape, room=room, shown=False)}
+    assert first.keeper().run({"x": x}, {}, {}, kept) == {}
+    rows = Rows(room=room, shape=y.shape, first=0, count=2, length=3)
+    (z,) = second.keeper().run({}, {}, {"x": fed(FP32, y.shape, 0, [rows])}, {}).values()
+    assert z.tobytes() == known.tobytes()
 
 
 def test_another_engines_tensor_is_refused(tmp_path):
