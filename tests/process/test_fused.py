@@ -12,7 +12,9 @@ from acl_simulator import DimsGears, MatMul, Sums, write_om
 from acl_simulator.graphs import TokenRows
 from acl_simulator.site import SimulatedPython
 from builders.graphs import parameters, write_model
+from ge_backend.errors import OutOfMemory
 from ge_backend.flow.costs import StaticCosts, element_costs
+from ge_backend.flow.pipeline import Pipeline
 from ge_backend.flow.request import check_request
 from ge_backend.flow.store import Store
 from ge_backend.metrics import Recorder
@@ -265,6 +267,23 @@ def test_a_batch_whose_tensors_are_lost_begins_again(opened, python, machine, mo
         np.testing.assert_allclose(answer["SUMS"], expected(ids), rtol=1e-3, atol=1e-4)
     (answer,), moved = crossed(python, lambda: ask(fused, [[1, 2, 3]]))
     assert moved == (1, 1)
+    assert kept(fused) == 0
+
+
+def test_a_tensor_without_room_on_the_device_goes_through_the_host(opened, python, monkeypatch):
+    """The model is served all the same; what has room stays."""
+    keep = Pipeline.keep_tensors
+
+    def short(self, owner, rooms=()):
+        if rooms and self.layout.inputs[0].name == "input_ids":
+            raise OutOfMemory("no room")
+        return keep(self, owner, rooms)
+
+    monkeypatch.setattr(Pipeline, "keep_tensors", short)
+    fused = opened()
+    (answer,), moved = crossed(python, lambda: ask(fused, [[1, 2, 3]]))
+    assert moved == (3, 2)  # up: ids and, for two steps, their rows; down: these rows and the sums
+    np.testing.assert_allclose(answer["SUMS"], expected([[1, 2, 3]]), rtol=1e-4, atol=1e-5)
     assert kept(fused) == 0
 
 

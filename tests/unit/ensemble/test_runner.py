@@ -10,7 +10,7 @@ from ge_backend.config import TensorConfig
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep
 from ge_backend.ensemble.runner import Runner, Stage
-from ge_backend.errors import GraphFailed, InvalidRequest, TensorsLost
+from ge_backend.errors import GraphFailed, InvalidRequest, OutOfMemory, TensorsLost
 from ge_backend.executor.messages import KeptRows
 from ge_backend.flow.kept import KeptTensor
 from ge_backend.flow.layout import InputLayout, Layout
@@ -312,6 +312,30 @@ def test_requests_whose_tensors_are_lost_begin_again_through_the_host(resident, 
     assert [kept for kept, _ in resident.add.batches] == [["b"], []]
     assert resident.double.batches[-1][1] is None
     assert memory == {}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_requests_without_room_on_the_device_go_through_the_host(resident, runner, keeps):
+    """Where nothing would stay, a second try would be the first one again."""
+    stages = [resident.double, runner.stages[0].runs]
+    tried = []
+
+    def full(requests, keeping=None):
+        tried.append(keeping)
+        error = OutOfMemory("no room")
+        for position, request in enumerate(requests):
+            if keeping is None and keeps:
+                yield Reply(request=position, outputs={"y": 2 * request.tensors["x"]})
+            else:
+                yield Reply(request=position, outputs={}, error=error)
+
+    stages[not keeps].run = full
+    (found,) = run(resident if keeps else runner, request(0, 1, 2))
+    if keeps:
+        assert found == {"Z": [[3, 6]]}
+    else:
+        assert isinstance(found, OutOfMemory)
+    assert len(tried) == 1 + keeps
 
 
 def test_a_tensor_that_is_shown_is_there_for_everybody(memory):

@@ -171,6 +171,13 @@ def test_rooms_are_set_aside_beforehand(open_, device):
     assert device.allocations == 2
 
 
+def test_rooms_are_set_aside_all_or_none(shelves, device):
+    """Who has no room for one tensor keeps none, and takes no memory for others."""
+    with pytest.raises(OutOfMemory):
+        Stub(shelves, Keeper(device), rooms=(16, MOST))
+    assert device.used == 0
+
+
 def test_a_run_that_fails_keeps_nothing(open_, shelves, device):
     """And its room is not lost."""
     keeper = Keeper(device, error=GraphFailed("no"))

@@ -2,8 +2,8 @@
 
 Between two steps tensors stay where the first one left them, on the device or in an arena: the next
 step plans its own sub-batches over all rows that have come so far, in its own buckets. Of a tensor
-on the device only the shape and the place are known here. If it is lost with its executor, the
-requests that need it go through all steps once more, and this time through the arenas.
+on the device only the shape and the place are known here. If it is lost with its executor, or there
+is no room for it, its requests go through all steps once more, and this time through the arenas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 from ge_backend.config import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
-from ge_backend.errors import GeError, TensorsLost
+from ge_backend.errors import GeError, OutOfMemory, TensorsLost
 from ge_backend.flow.kept import Keeping, KeptTensor
 from ge_backend.flow.layout import Layout
 from ge_backend.flow.pipeline import Reply
@@ -92,21 +92,24 @@ class Runner:
         self._batched = batched
         self._numbers = itertools.count(1)
         self._through_host = [replace(stage, kept=NOTHING) for stage in stages]
+        keeps = any(stage.kept.outputs for stage in stages)
+        self._repeated = (TensorsLost, OutOfMemory) if keeps else ()
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yield one reply per request; a request that a step refuses fails alone, and names it."""
-        lost: list[int] = []
+        again: dict[int, GeError] = {}
         for reply in self._pass(range(len(requests)), requests, self._stages):
-            if isinstance(reply.error, TensorsLost):
-                lost.append(reply.request)
-            elif lost:  # what it shows is written over when the others are repeated
+            if isinstance(reply.error, self._repeated):
+                again[reply.request] = reply.error
+            elif again:  # what it shows is written over when the others are repeated
                 copies = {name: array.copy() for name, array in reply.outputs.items()}
                 yield replace(reply, outputs=copies)
             else:
                 yield reply
-        if lost:
-            log.warning("%d requests go through all steps again: their tensors are lost", len(lost))
-            yield from self._pass(lost, requests, self._through_host)
+        if again:
+            why = next(iter(again.values()))
+            log.warning("%d requests go through all steps again: %s", len(again), why)
+            yield from self._pass(list(again), requests, self._through_host)
 
     def close(self) -> None:
         """Leave the executors."""

@@ -60,12 +60,16 @@ class Shelf:
         """Set rooms of these sizes aside, so that no run has to.
 
         Raises:
-            OutOfMemory: the device has not that much left.
+            OutOfMemory: the device has not that much left; then none is.
         """
-        for nbytes in rooms:
-            room = keeper.room(nbytes)
-            with self._changed:
-                self._idle.setdefault(keeper.memory, []).append(room)
+        with contextlib.ExitStack() as taken:
+            found = []
+            for nbytes in rooms:
+                found.append(keeper.room(nbytes))
+                taken.callback(found[-1].close)
+            taken.pop_all()
+        with self._changed:
+            self._idle.setdefault(keeper.memory, []).extend(found)
 
     def run(
         self, keeper: Keeper, message: Run, inputs: Mapping[str, Array], views: Mapping[str, Array]

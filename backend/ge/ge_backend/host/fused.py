@@ -16,7 +16,7 @@ from ge_backend.ensemble.dag import Dag
 from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.ensemble.runner import Runner, Stage
-from ge_backend.errors import GeError
+from ge_backend.errors import GeError, OutOfMemory
 from ge_backend.flow.layout import Layout, build_layout
 from ge_backend.flow.learner import Learner
 from ge_backend.flow.pipeline import Pipeline, Reply
@@ -144,7 +144,7 @@ def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig
     """Return the steps, with what of them stays on their devices; there is room for it then.
 
     Raises:
-        GeError: an executor died over it, or its device has not that much memory left.
+        GeError: an executor died over it.
     """
     owner = uuid.uuid4().hex
     places = [
@@ -157,24 +157,30 @@ def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig
         )
         for step, pipeline, own in zip(dag.steps, pipelines, steps, strict=True)
     ]
-    stages = []
-    for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True):
-        if kept.outputs:
-            names = ", ".join(kept.outputs)
-            log.info(
-                "ensemble %s: of %s stays on the device: %s", dag.name, place.step.model, names
-            )
-            pipeline.keep_tensors(owner, _rooms(pipeline, kept))
-        stages.append(
-            Stage(
-                step=place.step,
-                runs=pipeline,
-                inputs=place.inputs,
-                outputs=place.outputs,
-                kept=kept,
-            )
+    return [
+        Stage(
+            step=place.step,
+            runs=pipeline,
+            inputs=place.inputs,
+            outputs=place.outputs,
+            kept=_with_room(dag, place, pipeline, kept, owner),
         )
-    return stages
+        for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True)
+    ]
+
+
+def _with_room(dag: Dag, place: Place, pipeline: Pipeline, kept: KeptStep, owner: str) -> KeptStep:
+    """Return what stays of a step once there is room for it; else nothing does."""
+    if not kept.outputs:
+        return kept
+    names = ", ".join(kept.outputs)
+    try:
+        pipeline.keep_tensors(owner, _rooms(pipeline, kept))
+    except OutOfMemory as error:
+        log.warning("ensemble %s: %s go through the host: %s", dag.name, names, error)
+        return replace(kept, outputs={})
+    log.info("ensemble %s: of %s stays on the device: %s", dag.name, place.step.model, names)
+    return kept
 
 
 def _rooms(pipeline: Pipeline, kept: KeptStep) -> list[int]:
