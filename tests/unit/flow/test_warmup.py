@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.flow.costs import DynamicCosts
 from ge_backend.flow.layout import InputLayout, Layout
-from ge_backend.flow.warmup import Effort, describe_bucket, warm_up
+from ge_backend.flow.warmup import RUN_OVERHEAD_NS, Effort, describe_bucket, warm_up
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -69,6 +70,11 @@ class FakeSession:
         return SimpleNamespace(free_bytes=2**31)
 
 
+def cost(rows):
+    """What a run of so many rows costs with everything around it."""
+    return float(rows + RUN_OVERHEAD_NS)
+
+
 def test_all_shapes_are_compiled_together_where_they_are_static():
     """An engine that compiles hears of every bucket before the first one is prepared."""
     session = FakeSession(static_shapes=True)
@@ -81,8 +87,14 @@ def test_all_shapes_are_compiled_together_where_they_are_static():
 def test_every_bucket_is_measured_largest_first():
     """A graph that does not fit says so early; the table has every bucket."""
     session = FakeSession()
-    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE) == {(1, 8): 1.0, (4, 8): 4.0}
+    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE) == {(1, 8): cost(1), (4, 8): cost(4)}
     assert [given["ids"][0] for given in session.prepared] == [(4, 8), (1, 8)]
+
+
+def test_rows_that_cost_next_to_nothing_run_together():
+    """A run costs more than its graph: eight runs of a nanosecond are not as good as one of 8."""
+    costs = DynamicCosts(warm_up(FakeSession(), ENCODER, [(1, 8), (8, 8)], ONCE), 8)
+    assert costs.cost(8, (8,)) < 2 * costs.cost(1, (8,))
 
 
 def test_a_measurement_looks_like_a_full_batch():
@@ -112,7 +124,7 @@ def test_a_model_without_a_batch_dimension_is_measured_without_one():
 def test_a_bucket_that_fails_is_left_out_where_shapes_are_dynamic(caplog):
     """The engine can still run other shapes; the log says which one failed."""
     session = FakeSession(fails_on=4)
-    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE) == {(1, 8): 1.0}
+    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE) == {(1, 8): cost(1)}
     assert "rows=4 length=8 cannot be measured: too wide" in caplog.text
 
 
@@ -134,7 +146,7 @@ def test_each_bucket_has_its_line(caplog):
 def test_known_buckets_are_prepared_and_not_measured():
     """An earlier start measured them; the engine still has to compile them."""
     session = FakeSession(static_shapes=True)
-    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE, known={(4, 8)}) == {(1, 8): 1.0}
+    assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE, known={(4, 8)}) == {(1, 8): cost(1)}
     assert session.repeats == [0, 1]
 
 
@@ -142,9 +154,9 @@ def test_a_budget_ends_measuring_where_nothing_must_be_prepared():
     """Engines with dynamic shapes stop there; those with static ones prepare the rest."""
     effort = Effort(repeats=1, budget_s=0.001)
     buckets = [(1, 8), (2, 8), (4, 8)]
-    assert warm_up(FakeSession(takes_s=0.01), ENCODER, buckets, effort) == {(4, 8): 4.0}
+    assert warm_up(FakeSession(takes_s=0.01), ENCODER, buckets, effort) == {(4, 8): cost(4)}
     session = FakeSession(static_shapes=True, takes_s=0.01)
-    assert warm_up(session, ENCODER, buckets, effort) == {(4, 8): 4.0}
+    assert warm_up(session, ENCODER, buckets, effort) == {(4, 8): cost(4)}
     assert session.repeats == [1, 0, 0]
 
 
@@ -154,7 +166,7 @@ def test_it_ends_between_two_buckets_when_told_to():
     costs = warm_up(
         session, ENCODER, [(1, 8), (4, 8)], ONCE, stopped=lambda: bool(session.prepared)
     )
-    assert costs == {(4, 8): 4.0}
+    assert costs == {(4, 8): cost(4)}
 
 
 def test_buckets_are_described_by_their_axes():

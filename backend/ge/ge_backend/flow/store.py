@@ -26,7 +26,7 @@ __all__ = ["Store"]
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
