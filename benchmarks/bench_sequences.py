@@ -1,7 +1,8 @@
 """Steps per second of live sequences: ours, a Python model with a dict of states, the ceiling.
 
-Every live sequence sends its next step when the last one is answered. One server has both models;
-they take turns in short windows, several rounds, and ratios are taken within a round.
+Every live sequence sends its next step when the last one is answered. One server has both models,
+each with one instance and with two; they take turns in short windows, several rounds, and ratios
+are taken within a round, to ours with two.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Window", "ceiling", "lines", "main", "step_request", "write_repository"]
 
-OURS, RIVAL = "ge", "state_dict"
+# Model -> its backend and how many instances it has.
+MODELS = {
+    "ge_2": ("ge", 2),
+    "ge_1": ("ge", 1),
+    "state_dict_2": ("python", 2),
+    "state_dict_1": ("python", 1),
+}
+OURS = "ge_2"
 STEPS = 50  # of one sequence, from its start to its end
 BATCH = 32
 CONFIG = """\
@@ -39,7 +47,7 @@ backend: "{backend}"
 max_batch_size: 32
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ {features} ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ {hidden} ] }} ]
-instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 sequence_batching {{
   oldest {{ max_candidate_sequences: 512 max_queue_delay_microseconds: 100 }}
   max_sequence_idle_microseconds: 60000000
@@ -78,15 +86,21 @@ def main() -> None:
 
 
 def write_repository(repository: Path, hidden: int) -> None:
-    """Write both models on the same file."""
-    for name, backend in ((OURS, "ge"), (RIVAL, "python")):
+    """Write all models on the same file."""
+    for name, (backend, instances) in MODELS.items():
         version = repository / name / "1"
         version.mkdir(parents=True)
         write_step(version / "model.onnx", hidden)
-        state = STATE.format(hidden) if name == OURS else ""
-        text = CONFIG.format(backend=backend, features=FEATURES, hidden=hidden, state=state)
+        text = CONFIG.format(
+            backend=backend,
+            instances=instances,
+            features=FEATURES,
+            hidden=hidden,
+            state=STATE.format(hidden) if backend == "ge" else "",
+        )
         (version.parent / "config.pbtxt").write_text(text)
-    shutil.copy(Path(__file__).parent / "rivals" / "state_dict.py", version / "model.py")
+        if backend == "python":
+            shutil.copy(Path(__file__).parent / "rivals" / "state_dict.py", version / "model.py")
 
 
 def ceiling(path: Path, hidden: int, seconds: float) -> float:
@@ -104,21 +118,21 @@ def ceiling(path: Path, hidden: int, seconds: float) -> float:
 
 def lines(windows: Sequence[Window], best: float) -> Iterator[str]:
     """Yield the table: medians over the rounds; `ours x` is the median of each round's ratio."""
-    yield f"{'live':>6} {'system':>11} {'steps/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'ours x':>7}"
+    yield f"{'live':>6} {'system':>12} {'steps/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'ours x':>7}"
     for live in dict.fromkeys(window.live for window in windows):
         here = [window for window in windows if window.live == live]
         ours = {w.round_number: w.steps_per_s for w in here if w.system == OURS}
-        for system in (OURS, RIVAL):
+        for system in dict.fromkeys(window.system for window in here):
             own = [window for window in here if window.system == system]
             times = [ms for window in own for ms in window.latencies_ms]
             rate = statistics.median(window.steps_per_s for window in own)
             ratio = statistics.median(ours[w.round_number] / w.steps_per_s for w in own)
             yield (
-                f"{live:>6} {system:>11} {rate:>9.0f} {percentile(times, 50):>8.2f} "
+                f"{live:>6} {system:>12} {rate:>9.0f} {percentile(times, 50):>8.2f} "
                 f"{percentile(times, 99):>8.2f} {ratio:>7.2f}"
             )
         share = statistics.median(ours.values()) / best
-        yield f"{'':>6} {'ceiling':>11} {best:>9.0f} {'':>8} {'':>8} {share:>7.2f}"
+        yield f"{'':>6} {'ceiling':>12} {best:>9.0f} {'':>8} {'':>8} {share:>7.2f}"
 
 
 def step_request(model: str, sequence: int, number: int) -> bytes:
@@ -138,7 +152,7 @@ def _windows(address: str, options: argparse.Namespace) -> Iterator[Window]:
     for number in range(options.rounds):
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
         for live in options.live:
-            for system in (OURS, RIVAL) if number % 2 == 0 else (RIVAL, OURS):
+            for system in MODELS if number % 2 == 0 else reversed(MODELS):
                 ended, seconds = asyncio.run(_load(address, system, live, options.window))
                 yield Window(
                     system=system,

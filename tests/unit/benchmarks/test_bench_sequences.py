@@ -2,8 +2,8 @@
 
 import numpy as np
 from benchmarks.bench_sequences import (
+    MODELS,
     OURS,
-    RIVAL,
     STEPS,
     Window,
     ceiling,
@@ -13,10 +13,13 @@ from benchmarks.bench_sequences import (
 )
 from tritonclient.grpc import service_pb2
 
+RIVAL = "state_dict_1"
 
-def test_both_models_have_the_same_step(tmp_path):
+
+def test_all_models_have_the_same_step(tmp_path):
     """One file, two ways to keep the state; only ours has the host's state block."""
     write_repository(tmp_path, 8)
+    assert {folder.name for folder in tmp_path.iterdir()} == set(MODELS)
     ours, rival = (tmp_path / name for name in (OURS, RIVAL))
     assert (ours / "1" / "model.onnx").read_bytes() == (rival / "1" / "model.onnx").read_bytes()
     assert (rival / "1" / "model.py").is_file()
