@@ -112,48 +112,47 @@ This page is generated from `backend/ge/ge_backend/cli/model/presets.py`.
 PRESETS_FIGURES = """\
 ## What they do
 
-`python -m benchmarks.bench_presets --device null` sends the same requests of unequal length to a
-model without a preset (`plain`) and to the same model with each preset. Runs sleep 1 ms and 0.12 ms
-per token, two at once; `open` are requests that come at random, 0.7 and 1.5 times as many as
-`plain` answers with 32 in flight. In brackets: as a multiple of `plain` in the same round, median
-of five rounds.
+`python -m benchmarks.bench_presets` sends the same texts of unequal length (log-normal, median 24)
+to all-MiniLM-L6-v2 on ONNX Runtime without a preset (`plain`), and to the same model with each
+preset. `open` are requests that come at random, 0.7 and 1.5 times as many as `plain` answers with 32
+in flight. In brackets: as a multiple of `plain` in the same round, median of three rounds. Two cores
+of an AMD EPYC, of which other programs used 0.05.
 
 | load | configuration | answers/s | p50 ms | p99 ms | refused |
 | --- | --- | ---: | ---: | ---: | ---: |
-| 1 in flight | plain | 113 (1.00x) | 7.8 (1.00x) | 20.5 (1.00x) | 0% |
-| 1 in flight | high_throughput | 111 (0.93x) | 7.5 (1.06x) | 28.4 (1.17x) | 0% |
-| 1 in flight | memory_constrained | 104 (0.93x) | 8.6 (1.10x) | 23.7 (1.18x) | 0% |
-| 1 in flight | low_latency | 103 (0.90x) | 8.8 (1.13x) | 28.5 (1.39x) | 0% |
-| 32 in flight | plain | 348 (1.00x) | 90.4 (1.00x) | 165 (1.00x) | 0% |
-| 32 in flight | high_throughput | 350 (1.04x) | 89.3 (0.98x) | 166 (1.03x) | 0% |
-| 32 in flight | memory_constrained | 331 (0.95x) | 94.0 (1.04x) | 170 (1.04x) | 0% |
-| 32 in flight | low_latency | 357 (1.08x) | 87.3 (0.94x) | 159 (0.93x) | 0% |
-| open, 0.7x | plain | 230 (1.00x) | 29.2 (1.00x) | 77.1 (1.00x) | 0% |
-| open, 0.7x | high_throughput | 229 (1.00x) | 17.9 (0.76x) | 51.3 (0.89x) | 0% |
-| open, 0.7x | memory_constrained | 230 (1.00x) | 24.5 (0.84x) | 72.3 (0.94x) | 0% |
-| open, 0.7x | low_latency | 226 (1.00x) | 21.4 (0.70x) | 65.3 (0.91x) | 0% |
-| open, 1.5x | plain | 342 (1.00x) | 336 (1.00x) | 723 (1.00x) | 0% |
-| open, 1.5x | high_throughput | 375 (1.10x) | 251 (0.70x) | 550 (0.71x) | 0% |
-| open, 1.5x | memory_constrained | 327 (0.95x) | 206 (0.72x) | 320 (0.44x) | 29% |
-| open, 1.5x | low_latency | 362 (1.11x) | 177 (0.57x) | 356 (0.49x) | 22% |
+| 1 in flight | plain | 111 (1.00x) | 7.8 (1.00x) | 22.3 (1.00x) | 0% |
+| 1 in flight | high_throughput | 85.1 (0.76x) | 10.6 (1.34x) | 25.9 (1.34x) | 0% |
+| 1 in flight | memory_constrained | 79.2 (0.72x) | 11.5 (1.40x) | 28.0 (1.31x) | 0% |
+| 1 in flight | low_latency | 104 (0.94x) | 8.2 (1.05x) | 24.7 (1.10x) | 0% |
+| 32 in flight | plain | 226 (1.00x) | 142 (1.00x) | 243 (1.00x) | 0% |
+| 32 in flight | high_throughput | 250 (1.11x) | 131 (0.92x) | 214 (0.88x) | 0% |
+| 32 in flight | memory_constrained | 242 (1.07x) | 131 (0.97x) | 239 (0.98x) | 0% |
+| 32 in flight | low_latency | 232 (1.01x) | 137 (1.02x) | 232 (0.94x) | 0% |
+| open, 0.7x | plain | 148 (1.00x) | 68.4 (1.00x) | 182 (1.00x) | 0% |
+| open, 0.7x | high_throughput | 157 (1.04x) | 30.0 (0.43x) | 78.4 (0.43x) | 0% |
+| open, 0.7x | memory_constrained | 153 (1.03x) | 48.1 (0.70x) | 126 (0.69x) | 0% |
+| open, 0.7x | low_latency | 152 (1.01x) | 50.2 (0.73x) | 173 (0.85x) | 0% |
+| open, 1.5x | plain | 201 (1.00x) | 557 (1.00x) | 990 (1.00x) | 0% |
+| open, 1.5x | high_throughput | 229 (1.16x) | 350 (0.53x) | 713 (0.67x) | 0% |
+| open, 1.5x | memory_constrained | 178 (0.88x) | 357 (0.61x) | 572 (0.60x) | 33% |
+| open, 1.5x | low_latency | 184 (0.94x) | 382 (0.66x) | 637 (0.61x) | 29% |
 
-So two instances shorten the waiting, and with more load than can be served a bounded queue keeps it
-short for those that it takes. One request at a time gains nothing: there is nobody to wait for, and
-an answer from the bounded queue has a round trip of its own.
+So `high_throughput` answers more under load, and what it costs shows with one request in flight,
+whose run has one core. `low_latency` keeps both cores for that one, shortens the wait of those who
+come at random (0.73x), and under more load than can be served it refuses some at once and keeps the wait of the
+others short. Between runs of the benchmark these ratios differ by a tenth.
 
-Without `--device null` the model is all-MiniLM-L6-v2 on ONNX Runtime. Its memory, each on a server
-of its own, with 32 requests in flight:
+Memory, each on a server of its own, with 32 requests in flight:
 
 | configuration | executor MiB | all processes MiB |
 | --- | ---: | ---: |
-| plain | 534 (1.00x) | 575 (1.00x) |
-| high_throughput | 446 (0.83x) | 516 (0.90x) |
-| low_latency | 292 (0.55x) | 360 (0.63x) |
-| memory_constrained | 186 (0.35x) | 234 (0.41x) |
+| plain | 546 (1.00x) | 614 (1.00x) |
+| high_throughput | 455 (0.83x) | 554 (0.90x) |
+| low_latency | 276 (0.51x) | 375 (0.61x) |
+| memory_constrained | 182 (0.33x) | 250 (0.41x) |
 
-Both were measured on two cores of an AMD EPYC of which other programs used up to 1.8. Memory and
-runs that sleep depend little on that: with one request in flight a tenth is noise. Rates of the
-encoder would mean nothing.
+`--device null` measures the same with runs that only sleep, which says how requests wait on a machine
+that is not quiet.
 """
 
 PRESETS_SET_NONE_OF = (
