@@ -114,9 +114,9 @@ PRESETS_FIGURES = """\
 
 `python -m benchmarks.bench_presets` sends the same texts of unequal length (log-normal, median 24)
 to all-MiniLM-L6-v2 on ONNX Runtime without a preset (`plain`), and to the same model with each
-preset. `open` are requests that come at random, 0.7 and 1.5 times as many as `plain` answers with 32
-in flight. In brackets: as a multiple of `plain` in the same round, median of three rounds. Two cores
-of an AMD EPYC, of which other programs used 0.05.
+preset. `open` are requests that come at random, 0.7 and 1.5 times as many as `plain` answers with
+32 in flight. In brackets: as a multiple of `plain` in the same round, median of three rounds. Two
+cores of an AMD EPYC, of which other programs used 0.05.
 
 | load | configuration | answers/s | p50 ms | p99 ms | refused |
 | --- | --- | ---: | ---: | ---: | ---: |
@@ -138,9 +138,9 @@ of an AMD EPYC, of which other programs used 0.05.
 | open, 1.5x | low_latency | 184 (0.94x) | 382 (0.66x) | 637 (0.61x) | 29% |
 
 So `high_throughput` answers more under load, and what it costs shows with one request in flight,
-whose run has one core. `low_latency` keeps both cores for that one, shortens the wait of those who
-come at random (0.73x), and under more load than can be served it refuses some at once and keeps the wait of the
-others short. Between runs of the benchmark these ratios differ by a tenth.
+whose run has one core. `low_latency` keeps both cores for that one, and shortens the wait of those
+who come at random; under more load than can be served it refuses some at once and keeps the wait of
+the others short. Between runs of the benchmark these ratios differ by a tenth and more.
 
 Memory, each on a server of its own, with 32 requests in flight:
 
@@ -151,8 +151,8 @@ Memory, each on a server of its own, with 32 requests in flight:
 | low_latency | 276 (0.51x) | 375 (0.61x) |
 | memory_constrained | 182 (0.33x) | 250 (0.41x) |
 
-`--device null` measures the same with runs that only sleep, which says how requests wait on a machine
-that is not quiet.
+`--device null` measures the same with runs that only sleep, which says how requests wait on a
+machine that is not quiet.
 """
 
 PRESETS_SET_NONE_OF = (
