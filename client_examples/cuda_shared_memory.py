@@ -11,8 +11,11 @@ import argparse
 import importlib
 import os
 import sys
+import time
+from typing import Any
 
 import numpy as np
+from tritonclient.utils import InferenceServerException
 
 PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
 REGIONS = {name: f"example-{os.getpid()}-{name}" for name in ("inputs", "sum", "difference")}
@@ -60,8 +63,22 @@ def main() -> None:
                 print(f"{name:10}", shm.get_contents_as_numpy(handles[name], np.float32, SHAPE)[0])
         finally:
             for name, handle in handles.items():
-                client.unregister_cuda_shared_memory(REGIONS[name])
+                unregister(client, REGIONS[name])
                 shm.destroy_shared_memory_region(handle)
+
+
+def unregister(client: Any, region: str) -> None:
+    """Have the server forget a region, which it holds for a moment after the last answer."""
+    until = time.monotonic() + 5
+    while True:
+        try:
+            client.unregister_cuda_shared_memory(region)
+        except InferenceServerException as error:
+            if "currently in use" not in error.message() or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 if __name__ == "__main__":

@@ -11,9 +11,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import time
+from typing import Any
 
 import numpy as np
 import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException
 
 PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
 REGION = f"example-{os.getpid()}"
@@ -53,8 +56,22 @@ def main() -> None:
                 print(f"{len(ids)} tokens, best scores:", *found.argmax(axis=1)[:8])
                 del found  # a view of the region, which could not be closed with it
         finally:
-            client.unregister_system_shared_memory(REGION)
+            unregister(client)
             shm.destroy_shared_memory_region(region)
+
+
+def unregister(client: Any) -> None:
+    """Have the server forget the region, which it holds for a moment after the last answer."""
+    until = time.monotonic() + 5
+    while True:
+        try:
+            client.unregister_system_shared_memory(REGION)
+        except InferenceServerException as error:
+            if "currently in use" not in error.message() or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 if __name__ == "__main__":
