@@ -1,7 +1,7 @@
 """What an executor's lanes did last: kept always, in a bounded list, and sent to whoever asks.
 
-Keeping is one tuple and one append per run (docs/seeing.md has it measured), so there is nothing to
-switch on: whoever wants to know why the server was slow just now can still ask.
+Keeping is one tuple and one append per run, so there is nothing to switch on: whoever wants to know
+why the server was slow just now can still ask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ge_backend.tensors import Shape
 
 __all__ = ["Caption", "Timeline"]
 
-# About two megabytes; at 400 runs per second the last ten seconds.
+# At 400 runs per second the last ten seconds.
 KEPT_RUNS = 4096
 # So many fit into one message, however long the models' names are.
 RUNS_PER_MESSAGE = 100

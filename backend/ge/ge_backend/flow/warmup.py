@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 # What rows cost is measured with free axes that are not padded at this size: any is a guess.
 MATCHED_SIZE = 16
-# What a run takes beside the graph's own time: staging, two messages, splitting. That little models
-# are run in few pieces depends on it: a tokenizer's row takes less. Measured on two cores of an AMD
-# EPYC: 0.1 ms in the executor, 0.2 in the stub, of which a part overlaps with other runs.
+# What a run takes beside the graph's own time: staging, two messages, splitting. Else little models
+# are run in many pieces: a tokenizer's row takes less. benchmarks/README.md has what the trip takes
+# with one request in flight; less counts here, since with several a part overlaps with other runs.
 RUN_OVERHEAD_NS = 100_000
 
 

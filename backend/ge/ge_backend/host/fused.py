@@ -105,6 +105,7 @@ def open_fused(
     ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
     steps = _configured(ensemble, config, complete)
     check_members(ensemble, config, steps)
+    dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
     pipelines: list[Pipeline] = []
     learners: list[Learner] = []
     try:
@@ -120,11 +121,6 @@ def open_fused(
             )
             pipelines.append(opened.pipeline)
             learners.append(opened.learner)
-    except GeError:
-        _close(learners, pipelines)
-        raise
-    dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
-    try:
         stages = _stages(dag, pipelines, steps)
     except GeError:
         _close(learners, pipelines)
