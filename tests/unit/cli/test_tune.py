@@ -165,7 +165,7 @@ def test_a_plot_without_matplotlib(recorded, ge_backend, monkeypatch, tmp_path):
     assert ge_backend("tune", recorded)[0] == 0
     code, out, err = ge_backend("tune", recorded, "--plot", tmp_path / "x.png")
     assert (code, out) == (2, "")
-    assert "pip install 'triton-ge-backend[plot]'" in err
+    assert "pip install 'triton-ge-backend[tools]'" in err
 
 
 @pytest.mark.parametrize(

@@ -77,5 +77,5 @@ def test_a_missing_library_is_told_before_anything_is_watched(missing, monkeypat
         return there(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DeviceUnavailable, match=rf"{missing}.*triton-ge-backend\[report\]"):
+    with pytest.raises(DeviceUnavailable, match=rf"{missing}.*triton-ge-backend\[tools\]"):
         check_libraries()

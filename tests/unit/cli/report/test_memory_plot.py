@@ -126,5 +126,5 @@ def test_without_matplotlib(tmp_path, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", fake)
-    with pytest.raises(DeviceUnavailable, match=r"triton-ge-backend\[plot\]"):
+    with pytest.raises(DeviceUnavailable, match=r"triton-ge-backend\[tools\]"):
         write_memory_plot(tmp_path / "p.png", repository([1], pool=2))

@@ -43,7 +43,7 @@ STYLE = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
 }
-INSTALL = "pip install 'triton-ge-backend[report]'"
+INSTALL = "pip install 'triton-ge-backend[tools]'"
 
 
 def check_libraries() -> None:

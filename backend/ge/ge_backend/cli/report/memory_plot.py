@@ -42,7 +42,7 @@ def write_memory_plot(path: Path, repository: Repository) -> None:
         from matplotlib.patches import Patch
     except ImportError as error:
         raise DeviceUnavailable(
-            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[plot]'"
+            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[tools]'"
         ) from error
     if not repository.devices:
         raise ConfigError("there is nothing to plot: no model could be loaded")

@@ -37,7 +37,7 @@ def write_plot(path: Path, tuning: Tuning) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise DeviceUnavailable(
-            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[plot]'"
+            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[tools]'"
         ) from error
     count = len(tuning.proposals)
     figure = Figure(figsize=(12, 4.6 * count), dpi=DPI, layout="constrained")

@@ -45,7 +45,7 @@ def parse(text: str, *, at_s: float) -> Reading:
     except ImportError as error:
         raise DeviceUnavailable(
             f"metrics are read with prometheus-client ({error}); "
-            "pip install 'triton-ge-backend[watch]'"
+            "pip install 'triton-ge-backend[tools]'"
         ) from error
     return Reading(
         at_s=at_s,
