@@ -1,0 +1,103 @@
+"""The seam between an engine of text generation and the models and tokenizers it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ge_backend.device.language.batch import Batch, Drawn
+from ge_backend.tensors import Array
+
+__all__ = ["LanguageModel", "SavedBlocks", "TextStream", "Tokenizer"]
+
+
+class SavedBlocks(Protocol):
+    """Blocks of a cache in host memory, until they are dropped or swapped in."""
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory that they take."""
+
+
+class LanguageModel(Protocol):
+    """A causal decoder on one device, with its paged cache. One step at a time, from any thread."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens are 0 to this, without it."""
+
+    @property
+    def max_positions(self) -> int:
+        """The longest sequence that the model can hold, prompt and output together."""
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """Tokens that end a text; may be empty."""
+
+    @property
+    def dtype(self) -> str:
+        """What weights and cache are held in: FP32, BF16 or FP16."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of one block of the cache."""
+
+    def cache_bytes_per_block(self) -> int:
+        """Return the bytes that one block takes over all layers, keys and values."""
+
+    def memory_left(self) -> int:
+        """Return the bytes that the device has for a cache, now that the weights are there."""
+
+    def open_cache(self, num_blocks: int) -> None:
+        """Allocate the cache, once. Block 0 is for padding; nobody's keys are there.
+
+        Raises:
+            OutOfMemory: the device has less; names both numbers.
+        """
+
+    def prepare(self, bucket: tuple[int, int, int]) -> None:
+        """Make a bucket (batch, query, context blocks) ready: compile, capture or warm it up.
+
+        Raises:
+            GraphFailed: it cannot be made ready; the message has the reason.
+        """
+
+    def step(self, batch: Batch) -> Drawn:
+        """Write the new tokens' keys and values into their slots and draw the next tokens.
+
+        Raises:
+            GraphFailed: nothing was drawn; blocks that the batch wrote to hold anything.
+            DeviceFault: the device broke.
+        """
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks on the device: (source, destination). All are read before any is written."""
+
+    def swap_out(self, blocks: Sequence[int]) -> SavedBlocks:
+        """Return a copy in host memory; the blocks may then be given to others."""
+
+    def swap_in(self, saved: SavedBlocks, blocks: Sequence[int]) -> None:
+        """Put back what `swap_out` returned, in its order, into as many blocks."""
+
+    def close(self) -> None:
+        """Free weights and cache."""
+
+
+class TextStream(Protocol):
+    """The text of one sequence, token by token."""
+
+    def step(self, token: int) -> str:
+        """Return the text that is certain now; "" while a character is incomplete."""
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back, as the checkpoint's `tokenizer.json` says. Any thread."""
+
+    def encode(self, text: str) -> Array:
+        """Return int64 [T], with the special tokens that the tokenizer adds by itself."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text without special tokens."""
+
+    def stream(self, ids: Sequence[int] = ()) -> TextStream:
+        """Return a stream whose text goes on behind these tokens."""

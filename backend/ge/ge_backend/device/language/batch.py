@@ -1,0 +1,96 @@
+"""One step of a language model over many sequences, and what it gives back: plain values.
+
+Tokens are flat, so that linear layers see no padding; only attention is computed per group of
+rows that have the same number of new tokens. Letters in comments: T tokens of the step, B rows of
+a group, Q new tokens of each of them, N blocks of its longest row, S tokens to be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.errors import GeError
+from ge_backend.tensors import Array
+
+__all__ = ["Batch", "Drawn", "Group", "SampleRow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows with the same number of new tokens; their attention is computed together.
+
+    Its B x Q tokens are contiguous in the batch, row after row; groups follow each other.
+
+    Attributes:
+        rows: B.
+        query: Q.
+        tables: int64 [B, N], the blocks that hold each row's keys and values, in order; behind a
+            row's own blocks 0, which is nobody's.
+        lengths: int64 [B], keys of each row when this step is done; 0 for a row of padding.
+    """
+
+    rows: int
+    query: int
+    tables: Array
+    lengths: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    """What drawing one token needs to know about its sequence.
+
+    Attributes:
+        position: of the token to be drawn: how many tokens are known before it.
+        prompt: int64 [P], the tokens that were given.
+        output: int64 [O], the tokens that were drawn so far. Read only by penalties and bad words.
+        forbidden: ids that must not be drawn now, such as the end of text below `min_tokens`.
+    """
+
+    sampling: Sampling
+    position: int
+    prompt: Array
+    output: Array
+    forbidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One step. Its arrays stay the caller's, who does not change them before the step is done.
+
+    Attributes:
+        ids: int64 [T].
+        positions: int64 [T], of each token in its sequence; 0 for padding.
+        slots: int64 [T], where its key and value go: block * block_size + offset. Padding goes to
+            a slot of block 0.
+        groups: at least one; their rows x query sum to T.
+        sampled: int64 [S], indexes into the T tokens: those after which a token is drawn.
+        rows: S of them.
+    """
+
+    ids: Array
+    positions: Array
+    slots: Array
+    groups: tuple[Group, ...]
+    sampled: Array
+    rows: tuple[SampleRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """The tokens of one step.
+
+    Attributes:
+        tokens: int64 [S]; 0 where the row failed.
+        logprobs: float32 [S], of the drawn token: log-softmax of the model's own logits, before
+            anything of `Sampling`; NaN where the row did not ask for it.
+        top: S of them: ids int64 [K] and their log-probabilities float32 [K], best first, as many
+            as the row asked for; None where it asked for none.
+        failed: rows that have no token, by their index in S, and why. The others are sound.
+    """
+
+    tokens: Array
+    logprobs: Array
+    top: tuple[tuple[Array, Array] | None, ...]
+    failed: Mapping[int, GeError] = field(default_factory=dict)

@@ -1,0 +1,119 @@
+"""How one request wants its tokens drawn, and the random number of each of its positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.tensors import Array
+
+__all__ = ["GREEDY_BELOW", "MAX_LOGPROBS", "Sampling", "uniform"]
+
+GREEDY_BELOW = 1e-5  # dividing by less would only overflow
+MAX_LOGPROBS = 20
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """One request's wishes, under vLLM's names, ranges and defaults.
+
+    They are applied in vLLM's order: bad words and forbidden tokens, `logit_bias`, the penalties
+    (repetition over prompt and output, presence and frequency over the output), temperature,
+    `min_p`, `top_k`, `top_p`.
+
+    Attributes:
+        temperature: below `GREEDY_BELOW` the best token is taken, the lowest id where several are.
+        top_k: 0 or -1 is off.
+        bad_words_ids: token sequences whose last token is never drawn after the others.
+        seed: random numbers follow from it and the position alone, see `uniform`.
+        logprobs: so many best tokens come back with each drawn one; None is no log-probabilities,
+            0 the drawn token's alone.
+
+    Raises:
+        InvalidRequest: a value is outside of its range; the message names both.
+
+    Source: vllm-project/vllm, vllm/sampling_params.py, `SamplingParams._verify_args`.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    seed: int = 0
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, fits, allowed in (
+            ("temperature", self.temperature >= 0, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("top_k", self.top_k >= -1, "1 or more; 0 and -1 are off"),
+            ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+            ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
+            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
+            ("logprobs", 0 <= (self.logprobs or 0) <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"),
+        ):
+            value = getattr(self, name)
+            if not fits or (value is not None and not math.isfinite(value)):
+                raise InvalidRequest(f"{name} is {value}; it has to be {allowed}")
+        for token, bias in self.logit_bias.items():
+            if not math.isfinite(bias):
+                raise InvalidRequest(f"logit_bias of token {token} is {bias}; it has to be finite")
+        if any(not word for word in self.bad_words_ids):
+            raise InvalidRequest("bad_words has a word without tokens; leave it out")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the best token is taken and no random number is needed."""
+        return self.temperature < GREEDY_BELOW
+
+    def check_vocabulary(self, vocabulary: int) -> None:
+        """Raise where a token id is not one of the model's.
+
+        Raises:
+            InvalidRequest: names the setting, the id and the vocabulary.
+        """
+        named = {"logit_bias": self.logit_bias, "bad_words": sum(self.bad_words_ids, ())}
+        for name, ids in named.items():
+            for token in ids:
+                if not 0 <= token < vocabulary:
+                    raise InvalidRequest(
+                        f"{name} has token {token}; the model's tokens are 0 to {vocabulary - 1}"
+                    )
+
+
+def uniform(seeds: Array, positions: Array, stream: int = 0) -> Array:
+    """Return one number from [0, 1) per (seed, position), whatever else is asked for with them.
+
+    The position-th output of SplitMix64 whose state is the mixed seed; 32 bits of it.
+
+    Args:
+        seeds: int64 [S]; any value.
+        positions: int64 [S], 0 or more.
+        stream: sets apart several numbers for one position.
+
+    Returns:
+        float64 [S].
+    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    state = _mixed(seeds.astype(np.int64).view(np.uint64) + np.uint64(stream * _GAMMA % 2**64))
+    steps = (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
+    numbers: Array = (_mixed(state + steps) >> np.uint64(32)) / 2**32
+    return numbers
+
+
+def _mixed(words: Array) -> Array:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words = words ^ (words >> np.uint64(31))
+    return words  # noqa: RET504 - numpy's operators have no type of their own
