@@ -179,7 +179,7 @@ def a_failed_capture_spoils_nothing(subject: Subject) -> None:
     with streams.computing():
         values = vendor.empty(8)
         try:
-            vendor.capture(lambda: values.sum().item(), pool=streams.pool, stream=streams.compute)
+            streams.capture(lambda: values.sum().item())
         except RuntimeError:
             vendor.give_back()
         else:

@@ -90,6 +90,9 @@ class NoWaiting(TorchDispatchMode):
 class FakeVendor:
     """A `Vendor`.
 
+    A capture that breaks leaves its pool with the allocator of host memory, as torch 2.11 and 2.12
+    do: nothing more can be captured in that pool. Source: pytorch, CachingHostAllocator.h.
+
     Attributes:
         counts: (what, stream or "") -> how often: allocate, capture, copy, replay.
         capture_errors, replay_errors: raised by the next captures, and when replays are due.
@@ -107,6 +110,7 @@ class FakeVendor:
         self.replay_errors = []
         self.compiled = []
         self.pool_streams = {}
+        self.broken_pools = []
         self.before_wait = lambda: None
         self.lock = threading.RLock()
         self.streams = []
@@ -152,10 +156,16 @@ class FakeVendor:
         assert self.current() is stream, "the stream that captures is not current"
         self.synchronize()
         self.count("capture", stream)
-        if self.capture_errors:
-            raise self.capture_errors.pop(0)
-        with NoWaiting():
-            work()
+        if any(pool is broken for broken in self.broken_pools):
+            raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+        try:
+            if self.capture_errors:
+                raise self.capture_errors.pop(0)
+            with NoWaiting():
+                work()
+        except BaseException:
+            self.broken_pools.append(pool)
+            raise
         return Graph(self, lambda: self._replay(work), pool)
 
     def _replay(self, work):

@@ -70,6 +70,25 @@ def test_float32_stays_float32(gpus):
     assert not torch.backends.cudnn.allow_tf32
 
 
+@pytest.mark.parametrize(
+    "name", ["_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"]
+)
+def test_torch_2_7_has_another_name_for_the_end_of_a_capture(gpus, monkeypatch, name):
+    """From 2.8 on it is the shorter one; the arguments are the same."""
+    monkeypatch.delattr(torch._C, "_cuda_endAllocateToPool", raising=False)
+    monkeypatch.setattr(torch._C, name, "ends it", raising=False)
+    gpus(1)
+    assert open_cuda(0).end_pool == "ends it"
+
+
+def test_a_torch_that_has_none_of_the_names(gpus, monkeypatch):
+    """The error has them, and the version."""
+    monkeypatch.delattr(torch._C, "_cuda_endAllocateToPool", raising=False)
+    gpus(1)
+    with pytest.raises(DeviceUnavailable, match=r"torch 2.* has none of _cuda_endAllocateToPool, "):
+        open_cuda(0)
+
+
 def test_torchair_is_not_for_gpus(gpus):
     """The error says what is."""
     gpus(1)

@@ -1,10 +1,12 @@
 """torch on NPUs: every name and keyword that is used of torch_npu, held against its sources.
 
-The wheel cannot be imported without CANN, so its sources are parsed. `make test` fetches it.
+The wheels cannot be imported without CANN, so their sources are parsed. `make test` fetches the one
+that is recommended, `make wheels` all of them.
 """
 
 import ast
 import inspect
+import os
 import re
 import sys
 import types
@@ -29,15 +31,20 @@ USED = [
     *((NAMES, use) for use in sorted(uses(NPU, "torch.npu") | uses(VENDOR, "self.api"))),
     *((COMPILER, use) for use in sorted(uses(NPU, "torchair"))),
 ]
+# As in the Makefile: the newest of each torch that Ascend's table has a CANN for, and two after it.
+VERSIONS = ("2.7.1", "2.8.0", "2.9.0", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0")
 # What is done with the objects that those names make, and what they are.
 MADE = {"Stream": "Stream", "Event": "Event", "CapturedGraph": "NPUGraph"}
 
 
-@pytest.fixture(scope="module")
-def sources():
-    wheels = sorted(ROOT.glob(".cache/wheels/torch_npu-2.13.*.whl"))
+@pytest.fixture(scope="module", params=VERSIONS)
+def sources(request):
+    wheels = sorted(ROOT.glob(f".cache/wheels/torch_npu-{request.param}-*.whl"))
     if not wheels:
-        pytest.skip("there is no wheel of torch_npu in .cache/wheels; `make test` fetches it")
+        pytest.skip(
+            f"torch_npu {request.param} is not in .cache/wheels: `make test` fetches the "
+            "recommended one, `make wheels` all"
+        )
     return WheelSources(wheels[-1])
 
 
@@ -80,16 +87,19 @@ def test_values_that_are_passed_as_text(sources):
 
 def test_the_allocator_can_be_told_that_a_capture_has_ended(sources):
     """It is called as the sources themselves call it: with the device's index and the pool."""
-    assert "torch_npu._C._npu_endAllocateToPool(device, mem_pool)" in sources.text(
-        "torch_npu.npu._graph_tree"
-    )
+    text = sources.text("torch_npu.npu._graph_tree")
+    assert [f"torch_npu._C.{name}(device, mem_pool)" in text for name in torch_npu.END_POOL].count(
+        True
+    ) == 1
 
 
 def test_torch_has_the_module(sources):
     """`torch.npu` is `torch_npu.npu`."""
-    assert '_register_device_module("npu", torch_npu.npu)' in sources.text(
-        "torch_npu._init.registry.backend"
-    )
+    try:
+        text = sources.text("torch_npu._init.registry.backend")
+    except LookupError:  # before 2.11
+        text = sources.text("torch_npu")
+    assert '_register_device_module("npu", torch_npu.npu)' in text.replace("'", '"')
 
 
 def test_a_wrong_name_would_be_found(sources):
@@ -143,7 +153,8 @@ class Settings(types.SimpleNamespace):
 def npus(monkeypatch):
     settings = Settings()
     module = types.ModuleType("torch_npu")
-    module._C = types.SimpleNamespace(_npu_endAllocateToPool=None)
+    module._C = types.SimpleNamespace(_npu_endAllocateToPool="ends it")
+    module.__version__ = "2.12.0"
     monkeypatch.setitem(sys.modules, "torch_npu", module)
     monkeypatch.setattr(torch, "npu", settings, raising=False)
     return settings
@@ -155,6 +166,43 @@ def test_operators_are_not_compiled_for_each_shape_and_float32_stays_float32(npu
     assert npus.calls == [1, False]
     assert not npus.matmul.allow_hf32
     assert not npus.conv.allow_hf32
+
+
+@pytest.mark.parametrize("name", ["_npu_endAllocateToPool", "_npu_endAllocateCurrentStreamToPool"])
+def test_versions_before_2_13_have_another_name_for_the_end_of_a_capture(npus, name):
+    """All that Ascend's table has a CANN for are such versions."""
+    sys.modules["torch_npu"]._C = types.SimpleNamespace(**{name: "ends it"})
+    assert open_npu(0).end_pool == "ends it"
+
+
+def test_a_version_that_has_none_of_the_names(npus):
+    """It is unavailable, with the names that were looked for; nothing else is raised."""
+    sys.modules["torch_npu"]._C = types.SimpleNamespace()
+    with pytest.raises(DeviceUnavailable, match=r"torch_npu 2\.12\.0 has none of _npu_endAll"):
+        open_npu(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "left"),
+    [
+        ("TASK_QUEUE_ENABLE", "2", "1"),
+        ("TASK_QUEUE_ENABLE", "0", "0"),
+        ("PYTORCH_NPU_ALLOC_CONF", "pin_memory_expandable_segments:True", ""),
+        (
+            "PYTORCH_NPU_ALLOC_CONF",
+            "max_split_size_mb:64,pin_memory_expandable_segments:True",
+            "max_split_size_mb:64",
+        ),
+        ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", "expandable_segments:True"),
+    ],
+)
+def test_settings_that_forbid_captures_are_undone(npus, monkeypatch, caplog, name, given, left):
+    """Guides recommend them for training; the log says what was changed."""
+    monkeypatch.setenv(name, given)
+    with caplog.at_level("WARNING"):
+        open_npu(0)
+    assert os.environ[name] == left
+    assert (name in caplog.text) == (given != left)
 
 
 def test_an_index_out_of_range(npus):
@@ -204,6 +252,10 @@ def test_torchair_that_is_missing(npus, monkeypatch):
         ("error code is 507903, capture invalidated", False, False),
         ("error code is 207008, stream resources are insufficient", False, False),
         ("The size of tensor a (507015507) must match", False, False),
+        ("ERR02200 [PID: 507123] the shape of x is wrong, error code is 107002", False, False),
+        ("[PID: 207001] slice is out of range", False, False),
+        ("NPU error,NPU error code is:507015 [PID: 12]", False, True),
+        ("ACL stream synchronize failed, error code:507035", False, True),
     ],
 )
 def test_what_errors_mean(npus, text, memory, fault):
@@ -215,9 +267,9 @@ def test_what_errors_mean(npus, text, memory, fault):
 
 def test_the_codes_are_those_of_a_fault():
     """507xxx, but for the one that only ends a capture."""
-    assert [
-        code for code in (507000, 507014, 507903) if re.search(torch_npu._FAULT, str(code))
-    ] == [
-        507000,
-        507014,
+    found = [
+        code
+        for code in (507000, 507014, 507903)
+        if re.search(torch_npu._FAULT, f"error code is {code}")
     ]
+    assert found == [507000, 507014]

@@ -71,7 +71,7 @@ class CapturedShape:
         places[0].upload(example)
         streams.compute.wait_event(places[0].uploaded)
         vendor.copy(self._inputs, places[0].inputs)
-        self._graph = vendor.capture(work, pool=streams.pool, stream=streams.compute)
+        self._graph = streams.capture(work)
         self._free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
         for place in places:
             self._free.put(place)

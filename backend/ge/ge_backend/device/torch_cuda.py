@@ -9,7 +9,7 @@ import warnings
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.torch_vendor import TorchVendor
+from ge_backend.device.torch_vendor import TorchVendor, renamed
 from ge_backend.errors import DeviceUnavailable, Unsupported
 
 __all__ = ["open_cuda"]
@@ -25,6 +25,9 @@ _FAULT = re.compile(
     ")",
     re.IGNORECASE | re.DOTALL,
 )
+# What ends a capture in the allocator: since torch 2.8, and before.
+# Source: torch/cuda/memory.py of the wheels 2.7.1 and 2.8.0.
+END_POOL = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
 
 
 def open_cuda(index: int) -> TorchVendor:
@@ -53,7 +56,7 @@ def open_cuda(index: int) -> TorchVendor:
         device=f"cuda:{index}",
         api=torch.cuda,
         graph=torch.cuda.CUDAGraph,
-        end_pool=torch._C._cuda_endAllocateToPool,  # noqa: SLF001 - as torch.cuda.memory uses it
+        end_pool=renamed(torch._C, END_POOL, f"torch {torch.__version__}"),  # noqa: SLF001 - as torch.cuda.memory uses it
         compiler=_refuse,
         no_memory=_NO_MEMORY,
         fault=_FAULT,

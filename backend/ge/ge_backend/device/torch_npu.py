@@ -1,26 +1,36 @@
 """torch on Ascend NPUs: `torch.npu`, which `torch_npu` adds, how to set it, what its errors mean.
 
 Not run on an NPU. A test holds every name and keyword that is used of it, here and in
-`torch_vendor.py`, against the sources of torch_npu 2.13.
+`torch_vendor.py`, against the sources of torch_npu 2.7.1 to 2.14.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+from collections.abc import MutableMapping
 
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.torch_vendor import TorchVendor
+from ge_backend.device.torch_vendor import TorchVendor, renamed
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["open_npu"]
+__all__ = ["END_POOL", "open_npu"]
 
-# torch_npu puts the error codes of ACL into its messages. 507xxx: the device, a core or the driver
-# broke, or does not answer; 507903 only says that a capture was spoilt.
-# Source: CANN, API reference, aclError.
-_NO_MEMORY = re.compile(r"out of memory|\b(200000|207001|207018|245000)\b")
-_FAULT = re.compile(r"\b507(?!903)\d{3}\b")
+log = logging.getLogger(__name__)
+
+# torch_npu puts the error codes of ACL into its messages: "error code is 507015", "NPU error code
+# is:507015", "error code:507015" (strings of libtorch_npu.so 2.7.1 and 2.12); CANN adds a number of
+# its own, "[PID: 507123]". 507xxx: the device, a core or the driver broke, or does not answer;
+# 507903 only says that a capture was spoilt. Source of the codes: CANN, API reference, aclError.
+_CODE = r"error code(?: is)?:?\s*"
+_NO_MEMORY = re.compile(rf"out of memory|{_CODE}(200000|207001|207018|245000)\b")
+_FAULT = re.compile(rf"{_CODE}507(?!903)\d{{3}}\b")
+# What ends a capture in the allocator: of torch_npu for torch 2.13 and later, and before.
+# Source: torch_npu/npu/_graph_tree.py of the wheels 2.7.1 to 2.14.
+END_POOL = ("_npu_endAllocateToPool", "_npu_endAllocateCurrentStreamToPool")
 
 # What an import raises where CANN is missing or does not fit; an assertion is torchair's.
 _IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
@@ -32,12 +42,14 @@ def open_npu(index: int) -> TorchVendor:
     """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
 
     From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
-    computed in FP32, not in HF32: `origin` promises what the file says.
+    computed in FP32, not in HF32: `origin` promises what the file says. Settings of the environment
+    with which torch_npu captures nothing are changed.
     Source: torch_npu 2.13, npu/npu_config.py.
 
     Raises:
         DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
     """
+    _permit_captures(os.environ)
     try:
         import torch_npu  # adds torch.npu
     except _IMPORT_ERRORS as error:
@@ -59,11 +71,31 @@ def open_npu(index: int) -> TorchVendor:
         device=f"npu:{index}",
         api=torch.npu,
         graph=torch.npu.NPUGraph,
-        end_pool=torch_npu._C._npu_endAllocateToPool,  # noqa: SLF001 - as torch_npu.npu uses it
+        end_pool=renamed(torch_npu._C, END_POOL, f"torch_npu {torch_npu.__version__}"),  # noqa: SLF001 - as torch_npu.npu uses it
         compiler=_compile,
         no_memory=_NO_MEMORY,
         fault=_FAULT,
     )
+
+
+def _permit_captures(environment: MutableMapping[str, str]) -> None:
+    """Undo what torch_npu reads from the environment and then refuses to capture with.
+
+    Source: strings of libtorch_npu.so 2.12; NPUGraph.cpp.
+    """
+    if environment.get("TASK_QUEUE_ENABLE") == "2":
+        environment["TASK_QUEUE_ENABLE"] = "1"
+        log.warning("TASK_QUEUE_ENABLE is 2, with which no graph can be captured: it is 1 here")
+    name = "PYTORCH_NPU_ALLOC_CONF"
+    given = [part for part in environment.get(name, "").split(",") if part]
+    kept = [part for part in given if not part.strip().startswith("pin_memory_expandable_segments")]
+    if kept != given:
+        environment[name] = ",".join(kept)
+        log.warning(
+            "%s has pin_memory_expandable_segments, with which no graph can be captured: "
+            "it is left out here",
+            name,
+        )
 
 
 def _compile(module: torch.nn.Module) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ge_backend.device.torch_vendor import Vendor
+from ge_backend.device.torch_vendor import CapturedGraph, Vendor
 
 __all__ = ["Streams"]
 
@@ -19,7 +19,8 @@ class Streams:
     their own and overlap it.
 
     Attributes:
-        pool: for the scratch memory of captured graphs; as large as the largest one's.
+        pool: for the scratch memory of captured graphs; as large as the largest one's. After a
+            capture that failed it is another one, and graphs captured before keep theirs.
     """
 
     def __init__(self, vendor: Vendor) -> None:
@@ -35,3 +36,15 @@ class Streams:
         """Be the only thread that queues work in the compute stream, which is current meanwhile."""
         with self._order, self.vendor.on(self.compute):
             yield
+
+    def capture(self, work: Callable[[], None]) -> CapturedGraph:
+        """Record what `work` queues in the compute stream; the caller is the one who computes.
+
+        Raises:
+            RuntimeError: as `Vendor.capture`.
+        """
+        try:
+            return self.vendor.capture(work, pool=self.pool, stream=self.compute)
+        except BaseException:
+            self.pool = self.vendor.new_pool()
+            raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import torch
 
 from ge_backend.device.base import MemoryInfo
+from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["CapturedGraph", "Event", "Stream", "TorchVendor", "Vendor"]
+__all__ = ["CapturedGraph", "Event", "Stream", "TorchVendor", "Vendor", "renamed"]
 
 
 class Stream(Protocol):
@@ -76,7 +77,8 @@ class Vendor(Protocol):
 
         Raises:
             RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
-                device has no streams or events left for another graph. Others can be captured.
+                device has no streams or events left for another graph. Others can be captured, in
+                another pool: this one may be unusable for captures from now on.
         """
 
     def empty(self, nbytes: int) -> torch.Tensor:
@@ -190,8 +192,10 @@ class TorchVendor:
 
         The allocator believes that it goes on, and would refuse to free anything from then on, and
         with it every later capture; and it keeps a pointer to the graph, which must not dangle.
+        The allocator of host memory believes so too, in torch 2.11 and 2.12 and the torch_npu for
+        them, and cannot be told: only another pool helps (`Streams.capture`).
         Source: pytorch 2.11, CUDAGraph::capture_end, which returns early; CUDACachingAllocator,
-        captures_underway.
+        captures_underway; CachingHostAllocator.h (pytorch #167507, mended by #180395).
         """
         self.abandoned.append(graph)
         with contextlib.suppress(RuntimeError):  # the capture was ended properly after all
@@ -257,3 +261,18 @@ class TorchVendor:
     def is_fault(self, error: BaseException) -> bool:
         """See `Vendor`."""
         return bool(self.fault.search(str(error)))
+
+
+def renamed(bindings: Any, names: Sequence[str], library: str) -> Any:
+    """Return what a library's private bindings have under one of the names that it had over time.
+
+    Raises:
+        DeviceUnavailable: under none of them: it is a version that nobody has tried.
+    """
+    for name in names:
+        if hasattr(bindings, name):
+            return getattr(bindings, name)
+    raise DeviceUnavailable(
+        f"{library} has none of {', '.join(names)}, without which no graph can be captured; "
+        "docs/devices.md lists the versions that are known to fit"
+    )
