@@ -18,3 +18,13 @@ def test_check_proves_the_server_by_an_answer_and_this_machine_can_serve(install
     assert re.match(r"\d+\.\d+\.\d+ serves Python 3\.\d+ ", server["detail"])
     assert findings["device", "cpu"]["ok"]
     assert code == 0
+
+
+def test_the_models_of_this_project_can_be_served_here(installation, made_models, capsys):
+    """That there is no NPU and perhaps no GPU is no failure of theirs."""
+    code = main(["check", str(made_models)])
+
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert printed.splitlines()[-1] == f"this machine can serve {made_models}"
+    assert not re.search("(?m)^FAIL", printed)

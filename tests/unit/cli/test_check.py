@@ -7,50 +7,133 @@ import numpy as np
 import pytest
 
 from ge_backend.cli import check
-from ge_backend.cli.check import Finding, can_serve
-from ge_backend.cli.main import main
+from ge_backend.cli.check import Finding
+from ge_backend.cli.model.needs import Needs
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import free_ports
 
+KINDS = ("server", "device", "engine")
 
-def finding(kind: str, *, ok: bool) -> Finding:
-    return Finding(kind=kind, name=kind, ok=ok, detail="why")
+
+def finding(kind: str, *, ok: bool, **fields) -> Finding:
+    return Finding(kind=kind, name=kind, ok=ok, detail="why", **fields)
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """A function that sets what is found, whatever this machine has."""
+
+    def found(*findings: Finding) -> None:
+        monkeypatch.setattr(check, "find_all", lambda *_: iter(findings))
+
+    return found
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A repository with a model of ours and one of another backend."""
+    for name, backend in (("mine", "ge"), ("other", "python")):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(f'backend: "{backend}"')
+    (tmp_path / "mine" / "1" / "model.onnx").touch()
+    return tmp_path
 
 
 @pytest.mark.parametrize("missing", ["", "server", "device", "engine"])
-def test_a_machine_can_serve_if_a_server_a_device_and_an_engine_work(missing):
+def test_a_machine_can_serve_if_a_server_a_device_and_an_engine_work(missing, found, ge_backend):
     """One of each is enough, and each is needed."""
-    kinds = ("server", "device", "engine")
-    findings = [finding(kind, ok=kind != missing) for kind in kinds]
+    findings = [finding(kind, ok=kind != missing) for kind in KINDS]
     findings += [finding("client", ok=False)]
 
-    assert can_serve(findings) is (missing == "")
-    assert can_serve([*findings, finding("engine", ok=False)]) is (missing == "")
+    for more in ((), (finding("engine", ok=False),)):
+        found(*findings, *more)
+        code, out, _ = ge_backend("check")
+        assert code == bool(missing)
+        said = f"cannot serve models: no {missing} works" if missing else "can serve models"
+        assert out.splitlines()[-1] == f"this machine {said}"
 
 
-def test_the_report_has_a_line_for_each_finding_and_the_exit_code_says_if_one_can_serve(
-    monkeypatch, capsys
-):
-    """A reason stands beside each FAIL."""
-    found = [finding("server", ok=True), finding("engine", ok=False)]
-    monkeypatch.setattr(check, "find_all", lambda _: iter(found))
+def test_the_report_has_a_line_for_each_finding_and_what_is_absent_is_no_failure(found, ge_backend):
+    """A reason stands beside each verdict, and what nobody needs says what it would be good for."""
+    found(
+        *(finding(kind, ok=True) for kind in KINDS),
+        finding("client", ok=False),
+        Finding(kind="device", name="npu", ok=False, here=False, detail="why", brings="model.om"),
+    )
 
-    assert main(["check"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines] == [
-        ["PASS", "server", "server", "why"],
-        ["FAIL", "engine", "engine", "why"],
+    code, out, _ = ge_backend("check")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()[:-1]] == [
+        *(["PASS", kind, kind, "why"] for kind in KINDS),
+        ["FAIL", "client", "client", "why"],
+        ["none", "device", "npu", "why;", "for", "model.om"],
     ]
 
 
-def test_json_is_one_list(monkeypatch, capsys):
-    """Its keys are the fields."""
-    kinds = ("server", "device", "engine")
-    monkeypatch.setattr(check, "find_all", lambda _: (finding(kind, ok=True) for kind in kinds))
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"kind": "device", "name": "npu:0", "needed_by": ("a", "b")}, "npu:0 for a, b"),
+        ({"kind": "model", "name": "a"}, "a"),
+        ({"kind": "server", "name": "tritonserver"}, "tritonserver"),
+    ],
+)
+def test_a_repository_fails_for_what_it_needs(broken, said, found, ge_backend, models):
+    """The last line names it, and which models cannot do without it."""
+    found(
+        *(finding(kind, ok=True) for kind in KINDS),
+        Finding(ok=False, here=False, detail="why", **broken),
+    )
 
-    assert main(["check", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed[0] == {"kind": "server", "name": "server", "ok": True, "detail": "why"}
+    code, out, _ = ge_backend("check", models)
+    assert code == 1
+    assert out.splitlines()[-1] == f"this machine cannot serve {models}: {said}"
+
+
+def test_a_repository_is_served_without_what_it_does_not_need(found, ge_backend, models):
+    """An engine that is installed and broken is shown, but not this repository's business."""
+    found(*(finding(kind, ok=True) for kind in KINDS), finding("engine", ok=False))
+
+    code, out, _ = ge_backend("check", models)
+    assert code == 0
+    assert out.splitlines()[-1] == f"this machine can serve {models}"
+    assert any(line.startswith("FAIL  engine") for line in out.splitlines())
+
+
+def test_what_a_repository_needs_is_looked_at_by_its_own_name(monkeypatch, models):
+    """A model on `npu:3` needs that one; each finding says whose it is."""
+    monkeypatch.setattr(check, "_find_server", lambda _: finding("server", ok=True))
+    monkeypatch.setattr(check, "_ask", lambda _: (True, "fine"))
+    needs = Needs(
+        devices={"npu:3": ("mine",)}, engines={"torch": ("mine",)}, broken={"bad": "no file"}
+    )
+
+    found = {finding.name: finding for finding in check.find_all(None, needs)}
+
+    assert found["npu:3"].needed_by == ("mine",)
+    assert "npu" not in found
+    assert {"cpu", "cuda"} <= set(found)
+    assert found["torch"].needed_by == ("mine",)
+    assert found["onnxruntime"].needed_by == ()
+    assert (found["bad"].ok, found["bad"].detail) == (False, "no file")
+
+
+def test_json_is_one_list(found, ge_backend):
+    """Its keys are the fields."""
+    found(*(finding(kind, ok=True) for kind in KINDS))
+
+    code, out, _ = ge_backend("check", "--json")
+    assert code == 0
+    printed = json.loads(out)
+    assert printed[0] == {
+        "kind": "server",
+        "name": "server",
+        "ok": True,
+        "detail": "why",
+        "here": True,
+        "brings": "",
+        "needed_by": [],
+    }
     assert len(printed) == 3
 
 
@@ -60,9 +143,21 @@ def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
     present = check._find_module("engine", "numpy", "onnx")
 
     assert not absent.ok
+    assert not absent.here
     assert "pip install 'triton-ge-backend[npu]'" in absent.detail
     assert present.ok
+    assert present.here
     assert present.detail[0].isdigit()
+
+
+def test_an_engine_that_is_installed_and_cannot_be_imported_is_here(monkeypatch, tmp_path):
+    """Another module that it misses is its own trouble, and the reason."""
+    (tmp_path / "halfway.py").write_text("import what_it_needs")
+    monkeypatch.setattr(check.ge_backend, "__file__", str(tmp_path / "x" / "__init__.py"))
+    broken = check._find_module("engine", "halfway", "onnx")
+
+    assert (broken.ok, broken.here) == (False, True)
+    assert "what_it_needs" in broken.detail
 
 
 def test_a_device_that_cannot_be_opened_says_why():
@@ -70,7 +165,8 @@ def test_a_device_that_cannot_be_opened_says_why():
     absent = check._find_device("abacus")
 
     assert not absent.ok
-    assert "device 'abacus' is unknown" in absent.detail
+    assert not absent.here
+    assert absent.detail.startswith("device 'abacus' is unknown")
 
 
 def test_a_server_that_is_not_there_says_why(tmp_path):

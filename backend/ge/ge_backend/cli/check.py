@@ -1,4 +1,4 @@
-"""`ge-backend check`: what works on this machine, and why the rest does not."""
+"""`ge-backend check`: what works on this machine, what is absent, and what a repository lacks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import ge_backend
+from ge_backend.cli.model.needs import Needs, read_needs
 from ge_backend.device.base import DEVICE_KINDS
-from ge_backend.errors import GeError, ServerError
+from ge_backend.errors import DeviceUnavailable, GeError, ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, running_python
 
-__all__ = ["Finding", "can_serve", "find_all", "register"]
+__all__ = ["Finding", "find_all", "register"]
 
-# Module -> the extra that installs it. They are imported in processes of their own: an engine may
-# take seconds, print, or crash where its driver is missing.
-CLIENTS = {"tritonclient.http": "server", "tritonclient.grpc": "server"}
+# Module -> the extra that installs it, and what it brings. They are imported in processes of their
+# own: an engine may take seconds, print, or crash where its driver is missing.
+CLIENTS = {
+    "tritonclient.http": ("server", "clients in Python over HTTP"),
+    "tritonclient.grpc": ("server", "clients in Python over gRPC, and reading config.pbtxt"),
+}
 ENGINES = {
-    "onnxruntime": "onnx",
-    "torch": "torch",
-    "torch_npu": "npu",
-    "tokenizers": "text",
-    "PIL": "image",
+    "onnxruntime": ("onnx", "model.onnx"),
+    "torch": ("torch", "model.pt2 and model.pt"),
+    "torch_npu": ("npu", "model.pt2 and model.pt on an Ascend NPU"),
+    "tokenizers": ("text", "tokenizer.json, so that texts can be sent"),
+    "PIL": ("image", "image.json, so that image files can be sent"),
+}
+DEVICES = {
+    "cuda": "model.onnx, model.pt2 and model.pt on an NVIDIA GPU",
+    "npu": "model.om, model.onnx, model.pt2 and model.pt on an Ascend NPU",
 }
 PROBE_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 60.0
@@ -60,23 +68,45 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        kind: `server`, `client`, `device` or `engine`.
+        kind: `server`, `client`, `device`, `engine` or `model`.
+        ok: it works.
+        here: it is on this machine, working or not.
         detail: a version or size if it works, else the reason why not.
+        brings: what it is good for.
+        needed_by: the models of the repository that cannot do without it.
     """
 
     kind: str
     name: str
     ok: bool
     detail: str
+    here: bool = True
+    brings: str = ""
+    needed_by: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`PASS`; `FAIL` if it is here or needed and does not work; `none` if nobody asked."""
+        if self.ok:
+            return "PASS"
+        return "FAIL" if self.here or self.needed_by else "none"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "check",
-        help="print what works on this machine and why the rest does not",
+        help="print what works on this machine, what is absent, and what a repository lacks",
         description="Starts a server, opens every device and imports every engine. The exit code "
-        "is 0 if this machine can serve: a server, a device and an engine work.",
+        "is 0 if this machine can serve the repository; without one, if a server, a device and an "
+        "engine work. What is absent and not needed is no failure.",
+    )
+    parser.add_argument(
+        "repository",
+        type=Path,
+        nargs="?",
+        metavar="MODEL_REPOSITORY",
+        help="the folder of models to be served",
     )
     parser.add_argument("--tritonserver", type=Path, metavar="PATH", help="its binary or folder")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
@@ -84,39 +114,65 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print every finding; return 0 if something can serve."""
+    """Print every finding; return 0 if the repository, or without one something, can be served."""
+    needs = read_needs(arguments.repository, os.environ) if arguments.repository else None
     findings: list[Finding] = []
-    for finding in find_all(arguments.tritonserver):
+    for finding in find_all(arguments.tritonserver, needs):
         findings.append(finding)
         if not arguments.json:
             print(_line(finding), flush=True)
+    lacking = _lacking(findings) if needs is None else _failed(findings)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
-    return 0 if can_serve(findings) else 1
+    else:
+        what = arguments.repository or "models"
+        verdict = f"cannot serve {what}: {'; '.join(lacking)}" if lacking else f"can serve {what}"
+        print(f"this machine {verdict}")
+    return 1 if lacking else 0
 
 
-def find_all(tritonserver: Path | None) -> Iterator[Finding]:
-    """Yield the findings one by one, as each takes its time."""
+def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[Finding]:
+    """Yield the findings one by one, as each takes its time.
+
+    Args:
+        tritonserver: where it is; None where it usually is.
+        needs: of the repository to be served, if there is one.
+    """
+    devices, engines = (needs.devices, needs.engines) if needs is not None else ({}, {})
     yield Finding(kind="python", name=running_python(), ok=True, detail=sys.executable)
     yield _find_server(tritonserver)
-    for module, extra in CLIENTS.items():
-        yield _find_module("client", module, extra)
-    for kind in DEVICE_KINDS:
-        if kind not in NOT_CHECKED:
-            yield _find_device(kind)
-    for module, extra in ENGINES.items():
-        yield _find_module("engine", module, extra)
+    for module, (extra, brings) in CLIENTS.items():
+        yield replace(_find_module("client", module, extra), brings=brings)
+    named = {device.partition(":")[0] for device in devices}
+    others = [kind for kind in DEVICE_KINDS if kind not in {*NOT_CHECKED, *named}]
+    for device in (*devices, *others):
+        brings = DEVICES.get(device.partition(":")[0], "")
+        yield replace(_find_device(device), brings=brings, needed_by=devices.get(device, ()))
+    for module, (extra, brings) in ENGINES.items():
+        found = _find_module("engine", module, extra)
+        yield replace(found, brings=brings, needed_by=engines.get(module, ()))
+    for model, reason in needs.broken.items() if needs is not None else ():
+        yield Finding(kind="model", name=model, ok=False, detail=reason)
 
 
-def can_serve(findings: Sequence[Finding]) -> bool:
-    """Return whether a server, a device and an engine are among what works."""
+def _lacking(findings: Sequence[Finding]) -> list[str]:
+    """Return which kinds of what any server needs have none that works."""
     works = {finding.kind for finding in findings if finding.ok}
-    return {"server", "device", "engine"} <= works
+    return [f"no {kind} works" for kind in ("server", "device", "engine") if kind not in works]
+
+
+def _failed(findings: Sequence[Finding]) -> list[str]:
+    """Return what the repository cannot do without and does not work."""
+    return [
+        finding.name + (f" for {', '.join(finding.needed_by)}" if finding.needed_by else "")
+        for finding in findings
+        if not finding.ok and (finding.needed_by or finding.kind in {"server", "model"})
+    ]
 
 
 def _line(finding: Finding) -> str:
-    verdict = "PASS" if finding.ok else "FAIL"
-    return f"{verdict}  {finding.kind:7} {finding.name:18} {finding.detail}"
+    purpose = f"; for {finding.brings}" if finding.verdict == "none" and finding.brings else ""
+    return f"{finding.verdict}  {finding.kind:7} {finding.name:18} {finding.detail}{purpose}"
 
 
 def _find_server(tritonserver: Path | None) -> Finding:
@@ -177,9 +233,10 @@ def _find_module(kind: str, module: str, extra: str) -> Finding:
         f"print(getattr({top}, '__version__', None) or importlib.metadata.version('{top}'))"
     )
     ok, detail = _ask(code)
-    if not ok and "ModuleNotFoundError" in detail:
-        detail = f"not installed: pip install 'triton-ge-backend[{extra}]' ({detail})"
-    return Finding(kind=kind, name=module, ok=ok, detail=detail)
+    here = f"ModuleNotFoundError: No module named '{top}'" not in detail
+    if not here:
+        detail = f"not installed: pip install 'triton-ge-backend[{extra}]'"
+    return Finding(kind=kind, name=module, ok=ok, here=here, detail=detail)
 
 
 def _find_device(kind: str) -> Finding:
@@ -192,7 +249,14 @@ def _find_device(kind: str) -> Finding:
         "device.close()"
     )
     ok, detail = _ask(code)
-    return Finding(kind="device", name=kind, ok=ok, detail=detail)
+    absent = f"{DeviceUnavailable.__module__}.{DeviceUnavailable.__name__}: "
+    return Finding(
+        kind="device",
+        name=kind,
+        ok=ok,
+        here=ok or not detail.startswith(absent),
+        detail=detail.removeprefix(absent),
+    )
 
 
 def _ask(code: str) -> tuple[bool, str]:

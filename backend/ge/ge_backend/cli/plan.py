@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.cli.model.demand import Demand, measure_demand
+from ge_backend.cli.model.repository import model_folders
 from ge_backend.cli.report.memory import Repository, memory_json, memory_text, plan_devices
 from ge_backend.cli.report.memory_plot import write_memory_plot
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config import MachineConfig
-from ge_backend.errors import ConfigError, GeError
+from ge_backend.errors import GeError
 from ge_backend.model_folder import read_backend
 from ge_backend.sizes import parse_device_bytes, size_of_device
 from ge_backend.tritonserver import BACKEND
@@ -75,7 +76,7 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str], list[str]]:
     """Return what each model needs, what is wrong with those that are broken, and the others."""
-    folders = _model_folders(arguments.repository)
+    folders = model_folders(arguments.repository)
     demands: list[Demand] = []
     broken: dict[str, str] = {}
     left_out: list[str] = []
@@ -91,15 +92,3 @@ def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str]
         except GeError as error:
             broken[folder.name] = str(error)
     return demands, broken, left_out
-
-
-def _model_folders(repository: Path) -> list[Path]:
-    try:
-        found = [entry.parent for entry in repository.glob("*/config.pbtxt")]
-    except OSError as error:
-        raise ConfigError(f"{repository} cannot be read: {error}") from error
-    if not found:
-        raise ConfigError(
-            f"{repository} has no models; expected a folder of folders with a config.pbtxt each"
-        )
-    return sorted(found)

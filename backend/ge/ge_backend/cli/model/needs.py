@@ -1,0 +1,86 @@
+"""What a model repository needs of a machine: devices, engines and models that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.cli.model.repository import model_folders
+from ge_backend.config import ModelConfig
+from ge_backend.device.model_file import find_model_file
+from ge_backend.errors import GeError
+from ge_backend.model_folder import BACKEND, read_backend, read_folder
+
+__all__ = ["Needs", "read_needs"]
+
+# The end of a model file's name -> the module of the engine that runs it.
+ENGINES = {
+    ".onnx": "onnxruntime",
+    ".pt2": "torch",
+    ".pt": "torch",
+    "tokenizer.json": "tokenizers",
+    "image.json": "PIL",
+}
+# On an NPU pyACL runs ONNX models, compiled; torch models need torch_npu beside torch.
+NPU_ENGINES = {".pt2": ("torch", "torch_npu"), ".pt": ("torch", "torch_npu"), ".onnx": ()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the models of a repository that are ours need.
+
+    Attributes:
+        devices: the models that run on a device, by its name.
+        engines: the models that an engine runs, by its module.
+        broken: what is wrong, by the model whose configuration or file cannot be used.
+    """
+
+    devices: Mapping[str, tuple[str, ...]]
+    engines: Mapping[str, tuple[str, ...]]
+    broken: Mapping[str, str]
+
+
+def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
+    """Return what a repository needs; no model is opened.
+
+    Args:
+        repository: the folder of models; those of other backends need nothing of ours.
+        environment: `GE_DEVICE` is for models that name no device.
+
+    Raises:
+        ConfigError: there is no such repository, or it is empty.
+        DeviceUnavailable: the library that reads config.pbtxt is missing.
+    """
+    devices: dict[str, list[str]] = {}
+    engines: dict[str, list[str]] = {}
+    broken: dict[str, str] = {}
+    for folder in model_folders(repository):
+        try:
+            if read_backend(folder) != BACKEND:
+                continue
+            model = read_folder(folder)
+            config = model.config(environment)
+            if config.fuse:
+                continue  # its steps lie beside it
+            modules = _engines(model.directory, config)
+            for device in config.placement.devices:
+                devices.setdefault(device, []).append(folder.name)
+            for module in modules:
+                engines.setdefault(module, []).append(folder.name)
+        except GeError as error:
+            broken[folder.name] = str(error)
+    return Needs(
+        devices={name: tuple(models) for name, models in devices.items()},
+        engines={name: tuple(models) for name, models in engines.items()},
+        broken=broken,
+    )
+
+
+def _engines(directory: Path, config: ModelConfig) -> tuple[str, ...]:
+    """Return the modules that run the model file of a version folder."""
+    path = find_model_file(directory, config.filename, config.device)
+    end = next((end for end in ENGINES if path.name.endswith(end)), "")
+    if config.placement.kind == "npu" and end in NPU_ENGINES:
+        return NPU_ENGINES[end]
+    return (ENGINES[end],) if end else ()

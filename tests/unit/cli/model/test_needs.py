@@ -1,0 +1,85 @@
+import pytest
+
+from ge_backend.cli.model.needs import ENGINES as BY_FILE
+from ge_backend.cli.model.needs import read_needs
+from ge_backend.device import cpu
+
+
+@pytest.fixture
+def add(tmp_path):
+    """A function that writes a model with one file and a configuration."""
+
+    def add(name: str, file: str, config: str = 'backend: "ge"') -> None:
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(config)
+        (tmp_path / name / "1" / file).touch()
+
+    return add
+
+
+def on(device: str) -> str:
+    return f'backend: "ge" parameters {{ key: "device" value {{ string_value: "{device}" }} }}'
+
+
+def test_a_file_needs_the_engine_of_its_kind_on_the_device_of_its_model(add, tmp_path):
+    """Models that name no device take the machine's; each need says whose it is."""
+    add("encoder", "model.onnx")
+    add("gpu", "model.pt2", on("cuda:1"))
+    add("ranker", "model.onnx")
+    add("words", "tokenizer.json", on("cpu"))
+
+    needs = read_needs(tmp_path, {"GE_DEVICE": "cuda:0"})
+
+    assert needs.devices == {
+        "cuda:0": ("encoder", "ranker"),
+        "cuda:1": ("gpu",),
+        "cpu": ("words",),
+    }
+    assert needs.engines == {
+        "onnxruntime": ("encoder", "ranker"),
+        "torch": ("gpu",),
+        "tokenizers": ("words",),
+    }
+    assert needs.broken == {}
+
+
+def test_an_npu_compiles_onnx_and_runs_torch_with_torch_npu(add, tmp_path):
+    """Offline models and ONNX models need CANN alone, which opening the device proves."""
+    add("offline", "model.om", on("npu"))
+    add("compiled", "model.onnx", on("npu"))
+    add("torch", "model.pt2", on("npu"))
+
+    needs = read_needs(tmp_path, {})
+
+    assert needs.devices == {"npu:0": ("compiled", "offline", "torch")}
+    assert needs.engines == {"torch": ("torch",), "torch_npu": ("torch",)}
+
+
+def test_models_of_others_and_fused_ensembles_need_nothing_of_their_own(add, tmp_path):
+    """The steps of a fused ensemble are models beside it."""
+    fuse = 'parameters { key: "fuse" value { string_value: "chain" } }'
+    add("python", "model.py", 'backend: "python"')
+    add("chain", "README", 'platform: "ensemble"')
+    add("fused", "README", f'backend: "ge" {fuse}')
+
+    needs = read_needs(tmp_path, {})
+
+    assert (needs.devices, needs.engines, needs.broken) == ({}, {}, {})
+
+
+def test_a_model_that_cannot_be_read_is_told_and_others_are_read(add, tmp_path):
+    """A misspelt key, a missing file."""
+    add("good", "model.onnx")
+    add("misspelt", "model.onnx", on("cpu").replace("device", "devise"))
+    add("empty", "README")
+
+    needs = read_needs(tmp_path, {})
+
+    assert needs.devices == {"cpu": ("good",)}
+    assert "devise" in needs.broken["misspelt"]
+    assert "no model file" in needs.broken["empty"]
+
+
+def test_the_engines_are_those_of_the_cpu():
+    """A kind of file that the device learns is known here as well."""
+    assert {end: engine.library for end, engine in cpu.ENGINES.items()} == BY_FILE
