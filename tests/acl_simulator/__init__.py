@@ -10,6 +10,7 @@ from acl_simulator.models import write_bundle, write_om
 from acl_simulator.refusals import Misuse
 from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static
 from acl_simulator.simulator import Simulator
+from acl_simulator.torch_npu import TorchNpu
 
 __all__ = [
     "Accumulate",
@@ -27,6 +28,7 @@ __all__ = [
     "Static",
     "Sums",
     "TokenRows",
+    "TorchNpu",
     "write_bundle",
     "write_om",
 ]

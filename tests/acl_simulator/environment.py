@@ -19,6 +19,7 @@ OPTIONS = {
     PREFIX + "TIME_SCALE": "time_scale",
     PREFIX + "OWNED_ELSEWHERE": "owned_elsewhere",
     PREFIX + "WITHOUT": "without",
+    PREFIX + "VNPU": "vnpu",
 }
 
 

@@ -28,6 +28,7 @@ def write_om(
     duration_ms: float = 1.0,
     name: str = "",
     output_names: str = ONNX_NAMES,
+    vnpu: bool = False,
 ) -> Path:
     """Write a model file and return its path.
 
@@ -40,6 +41,7 @@ def write_om(
         weight_bytes: likewise for weights.
         duration_ms: virtual time of one run.
         name: how messages call it; the file's stem if empty.
+        vnpu: it runs on a part of a device, too.
         output_names: `{node}:{index}:{name}` as ATC names the outputs of an ONNX model,
             `{node}:{index}` or `output_{at}_{node}_{index}` as it names others.
 
@@ -61,6 +63,7 @@ def write_om(
         "weight_bytes": _declared("weight", weight_bytes, _weights_used(weights)),
         "duration_ms": duration_ms,
         "output_names": output_names,
+        "vnpu": vnpu,
         "checksum": zlib.crc32(archive.getvalue()),
     }
     text = json.dumps(header).encode()

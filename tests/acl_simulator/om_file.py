@@ -76,6 +76,7 @@ class Om:
         soc: the chip that it is built for.
         work_bytes, weight_bytes: device memory that it needs; no work memory for range models.
         duration_ms: how long one run takes.
+        vnpu: it has only tasks that a part of a device runs, too.
         output_names: how the file names outputs; ATC makes `node:index:name` of an ONNX output.
     """
 
@@ -88,6 +89,7 @@ class Om:
     duration_ms: float
     output_names: str
     weights: dict[str, np.ndarray]
+    vnpu: bool = False
 
     @property
     def is_range(self) -> bool:

@@ -47,6 +47,7 @@ class Simulator:
         time_scale: real seconds that a second of simulated computing takes.
         owned_elsewhere: torch_npu, say, initialised ACL already: `init` answers 100002.
         without: calls that this version of CANN lacks, such as `rt.set_stream_res_limit`.
+        vnpu: the device is a part of one, on which models that are not built for such do not load.
 
     Attributes:
         rt, mdl, util: namespaces of calls.
@@ -62,6 +63,7 @@ class Simulator:
         time_scale: float = 0.0,
         owned_elsewhere: bool = False,
         without: Collection[str] = (),
+        vnpu: bool = False,
     ) -> None:
         machine = Machine(
             devices=devices,
@@ -69,6 +71,7 @@ class Simulator:
             soc=soc,
             times=Times(delay_s=delay_s, scale=time_scale),
             owned_elsewhere=owned_elsewhere,
+            vnpu=vnpu,
         )
         loader = Loader(machine)
         system = [SystemCalls(machine), TensorCalls(machine)]

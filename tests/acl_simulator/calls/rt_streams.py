@@ -43,12 +43,12 @@ class StreamCalls:
         self._destroy(handle)
 
     def synchronize_stream(self, handle: int) -> None:
-        stream = self._machine.stream(handle)
+        stream = self._machine.any_stream(handle)
         if not stream.synchronise():
             wait_for_ever(self._machine, f"synchronize_stream({handle:#x})")
 
     def synchronize_stream_with_timeout(self, handle: int, timeout_ms: int) -> None:
-        stream = self._machine.stream(handle)
+        stream = self._machine.any_stream(handle)
         if timeout_ms < -1:
             raise Refusal(Code.RT_PARAM_INVALID, f"a timeout of {timeout_ms} ms")
         if timeout_ms == -1:

@@ -19,9 +19,7 @@ class SystemCalls:
         machine = self._machine
         if machine.initialised:
             raise Refusal(Code.REPEAT_INITIALISE, "acl.init was called before")
-        if machine.finalised:
-            machine.misuses.refuse("acl.init after acl.finalize: it works once per process")
-        machine.initialised = True
+        machine.initialised, machine.finalised = True, False
 
     def finalize(self) -> None:
         machine = self._machine

@@ -69,6 +69,8 @@ class Loader:
             raise Refusal(
                 Code.GE_LOAD, f"the model is built for {om.soc}, this device is a {machine.soc}"
             )
+        if machine.vnpu and not om.vnpu:
+            raise Refusal(Code.TASK_UNSUPPORTED, f"a type of task of {om.name} is not supported")
         if om.is_range:
             work = Given()  # such models take work memory as they run, whatever is given
         blocks: list[Block] = []

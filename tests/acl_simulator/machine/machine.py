@@ -23,6 +23,7 @@ class Machine:
     Attributes:
         turn: held during every call, as the interpreter's lock is; given up while waiting.
         owned_elsewhere: another library of this process initialised ACL and will finalise it.
+        vnpu: the devices are parts of one, which lack some kinds of tasks.
         initialised, finalised: `init` was called and `finalize` was not; `finalize` was called.
         after_call: told the name of every call when it has ended.
         calls: how often each call was made.
@@ -34,12 +35,20 @@ class Machine:
     """
 
     def __init__(
-        self, *, devices: int, hbm_bytes: int, soc: str, times: Times, owned_elsewhere: bool
+        self,
+        *,
+        devices: int,
+        hbm_bytes: int,
+        soc: str,
+        times: Times,
+        owned_elsewhere: bool,
+        vnpu: bool,
     ) -> None:
         self.turn = threading.Condition()
         self.soc = soc
         self.times = times
         self.owned_elsewhere = owned_elsewhere
+        self.vnpu = vnpu
         self.initialised = owned_elsewhere
         self.finalised = False
         self.after_call: Callable[[str], None] = lambda _: None
@@ -98,17 +107,22 @@ class Machine:
             )
         return self.devices[index]
 
+    def any_stream(self, handle: int) -> Stream:
+        """Return a stream of any context, for waiting: only that switches contexts by itself.
+
+        Source: CANN runtime src/runtime/api/impl/api_impl.cc.
+        """
+        context = self.context()
+        return self.handles.get("stream", handle) if handle else context.default_stream
+
     def stream(self, handle: int) -> Stream:
         """Return a stream of the current context; 0 is its default stream.
 
         Raises:
             Refusal: it is another context's.
         """
-        context = self.context()
-        if handle == 0:
-            return context.default_stream
-        stream: Stream = self.handles.get("stream", handle)
-        if stream.context is not context:
+        stream = self.any_stream(handle)
+        if stream.context is not self.context():
             raise Refusal(Code.RT_STREAM_CONTEXT, "the stream is not in the current context")
         return stream
 

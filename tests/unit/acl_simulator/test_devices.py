@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from acl_simulator import Misuse, Simulator
+from acl_simulator import Misuse, Simulator, TorchNpu
 from builders.acl_rig import H2D, ok
 
 
@@ -24,12 +24,47 @@ def test_nothing_works_before_init():
     assert sim.finalize() == 100001
 
 
-def test_init_works_once(sim):
+def test_init_and_finalize_take_turns(sim):
     assert sim.init() == 100002
     ok(sim.finalize())
     assert sim.finalize() == 100037
-    with pytest.raises(Misuse, match="once per process"):
-        sim.init()
+    ok(sim.init())
+    ok(sim.rt.set_device(0))
+
+
+def test_waiting_alone_switches_to_the_streams_context(rig, sim):
+    host, _ = rig.pinned(64)
+    memory = rig.device(64)
+    ok(sim.rt.memcpy_async(memory, 64, host, 64, H2D, rig.stream))
+    other = ok(sim.rt.create_context(0))
+    assert sim.rt.memcpy_async(memory, 64, host, 64, H2D, rig.stream) == 107003
+    ok(sim.rt.synchronize_stream(rig.stream))
+    assert ok(sim.rt.get_context()) == other
+
+
+def test_torch_npu_trusts_that_its_context_is_current(sim):
+    torch = TorchNpu(sim)
+    torch.run()
+    ok(sim.rt.create_context(0))
+    with pytest.raises(RuntimeError, match="memcpy_async, error code is 107003"):
+        torch.run()
+
+
+def test_torch_npu_cannot_leave_after_a_finalize(sim):
+    torch = TorchNpu(sim)
+    torch.run()
+    with pytest.raises(Misuse, match="device 0 is set 1 times"):
+        sim.finalize()
+    with pytest.raises(RuntimeError, match="error code is 100001"):
+        torch.leave()
+
+
+def test_torch_npu_leaves_nothing_of_its_own(sim):
+    torch = TorchNpu(sim)
+    torch.run()
+    torch.leave()
+    assert sim.allocations() == []
+    sim.check()
 
 
 def test_somebody_else_owns_acl():
@@ -134,7 +169,8 @@ def test_a_clean_end_is_clean(rig, sim):
 
 def test_streams_stay_in_their_context(rig, sim):
     ok(sim.rt.create_context(0))
-    assert sim.rt.synchronize_stream(rig.stream) == 107003
+    event = ok(sim.rt.create_event())
+    assert sim.rt.record_event(event, rig.stream) == 107003
 
 
 def test_a_context_goes_after_its_streams(rig, sim):

@@ -231,3 +231,12 @@ def test_loading_over_what_is_in_flight_is_misuse(rig, sim, path):
     ok(sim.rt.memcpy_async(memory, 128, source, 128, H2D, rig.stream))
     with pytest.raises(Misuse, match="being loaded"):
         sim.mdl.load_from_file_with_mem(path, 0, 0, memory, 128)
+
+
+def test_a_part_of_a_device_lacks_tasks(tmp_path):
+    sim = Simulator(vnpu=True)
+    ok(sim.init())
+    rig = Rig(sim, tmp_path)
+    path = rig.write(Affine(), Static({"x": (2,)}))
+    assert sim.mdl.load_from_file(path) == (0, 507009)
+    ok(sim.mdl.load_from_file(rig.write(Affine(), Static({"x": (2,)}), vnpu=True)))

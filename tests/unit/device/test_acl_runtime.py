@@ -99,7 +99,6 @@ def test_giving_back_logs_instead_of_raising(sim, runtime, caplog):
         ("rt.free_host", lambda: runtime.free_host(1)),
         ("rt.destroy_stream", lambda: runtime.close_stream(1)),
         ("rt.destroy_stream_force", lambda: runtime.abandon_stream(1)),
-        ("rt.destroy_context", lambda: runtime.close_context(1)),
         ("rt.set_context", lambda: runtime.return_to_context(1)),
         ("rt.reset_device", lambda: runtime.close_device(0)),
         ("finalize", runtime.finalise),

@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from acl_simulator import Affine, BatchGears, MatMul, Simulator, Static, Sums, write_om
+from acl_simulator import Affine, BatchGears, MatMul, Simulator, Static, Sums, TorchNpu, write_om
 from builders.npu import (
     BROKEN,
     INVALID,
@@ -277,6 +277,8 @@ def test_every_call_that_fails_is_told_and_leaves_nothing(tmp_path, kind, code, 
         done, error = life(npu, path, inputs)
         handles = "ret" not in _returns(name)  # such a call has no code to return
         expected = {"load": ModelError, "run": GraphFailed} if handles else told
+        if name.startswith("mdl.load") and code in {BROKEN, LATE}:  # the device answers: the file
+            expected = {"load": ModelError}
         assert type(error) is expected[done], (name, done, error)
         assert "\n" not in str(error)
         if not handles:
@@ -298,7 +300,7 @@ def test_a_device_that_cannot_be_taken_is_given_back(code):
         "init",
         "rt.get_device_count",
         "rt.set_device",
-        "rt.create_context",
+        "rt.get_context",
         "rt.create_stream",
     ]
     for name in steps:
@@ -348,6 +350,41 @@ def test_another_library_that_owns_acl_keeps_it(tmp_path):
     assert npu.sim.calls["finalize"] == 0
 
 
+def test_torch_npu_goes_on_beside_offline_models(tmp_path, monkeypatch):
+    """Its streams belong to the device's primary context, which is still the thread's afterwards."""
+    npu = Npu(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
+    torch = TorchNpu(npu.sim)
+    graph = npu.load(encoder(tmp_path))
+    outcome = []
+
+    def work():
+        for _ in range(2):
+            torch.run()
+            outcome.append(run(graph, **tokens(1, 16)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    work()
+    assert len(outcome) == 4
+    graph.close()
+    npu.device.close()
+    torch.leave()
+    npu.sim.check()
+
+
+def test_acl_is_left_to_torch_npu_once_that_is_there(tmp_path, monkeypatch):
+    """One `finalize` ends ACL for the whole process, and torch_npu uses it as the process ends."""
+    npu = Npu(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
+    torch = TorchNpu(npu.sim)
+    npu.device.close()
+    assert npu.sim.calls["finalize"] == npu.sim.calls["rt.reset_device"] == 0
+    torch.leave()
+    npu.sim.check()
+
+
 def test_a_context_that_another_library_set_does_not_matter(npu):
     """torch_npu changes the thread's context between our runs."""
     graph = npu.load(encoder(npu.folder))
@@ -371,6 +408,37 @@ def test_a_file_that_is_no_model_is_explained(npu, content, words):
         ModelError, match=r"model\.om cannot be loaded: .*--soc_version=Ascend910B3"
     ):
         npu.load(path)
+
+
+def test_a_file_with_tasks_that_a_part_of_a_device_lacks_is_no_fault(tmp_path):
+    """507009 says something about the file: other models go on."""
+    npu = Npu(tmp_path, vnpu=True)
+    with pytest.raises(ModelError, match=r"507009 \(type of task not supported\).*vNPU"):
+        npu.load(encoder(tmp_path))
+    graph = npu.load(encoder(tmp_path, vnpu=True))
+    assert np.array_equal(run(graph, **tokens(1, 16))["y"], _expected(tokens(1, 16)))
+    npu.close()
+
+
+@pytest.mark.parametrize("code", [507011, 507018, 507899])
+def test_a_load_that_fails_as_if_the_device_had_is_one_models_if_that_answers(npu, code):
+    """The device is asked; what runs on it goes on."""
+    other = npu.load(npu.write(Sums(), Static({"x": (2, 4)}), "other.om"))
+    npu.sim.fail("mdl.load_*", code)
+    with pytest.raises(ModelError, match=f"model.om cannot be loaded: .*{code}"):
+        npu.load(encoder(npu.folder))
+    assert run(other, x=floats(2, 4))
+
+
+@pytest.mark.parametrize("asked", ["rt.memset_async", "rt.synchronize_stream_with_timeout"])
+def test_a_load_that_fails_is_a_fault_if_the_device_does_not_answer(npu, asked):
+    """Then nothing is run on it any more."""
+    npu.sim.fail("mdl.load_*", 507899)
+    npu.sim.fail(asked, 507899)
+    with pytest.raises(DeviceFault, match="507899"):
+        npu.load(encoder(npu.folder))
+    with pytest.raises(DeviceFault, match="not used again"):
+        npu.load(encoder(npu.folder))
 
 
 def test_a_model_for_another_chip_is_explained(npu):

@@ -21,6 +21,7 @@ __all__ = [
     "HBM_MEMORY",
     "HUGE_PAGES_FIRST",
     "REPEAT_INITIALISE",
+    "UNSUPPORTED_TASK",
     "acl_number",
     "acl_type",
     "failure",
@@ -41,6 +42,8 @@ FORMAT_ND = 2
 ALIGNMENT = 64
 # `init` was called in this process before, by torch_npu for instance: nothing is wrong.
 REPEAT_INITIALISE = 100002
+# Loading a file whose tasks a vNPU does not have: the device is well.
+UNSUPPORTED_TASK = 507009
 
 _TYPES: Mapping[int, str] = {
     0: "FP32",
@@ -59,10 +62,11 @@ _TYPES: Mapping[int, str] = {
 }
 _NUMBERS = {name: number for number, name in _TYPES.items()}
 
-# Memory, and what else a device has only so many of: streams, events, model slots.
-_RESOURCES = frozenset({200000, 207001, 207005, 207007, 207008, 207010, 207018, 245000})
+# Memory, and what else a device has only so many of: streams, events, notifies, model slots.
+_RESOURCES = frozenset({200000, 207001, 207005, *range(207007, 207013), 207018, 245000})
 # 107019 and 107020 are timeouts of a wait, 545601 is one of a run: what was waited for goes on.
-_FAULTS = frozenset({107019, 107020, 545601, *range(507000, 508000)})
+# 207004: the card is gone.
+_FAULTS = frozenset({107019, 107020, 207004, 545601, *range(507000, 508000)})
 
 _MEANINGS: Mapping[int, str] = {
     100000: "invalid parameter",
@@ -97,16 +101,20 @@ _MEANINGS: Mapping[int, str] = {
     200001: "not supported",
     207000: "not supported",
     207001: "out of device memory",
-    207004: "no device",
+    207004: "the device is not available",
     207005: "no stream left",
     207007: "no event left",
     207008: "no stream left",
+    207009: "no notify left",
     207010: "no room for a model left",
+    207011: "no queue left",
+    207012: "over a limit",
     207018: "out of device memory",
     245000: "out of memory",
     500000: "internal error",
     500002: "graph engine failed",
     507000: "runtime failed",
+    507009: "type of task not supported",
     507011: "model execution failed",
     507014: "AI core timeout",
     507015: "AI core exception",

@@ -1,16 +1,18 @@
 """One opened NPU: its context and streams, for whichever thread comes.
 
-ACL's current context is a thread's own, and another library of this process (torch_npu) may have
-changed it since: every use begins by setting ours. A stream is lent for one use and comes back with
-nothing in flight on it.
+ACL's current context is a thread's own, and another library of this process may have changed it
+since: every use begins by setting ours. Ours is the device's primary context, as torch_npu's is,
+which does not look again whether it still is the thread's. A stream is lent for one use and comes
+back with nothing in flight on it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ge_backend.device.acl_models import AclModels
@@ -130,10 +132,10 @@ class AclDevice:
         self._opened.close()
 
     def _take(self, index: int, opened: contextlib.ExitStack) -> int:
-        """Take the device and return a context of ours on it."""
+        """Take the device and return its primary context, which is this thread's from now on."""
         runtime = self.runtime
         if runtime.initialise():
-            opened.callback(runtime.finalise)
+            opened.callback(_unless_torch_npu, runtime.finalise)
         count = runtime.device_count()
         if index >= count:
             raise DeviceUnavailable(
@@ -141,11 +143,19 @@ class AclDevice:
                 "ASCEND_RT_VISIBLE_DEVICES and the container's /dev/davinci* decide which"
             )
         runtime.open_device(index)
-        opened.callback(runtime.close_device, index)
-        context = runtime.create_context(index)
-        opened.callback(runtime.close_context, context)
-        return context
+        opened.callback(_unless_torch_npu, lambda: runtime.close_device(index))
+        return runtime.current_context()
 
     def _close_stream(self, stream: int) -> None:
         if stream not in self._abandoned:
             self.runtime.close_stream(stream)
+
+
+def _unless_torch_npu(end: Callable[[], None]) -> None:
+    """Leave what the whole process has of ACL to torch_npu, once that is there.
+
+    One `finalize` ends ACL for everyone, and torch_npu still uses it as the process ends.
+    Source: CANN runtime docs, initialisation; torch_npu, csrc/core/npu/sys_ctrl/npu_sys_ctrl.cpp.
+    """
+    if "torch_npu" not in sys.modules:
+        end()

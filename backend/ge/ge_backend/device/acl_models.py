@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ge_backend.device.acl_codes import FORMAT_ND, one_line
+from ge_backend.device.acl_codes import FORMAT_ND, UNSUPPORTED_TASK, one_line
 from ge_backend.device.acl_runtime import AclRuntime
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import DeviceFault, GraphFailed
 from ge_backend.tensors import Shape
 
 __all__ = ["AclModels"]
 
 # Gears belong to a model, not to one of its inputs.
 ALL_INPUTS = -1
+# How long a device may take to write 64 bytes, when it is asked whether it is there.
+ANSWER_MS = 5000
 
 
 class AclModels:
@@ -31,6 +33,7 @@ class AclModels:
     def __init__(self, acl: Any, runtime: AclRuntime) -> None:
         self._acl = acl
         self._mdl = acl.mdl
+        self._runtime = runtime
         self._check = runtime.check
         self._note = runtime.note
 
@@ -49,7 +52,7 @@ class AclModels:
         model, code = self._mdl.load_from_file_with_mem(
             path, int(work), int(work_bytes), int(weights), int(weight_bytes)
         )
-        self._check("mdl.load_from_file_with_mem", code)
+        self._check_load("mdl.load_from_file_with_mem", code)
         return int(model)
 
     def unload(self, model: int) -> None:
@@ -236,6 +239,22 @@ class AclModels:
             self._check("get_tensor_desc_dim_v2", code)
             shape.append(int(size))
         return tuple(shape)
+
+    def _check_load(self, call: str, code: int) -> None:
+        """Raise what a return code of loading says.
+
+        Codes that mean a lost device elsewhere may be about the file here: the device is asked.
+        """
+        try:
+            self._check(call, code)
+        except DeviceFault as fault:
+            if code == UNSUPPORTED_TASK:
+                raise GraphFailed(
+                    f"{fault}; if this device is a vNPU, it does not run all that a whole one does"
+                ) from fault
+            if self._runtime.answers(ANSWER_MS):
+                raise GraphFailed(f"{fault}; the device itself answers") from fault
+            raise
 
     def _add(self, dataset: int, address: int, nbytes: int) -> None:
         buffer = self._made(

@@ -9,10 +9,12 @@ Source: the open pyACL source (cann/runtime, python/pyACL).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
 from ge_backend.device.acl_codes import (
+    ALIGNMENT,
     COPY_ON_DEVICE,
     COPY_TO_DEVICE,
     COPY_TO_HOST,
@@ -23,6 +25,7 @@ from ge_backend.device.acl_codes import (
     failure,
 )
 from ge_backend.device.base import MemoryInfo
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 __all__ = ["AclRuntime"]
 
@@ -33,7 +36,7 @@ class AclRuntime:
     """The process-wide part of ACL, and devices, contexts, streams, memory and copies.
 
     Every method may raise `OutOfMemory`, `DeviceFault` or, for all other codes, `GraphFailed`;
-    `close_…`, `free…`, `abandon_stream`, `return_to_context` and `finalise` do not.
+    `close_…`, `free…`, `abandon_stream`, `return_to_context`, `answers` and `finalise` do not.
 
     Args:
         acl: the module, or what behaves like it.
@@ -84,10 +87,14 @@ class AclRuntime:
         """Give a device back, with whatever this process still holds there."""
         self.note("rt.reset_device", self._rt.reset_device(int(index)))
 
-    def create_context(self, index: int) -> int:
-        """Return a context on an open device; it becomes this thread's current one."""
-        context, code = self._rt.create_context(int(index))
-        self.check("rt.create_context", code)
+    def current_context(self) -> int:
+        """Return this thread's context: of the device that it opened last, the primary one.
+
+        That is the one which torch_npu uses, too; a context of our own would take its place in
+        this thread without torch_npu noticing (csrc/core/npu/NPUFunctions.cpp, SetDevice).
+        """
+        context, code = self._rt.get_context()
+        self.check("rt.get_context", code)
         return int(context)
 
     def use_context(self, context: int) -> None:
@@ -97,10 +104,6 @@ class AclRuntime:
     def return_to_context(self, context: int) -> None:
         """Do the same to give back what is in a context: go on where it cannot be done."""
         self.note("rt.set_context", self._rt.set_context(int(context)))
-
-    def close_context(self, context: int) -> None:
-        """Destroy a context."""
-        self.note("rt.destroy_context", self._rt.destroy_context(int(context)))
 
     def create_stream(self) -> int:
         """Return a stream of the current context."""
@@ -124,6 +127,20 @@ class AclRuntime:
         """
         code = self._rt.synchronize_stream_with_timeout(int(stream), int(timeout_ms))
         self.check("rt.synchronize_stream_with_timeout", code)
+
+    def answers(self, timeout_ms: int) -> bool:
+        """Whether the device still does what it is told: it is given a little work."""
+        with contextlib.ExitStack() as taken:
+            try:
+                address = self.allocate(ALIGNMENT)
+                taken.callback(self.free, address)
+                stream = self.create_stream()
+                taken.callback(self.abandon_stream, stream)  # first, so that nothing is in flight
+                self.fill(address, 0, ALIGNMENT, stream)
+                self.synchronise(stream, timeout_ms)
+            except (DeviceFault, GraphFailed, OutOfMemory):
+                return False
+        return True
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of device memory, at a 64-byte boundary, its content arbitrary."""
