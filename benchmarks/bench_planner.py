@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.mixes import MIXES
-from ge_backend.flow.costs import Bucket, CostModel, DynamicCosts, StaticCosts
-from ge_backend.flow.plan import Policy, plan
-from ge_backend.flow.request import Request
+from ge_backend.batching.plan import Policy, plan
+from ge_backend.batching.request import Request
+from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts
 
 __all__ = ["Result", "main"]
 

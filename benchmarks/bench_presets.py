@@ -33,7 +33,7 @@ from benchmarks.sleeping import sleeping_traffic
 from ge_backend.cli.model.applied import apply_settings
 from ge_backend.cli.model.changes import changes_of
 from ge_backend.cli.model.presets import PRESETS
-from ge_backend.model_folder import read_folder
+from ge_backend.config.model_folder import read_folder
 from ge_backend.tritonserver.directory import processes_of
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions

@@ -18,8 +18,8 @@ import torch
 from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.rivals.forward import Rows, pad
 from ge_backend.device.base import GraphSource
-from ge_backend.device.cuda import CudaDevice
-from ge_backend.device.torch_accelerator import AcceleratorGraph
+from ge_backend.device.kinds.cuda import CudaDevice
+from ge_backend.device.pytorch.accelerator import AcceleratorGraph
 from ge_backend.tensors import Array
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "Subject", "prepare"]

@@ -26,7 +26,7 @@ from benchmarks.bench_fused import CALLS, MODELS, STEPS, WAYS, Raw, draw_texts, 
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.cli.watch.executors import RunWatch
-from ge_backend.executor.messages import PastRun
+from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["Timeline", "draw", "lines", "main", "median"]
 

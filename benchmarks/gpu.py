@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.device_checks import CHECKS, Check, Subject, prepare
-from ge_backend.device.cuda import CudaDevice
+from ge_backend.device.kinds.cuda import CudaDevice
 from ge_backend.errors import GeError
 
 __all__ = ["main", "run_checks"]

@@ -11,22 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.config import ModelConfig
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.build import build_grid
+from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.launch import ExecutorAddress, connect, connect_inline
-from ge_backend.executor.session import Session
-from ge_backend.flow.completion import completed
-from ge_backend.flow.fleet import Fleet
-from ge_backend.flow.grid import build_grid
-from ge_backend.flow.layout import build_layout
-from ge_backend.flow.measure import cost_model, measured_costs
-from ge_backend.flow.pipeline import Pipeline
-from ge_backend.flow.plan import Policy
-from ge_backend.flow.request import check_request
-from ge_backend.flow.store import Store
-from ge_backend.flow.traffic import Traffic
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.auto_complete import completed
+from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
+from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.measure import cost_model, measured_costs
+from ge_backend.warmup.store import Store
 
 __all__ = ["Local", "open_local"]
 

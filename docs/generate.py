@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
-from ge_backend.cpp_ge_keys import CPP_GE_KEYS
+from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
+from ge_backend.config.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
 from ge_backend.metrics import METRICS
-from ge_backend.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
 
 DOCS = Path(__file__).resolve().parent
 
@@ -28,7 +28,7 @@ The rest are `parameters` (those of the C++ GE backend are understood too:
 
 Precedence: `parameters`, then the environment variable, then the default.
 An unknown key stops the model from loading, with a list of the known ones.
-This page is generated from `backend/ge/ge_backend/settings.py`.
+This page is generated from `backend/ge/ge_backend/config/settings.py`.
 """
 
 METRICS_HEAD = """\
@@ -60,7 +60,7 @@ a model that only lists `device_ids` runs on the CPU.
 
 Nothing is ignored without a word: a key without effect is named in the log when the model loads,
 and one that cannot be honoured stops the model from loading, with the reason.
-This table is generated from `backend/ge/ge_backend/cpp_ge_keys.py`.
+This table is generated from `backend/ge/ge_backend/config/cpp_ge_keys.py`.
 """
 
 CPP_GE_DIFFERENCES = (

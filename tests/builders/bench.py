@@ -3,8 +3,8 @@
 import socket
 
 from builders.null_models import fleet_of, link_to
-from ge_backend.device.null import NullDevice
-from ge_backend.executor.session import Session
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.session import Session
 
 
 class Bench:

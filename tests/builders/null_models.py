@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.null import NullDevice
-from ge_backend.executor.flight import RunOrder
-from ge_backend.executor.launch import ExecutorAddress
-from ge_backend.executor.link import Link
-from ge_backend.executor.service import Executor
-from ge_backend.flow.fleet import Fleet
-from ge_backend.flow.member import Pauses
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.flight import RunOrder
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.process.launch import ExecutorAddress
+from ge_backend.executor.server.service import Executor
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.fleet.member import Pauses
 
 DEADLY = 666.0  # an input with this value ends the process, if the model says so
 

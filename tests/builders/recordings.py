@@ -3,7 +3,7 @@
 from ge_backend.cli.page.recording import Recording
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
-from ge_backend.executor.messages import PastRun
+from ge_backend.executor.protocol.messages import PastRun
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -102,7 +102,7 @@ class TorchEngine:
 
 def fake_accelerator() -> Device:
     from fakes.torch_vendor import FakeVendor
-    from ge_backend.device.cuda import CudaDevice
+    from ge_backend.device.kinds.cuda import CudaDevice
 
     return CudaDevice(FakeVendor())
 

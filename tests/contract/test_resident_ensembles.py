@@ -14,25 +14,25 @@ from acl_simulator import DimsGears
 from acl_simulator.graphs import Affine
 from builders.npu import Npu
 from builders.null_models import SHORT
-from ge_backend.config import TensorConfig
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.costs import StaticCosts, element_costs
+from ge_backend.config.model import TensorConfig
 from ge_backend.device.base import GraphSource, open_device
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import Place, kept_steps
 from ge_backend.ensemble.runner import Runner, Stage
 from ge_backend.errors import DeviceUnavailable
-from ge_backend.executor.link import Link
-from ge_backend.executor.messages import PrepareInput
-from ge_backend.executor.service import Executor
-from ge_backend.executor.session import Session
-from ge_backend.flow.costs import StaticCosts, element_costs
-from ge_backend.flow.fleet import Fleet
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
-from ge_backend.flow.pipeline import Pipeline
-from ge_backend.flow.plan import Policy
-from ge_backend.flow.request import check_request
-from ge_backend.flow.traffic import Traffic
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.messages import PrepareInput
+from ge_backend.executor.server.service import Executor
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
+from ge_backend.traffic.traffic import Traffic
 
 WIDTH = 16
 # Each step has buckets of its own; rows are grouped anew before each.
@@ -98,7 +98,7 @@ class OnTorch:
 
     def open(self):
         from fakes.torch_vendor import FakeVendor
-        from ge_backend.device.cuda import CudaDevice
+        from ge_backend.device.kinds.cuda import CudaDevice
 
         self.vendor = FakeVendor()
         return CudaDevice(self.vendor)

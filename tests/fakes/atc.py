@@ -5,7 +5,7 @@ it is (`builders.simulated_onnx`), else one that says what it was made of. What 
 by FAKE_ATC in its environment: `fails`, `crashes` halfway through its file, is `killed`, writes
 `nothing`; or it `waits` until the file named by FAKE_ATC_UNTIL is there. Each run is noted in
 FAKE_ATC_RUNS.
-Source of rules and texts: CANN's ATC manual and error codes, see ge_backend/device/atc_options.py.
+Source of rules and texts: CANN's ATC manual and error codes, see ge_backend/device/atc/options.py.
 """
 
 import json

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from builders.null_models import address_in, comes_true, fleet_of
-from ge_backend.executor.launch import connect
-from ge_backend.executor.session import Session
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect
 
-ENTRY = "ge_backend.executor.main"
+ENTRY = "ge_backend.executor.process.main"
 
 
 class Machine:

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 from builders.null_models import address_in, fleet_of
-from ge_backend.config import ModelConfig
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.costs import DynamicCosts
+from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.launch import connect, connect_inline
-from ge_backend.executor.session import Session
-from ge_backend.flow.costs import DynamicCosts
-from ge_backend.flow.layout import build_layout
-from ge_backend.flow.pipeline import Pipeline
-from ge_backend.flow.plan import Policy
-from ge_backend.flow.request import check_request
-from ge_backend.flow.traffic import Traffic
-from ge_backend.flow.warmup import Effort, warm_up
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect, connect_inline
+from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
+from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.warmup import Effort, warm_up
 
 REQUESTS = 10_000
 BATCH = 32

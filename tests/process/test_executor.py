@@ -17,8 +17,8 @@ from ge_backend.errors import (
     ModelError,
     ProtocolError,
 )
-from ge_backend.executor import link
-from ge_backend.executor.launch import ExecutorAddress, connect
+from ge_backend.executor.client import link
+from ge_backend.executor.process.launch import ExecutorAddress, connect
 
 STARTERS = 8
 
@@ -28,8 +28,8 @@ import sys
 from pathlib import Path
 from builders.null_models import address_in
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.launch import connect
-from ge_backend.executor.session import Session
+from ge_backend.executor.process.launch import connect
+from ge_backend.executor.client.session import Session
 address = address_in(Path({folder!r}), owner_pid={owner})
 sys.stdin.readline()
 source = GraphSource.of(Path({model!r}))
@@ -199,7 +199,7 @@ def test_a_starter_that_dies_leaves_one_executor(machine, source):
         "import os, sys\nfrom pathlib import Path\n"
         "from builders.null_models import address_in\n"
         "from ge_backend.executor import launch\n"
-        "from ge_backend.executor.lock import address_lock\n"
+        "from ge_backend.executor.process.lock import address_lock\n"
         f"address = address_in(Path({str(machine.folder)!r}), owner_pid={os.getpid()})\n"
         "with address_lock(address.socket) as lock:\n"
         "    reading, writing = os.pipe()\n"

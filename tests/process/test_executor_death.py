@@ -18,7 +18,7 @@ from builders.null_models import (
     write_null,
 )
 from ge_backend.errors import ExecutorLost
-from ge_backend.executor.messages import PrepareInput
+from ge_backend.executor.protocol.messages import PrepareInput
 
 
 @pytest.fixture

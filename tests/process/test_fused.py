@@ -12,13 +12,13 @@ from acl_simulator import DimsGears, MatMul, Sums, write_om
 from acl_simulator.graphs import TokenRows
 from acl_simulator.site import SimulatedPython
 from builders.graphs import parameters, write_model
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.costs import StaticCosts, element_costs
+from ge_backend.config.model_folder import read_folder
 from ge_backend.errors import OutOfMemory
-from ge_backend.flow.costs import StaticCosts, element_costs
-from ge_backend.flow.pipeline import Pipeline
-from ge_backend.flow.request import check_request
-from ge_backend.flow.store import Store
 from ge_backend.metrics import Recorder
-from ge_backend.model_folder import read_folder
+from ge_backend.warmup.store import Store
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device
 TOKENS, MIX = TokenRows(width=WIDTH), MatMul(rows=WIDTH, columns=WIDTH)
@@ -97,7 +97,7 @@ def host(monkeypatch):
     """What opens fused models: it has the host's module in its imports."""
     fake = importlib.import_module("fakes.triton_python_backend_utils")
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
-    return importlib.import_module("ge_backend.host.fused")
+    return importlib.import_module("ge_backend.serving.fused")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from acl_simulator.site import SimulatedPython
 from builders.null_models import order, run_values, running, sums
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import DeviceUnavailable, ModelError, OutOfMemory
-from ge_backend.executor.messages import PrepareInput
+from ge_backend.executor.protocol.messages import PrepareInput
 
 GEARS = [(2, 3), (4, 8), (8, 8)]
 HBM = 4 << 20

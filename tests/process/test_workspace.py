@@ -1,7 +1,7 @@
 """The truth about a shared pool: whatever is killed, cancelled or broken, no result is wrong.
 
 Every graph with a place in the pool fills it with a mark while it runs and gives wrong results when
-somebody else has written there (`device/null_scratch.py`).
+somebody else has written there (`device/null/scratch.py`).
 """
 
 import os
@@ -15,7 +15,7 @@ import pytest
 from builders.null_models import comes_true, order, run_values, running, sums, write_null
 from builders.sharing import Runner
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.messages import PrepareInput
+from ge_backend.executor.protocol.messages import PrepareInput
 
 TESTS = Path(__file__).resolve().parents[1]
 POOL = 12_000
@@ -184,8 +184,8 @@ import os
 from pathlib import Path
 from builders.null_models import address_in, run_values
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.launch import connect
-from ge_backend.executor.session import Session
+from ge_backend.executor.process.launch import connect
+from ge_backend.executor.client.session import Session
 
 address = address_in(Path({folder!r}), owner_pid=os.getppid(), pool_bytes={pool})
 source = GraphSource.of(Path({models!r}) / "models" / "whole" / "1" / "model.null")

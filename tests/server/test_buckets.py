@@ -13,8 +13,8 @@ from tritonclient.utils import InferenceServerException
 
 from builders.graphs import RAGGED, WIDTH, masked_mean, mean_of, parameters, write_model
 from ge_backend.cli.main import main
-from ge_backend.flow.store import Store
 from ge_backend.tritonserver import ServerOptions, TritonServer
+from ge_backend.warmup.store import Store
 
 MEAN = f"""
 max_batch_size: 8

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
 from builders.null_models import comes_true
-from ge_backend.device.null_faults import GONE
+from ge_backend.device.null.faults import GONE
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 DEVICES = ("null", "null:1")

@@ -357,7 +357,7 @@ def family(server):
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            if "ge_backend.executor.main" in line and str(server.directory.run) in line:
+            if "ge_backend.executor.process.main" in line and str(server.directory.run) in line:
                 executors.append(process.num_fds())
     return sorted(stubs), sorted(executors)
 

@@ -315,7 +315,7 @@ def executors(server):
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
-        if "ge_backend.executor.main" in line and str(server.directory.run) in line:
+        if "ge_backend.executor.process.main" in line and str(server.directory.run) in line:
             found.append(process)
     return found
 

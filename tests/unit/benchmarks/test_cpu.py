@@ -12,7 +12,7 @@ from benchmarks.cpu import busy_s, machine_s, role, roles_of, used_s
     [
         ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "host"),
         ("/tmp/b/python/triton_python_backend_stub /m/1/model.py", "stub"),
-        ("/usr/bin/python3 -m ge_backend.executor.main --device=cpu", "executor"),
+        ("/usr/bin/python3 -m ge_backend.executor.process.main --device=cpu", "executor"),
         ("/usr/bin/sleep 5", "other"),
     ],
 )

@@ -9,7 +9,7 @@ from benchmarks.device_checks import CHECKS, CheckFailed, prepare  # noqa: E402
 from benchmarks.gpu import run_checks  # noqa: E402
 
 from fakes.torch_vendor import FakeVendor  # noqa: E402
-from ge_backend.device.cuda import CudaDevice  # noqa: E402
+from ge_backend.device.kinds.cuda import CudaDevice  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from ge_backend.cli.buckets import register
 
-GOLDEN = Path(__file__).parents[1] / "flow" / "golden" / "bucketing.json"
+GOLDEN = Path(__file__).parents[1] / "buckets" / "golden" / "bucketing.json"
 RULES = {
     "range_exp": "exponential",
     "range_exp_legacy_fill": "exponential_fill",
@@ -192,7 +192,7 @@ def test_costs_are_kept_from_what_was_measured(model, ge_backend):
 def test_the_command_finds_what_warm_up_measured(model, ge_backend):
     """A served model's costs are kept under the same key."""
     from ge_backend.cli.model.opened import open_model
-    from ge_backend.flow.measure import measured_costs
+    from ge_backend.warmup.measure import measured_costs
 
     folder = model(cost_ms={"*": 1.0})
     with open_model(folder) as opened:

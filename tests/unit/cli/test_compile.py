@@ -16,7 +16,7 @@ from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import masked_mean, parameters, plus_one, token_rows, write_model
 from builders.simulated_onnx import onnx_of
 from ge_backend.cli.model.opened import open_model
-from ge_backend.device.om_files import read_axes
+from ge_backend.device.files.om_files import read_axes
 
 CONFIG = "max_batch_size: 4\n" + parameters(buckets__rows="1,4", buckets__sequence="8,16")
 

@@ -4,8 +4,8 @@ import json
 import pytest
 
 from ge_backend.cli.model.opened import open_model
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.store import Store
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.warmup.store import Store
 
 TWO_AXES = """\
 backend: "ge"
@@ -69,7 +69,7 @@ def test_measured_costs_decide_where_there_are_any(recorded, ge_backend):
 
 
 def cost_key_of(opened):
-    from ge_backend.flow.measure import cost_key
+    from ge_backend.warmup.measure import cost_key
 
     return cost_key(opened.config, opened.layout, opened.session)
 

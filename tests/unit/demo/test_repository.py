@@ -41,7 +41,7 @@ def test_the_configuration_is_what_the_backend_understands(encoder, tmp_path):
     service = pytest.importorskip("tritonclient.grpc.model_config_pb2")
     from google.protobuf import json_format, text_format
 
-    from ge_backend.config import ModelConfig
+    from ge_backend.config.model import ModelConfig
 
     root = tmp_path / "models"
     write_repository(root, served_models(encoder))

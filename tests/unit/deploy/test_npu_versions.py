@@ -46,7 +46,7 @@ def test_the_wheels_that_are_read_are_those_that_can_be_fetched():
     """`make wheels` and the test of names have one list, which has the recommended version."""
     (listed,) = re.findall(r"^NPU_VERSIONS := (.*)$", read("Makefile"), re.MULTILINE)
     (tested,) = re.findall(
-        r"^VERSIONS = \((.*)\)$", read("tests/unit/device/test_torch_npu.py"), re.MULTILINE
+        r"^VERSIONS = \((.*)\)$", read("tests/unit/device/pytorch/test_npu.py"), re.MULTILINE
     )
     assert listed.split() == re.findall(r'"([\d.]+)"', tested)
     assert RECOMMENDED["torch_npu"] in listed.split()

@@ -60,7 +60,7 @@ def test_a_command_prints_what_the_page_says(workplace, capsys, command, printed
 
 def test_the_file_of_buckets_is_one(workplace):
     """The first file has the two places of a model with one ragged axis."""
-    from ge_backend.flow.buckets import file_grid
+    from ge_backend.buckets.grid import file_grid
 
     entries = file_grid(Path("buckets.txt"), ["sequence"]).entries
     assert entries == ((1, 128), (1, 256), *[(r, s) for r in (8, 16) for s in (16, 32, 48)])

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("tritonclient.grpc")
 
 from builders.pages import PAGES, Block, blocks, commands_in
-from ge_backend.cpp_ge_keys import CPP_GE_KEYS
-from ge_backend.model_folder import parse_config
-from ge_backend.settings import FAMILIES, HOST_KEYS, HOST_PREFIXES, SETTINGS
+from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
+from ge_backend.config.model_folder import parse_config
+from ge_backend.config.settings import FAMILIES, HOST_KEYS, HOST_PREFIXES, SETTINGS
 
 # (page, how it begins) -> why nothing can be checked
 SHOWN = {

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("tritonclient.grpc")
 
 from builders.pages import ROOT
-from ge_backend.model_folder import parse_config
+from ge_backend.config.model_folder import parse_config
 
 CONFIGS = sorted((ROOT / "model_repository").glob("*/config.pbtxt"))
 # A field at the top, with the comment above it and everything in it.

@@ -24,8 +24,8 @@ def test_page_is_up_to_date(generate, page):
 
 def test_every_metric_and_setting_is_documented(generate):
     """Each name of the tables appears in its page."""
+    from ge_backend.config.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS
     from ge_backend.metrics import METRICS
-    from ge_backend.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS
 
     assert all(f"`{name}`" in generate.metrics() for name in METRICS)
     page = generate.configuration()

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ge_backend.config import TensorConfig
+from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
-from ge_backend.executor.messages import Keeps
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
 HERE = Keeps(id=1, memory="acl of a", granule=64)

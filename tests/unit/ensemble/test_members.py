@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ge_backend.config import ModelConfig
+from ge_backend.config.model import ModelConfig
 from ge_backend.ensemble.members import check_members, read_ensemble
 from ge_backend.errors import ConfigError
 

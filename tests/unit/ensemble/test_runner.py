@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge_backend.config import TensorConfig
+from ge_backend.batching.kept import KeptTensor
+from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.request import Request
+from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep
 from ge_backend.ensemble.runner import Runner, Stage
 from ge_backend.errors import GraphFailed, InvalidRequest, OutOfMemory, TensorsLost
-from ge_backend.executor.messages import KeptRows
-from ge_backend.flow.kept import KeptTensor
-from ge_backend.flow.layout import InputLayout, Layout
-from ge_backend.flow.pipeline import Reply
-from ge_backend.flow.request import Request
+from ge_backend.executor.protocol.messages import KeptRows
+from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from builders.null_models import comes_true
+from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.errors import InvalidRequest
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
-from ge_backend.queue_policy import QueuePolicy
 from ge_backend.tensors import DATA_TYPES
 
 TENSOR = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
@@ -63,7 +63,7 @@ def execute(pb_utils):
 
 
 def echo(remaining_ns=0.0, failing=()):
-    from ge_backend.flow.pipeline import Reply
+    from ge_backend.batching.pipeline import Reply
 
     def answer(requests):
         for position, request in reversed(list(enumerate(requests))):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.config.sequence_batching import SequenceBatching, State
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
-from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
 
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(1,), initial_dims=(1,))
@@ -36,7 +36,7 @@ class Pipeline:
     broken: bool = False
 
     def run(self, requests):
-        from ge_backend.flow.pipeline import Reply
+        from ge_backend.batching.pipeline import Reply
 
         for position, request in enumerate(requests):
             self.steps.append((request.slot, request.fresh))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
 

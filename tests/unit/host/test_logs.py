@@ -23,7 +23,7 @@ def test_level_and_model_are_kept(pb_utils, level, name):
     from ge_backend.host.logs import install_handler
 
     install_handler("encoder")
-    getattr(logging.getLogger("ge_backend.flow.warmup"), level)("took %.1f s", 2)
+    getattr(logging.getLogger("ge_backend.warmup.warmup"), level)("took %.1f s", 2)
     assert pb_utils.Logger.lines == [(name, "ge encoder: took 2.0 s")]
 
 

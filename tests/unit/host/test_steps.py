@@ -1,15 +1,13 @@
 """Steps of sequences, as the host's requests tell them."""
 
-from types import SimpleNamespace
-
 import pytest
 
+from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.request import Request
+from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import InvalidRequest
-from ge_backend.flow.pipeline import Reply
-from ge_backend.flow.request import Request
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
-from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
 
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,))
@@ -88,19 +86,3 @@ def test_a_place_without_a_sequence_is_not_ready(module, pb_utils, given, ready)
 def test_nothing_is_an_empty_response(module):
     """The host drops it, whatever it says."""
     assert module.nothing().output_tensors() == []
-
-
-def test_states_are_kept_where_there_are_any(module):
-    """One for each slot; what no client gets is hidden, and what tells lengths is not."""
-    kept = []
-    outputs = [SimpleNamespace(name=name) for name in ("y", "n", "y_lengths", "extra")]
-    session = SimpleNamespace(
-        keep_states=lambda *given, **named: kept.append((given, named)),
-        signature=SimpleNamespace(outputs=outputs),
-    )
-    declared = SimpleNamespace(name="y", lengths=("", "y_lengths"))
-    layout = SimpleNamespace(outputs=[declared])
-    config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
-    module.keep_states(config, layout, session)
-    module.keep_states(SimpleNamespace(sequence=None), layout, session)
-    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n", "extra")})]

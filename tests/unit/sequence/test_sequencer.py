@@ -2,6 +2,8 @@
 
 import pytest
 
+from ge_backend.batching.request import Request
+from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -12,9 +14,7 @@ from ge_backend.errors import (
     QueueFull,
     StateLost,
 )
-from ge_backend.flow.request import Request
 from ge_backend.sequence.sequencer import Sequencer
-from ge_backend.sequence_batching import SequenceBatching, State
 from ge_backend.tensors import DATA_TYPES
 
 

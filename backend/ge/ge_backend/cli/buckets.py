@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ge_backend.buckets.bucket_file import read_buckets
+from ge_backend.buckets.recipes import RULES, Recipe, make_recipe, rule_named
 from ge_backend.cli.report.table import table
 from ge_backend.errors import ConfigError, GeError
-from ge_backend.flow.bucket_file import read_buckets
-from ge_backend.flow.recipes import RULES, Recipe, make_recipe, rule_named
 
 __all__ = ["register", "run"]
 

@@ -15,11 +15,11 @@ from ge_backend.cli.model.ahead import Ahead, look_ahead
 from ge_backend.cli.model.replacing import replacing
 from ge_backend.cli.report.table import table
 from ge_backend.cli.report.waiting import waiting
-from ge_backend.config import MachineConfig
-from ge_backend.device.atc import compile_model
-from ge_backend.device.atc_options import gears_of
-from ge_backend.device.compile_cache import CompileCache, Compiled
-from ge_backend.device.om_files import axes_file
+from ge_backend.config.model import MachineConfig
+from ge_backend.device.atc.cache import CompileCache, Compiled
+from ge_backend.device.atc.compile import compile_model
+from ge_backend.device.atc.options import gears_of
+from ge_backend.device.files.om_files import axes_file
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Signature
 
@@ -96,7 +96,7 @@ def _option(text: str) -> tuple[str, str]:
 
 
 def _chip() -> str:
-    from ge_backend.device.chip import chip_name
+    from ge_backend.device.acl.chip import chip_name
 
     return chip_name()
 

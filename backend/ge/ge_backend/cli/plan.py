@@ -12,10 +12,10 @@ from ge_backend.cli.model.repository import model_folders
 from ge_backend.cli.report.memory import Repository, memory_json, memory_text, plan_devices
 from ge_backend.cli.report.memory_plot import write_memory_plot
 from ge_backend.cli.report.waiting import waiting
-from ge_backend.config import MachineConfig
+from ge_backend.config.model import MachineConfig
+from ge_backend.config.model_folder import read_backend
+from ge_backend.config.sizes import parse_device_bytes, size_of_device
 from ge_backend.errors import GeError
-from ge_backend.model_folder import read_backend
-from ge_backend.sizes import parse_device_bytes, size_of_device
 from ge_backend.tritonserver import BACKEND
 
 __all__ = ["register"]

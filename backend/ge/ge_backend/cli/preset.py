@@ -10,8 +10,8 @@ from ge_backend.cli.model.applied import apply_settings, preview_settings
 from ge_backend.cli.model.changes import changes_of, refuse_ensemble
 from ge_backend.cli.model.presets import PRESETS
 from ge_backend.cli.report.presets import changes_text, presets_text
+from ge_backend.config.model_folder import read_document, read_folder
 from ge_backend.errors import ConfigError
-from ge_backend.model_folder import read_document, read_folder
 
 __all__ = ["register"]
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from ge_backend.sizes import parse_device_bytes
+from ge_backend.config.sizes import parse_device_bytes
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 from ge_backend.tritonserver.leash import die_with_parent
 

@@ -6,16 +6,16 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from ge_backend.buckets.axis import ROWS
 from ge_backend.cli.model.applied import apply_parameters
 from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.cli.report.plot import write_plot
 from ge_backend.cli.report.tuning import Tuning, tuning_json, tuning_text
 from ge_backend.errors import ConfigError
-from ge_backend.flow.axis import ROWS
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.learn import SizeCost
-from ge_backend.flow.trace_file import read_trace
-from ge_backend.flow.tuning import Proposal, mean_of, propose, size_cost, up_to
+from ge_backend.learning.boundaries import SizeCost
+from ge_backend.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.trace_file import read_trace
 
 __all__ = ["register"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ge_backend.device.model_file import canonical, model_files, stamp_of
+from ge_backend.device.files.model_file import canonical, model_files, stamp_of
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -248,10 +248,10 @@ class Device(Protocol):
 
 # kind -> (module, class); a module is imported only when a device of its kind is opened.
 DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
-    "cpu": ("ge_backend.device.cpu", "CpuDevice"),
-    "cuda": ("ge_backend.device.cuda", "CudaDevice"),
-    "npu": ("ge_backend.device.npu", "NpuDevice"),
-    "null": ("ge_backend.device.null", "NullDevice"),
+    "cpu": ("ge_backend.device.kinds.cpu", "CpuDevice"),
+    "cuda": ("ge_backend.device.kinds.cuda", "CudaDevice"),
+    "npu": ("ge_backend.device.kinds.npu", "NpuDevice"),
+    "null": ("ge_backend.device.null.device", "NullDevice"),
 }
 
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ge_backend.config import TensorConfig
+from ge_backend.batching.kept import fill_byte
+from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
-from ge_backend.executor.messages import Keeps
-from ge_backend.flow.kept import fill_byte
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 
 __all__ = ["NOTHING", "KeptStep", "Place", "kept_steps"]
 

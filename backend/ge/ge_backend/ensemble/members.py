@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ge_backend.config import ModelConfig, TensorConfig
+from ge_backend.config.model import ModelConfig, TensorConfig
+from ge_backend.config.model_folder import ModelFolder, read_document, read_folder
 from ge_backend.ensemble.dag import Dag, Port, check_ports, read_dag
 from ge_backend.errors import ConfigError
-from ge_backend.model_folder import ModelFolder, read_document, read_folder
 
 __all__ = ["Ensemble", "check_members", "read_ensemble"]
 

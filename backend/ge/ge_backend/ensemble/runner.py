@@ -16,14 +16,14 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ge_backend.config import TensorConfig
+from ge_backend.batching.kept import Keeping, KeptTensor
+from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.request import Request, check_request
+from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
 from ge_backend.errors import GeError, OutOfMemory, TensorsLost
-from ge_backend.flow.kept import Keeping, KeptTensor
-from ge_backend.flow.layout import Layout
-from ge_backend.flow.pipeline import Reply
-from ge_backend.flow.request import Request, check_request
+from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
 

@@ -13,25 +13,25 @@ from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.config import MachineConfig, ModelConfig
+from ge_backend.batching.pipeline import Pipeline, Reply
+from ge_backend.batching.request import Request
+from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.errors import GeError
-from ge_backend.flow.layout import Layout
-from ge_backend.flow.learner import Learner
-from ge_backend.flow.pipeline import Pipeline, Reply
-from ge_backend.flow.request import Request
-from ge_backend.flow.store import Store
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, Service
 from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.complete import complete_document
 from ge_backend.host.counters import Counters
-from ge_backend.host.fused import FusedPipeline, open_fused
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
-from ge_backend.host.opening import open_model
 from ge_backend.host.steps import Steps, is_ready, nothing
+from ge_backend.layout.layout import Layout
+from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.serving.fused import FusedPipeline, open_fused
+from ge_backend.serving.opening import open_model
+from ge_backend.warmup.store import Store
 
 __all__ = ["Backend"]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.config import ModelConfig
-from ge_backend.flow.completion import completed
-from ge_backend.host.connect import open_session
-from ge_backend.host.fused import fused_document
+from ge_backend.config.model import ModelConfig
 from ge_backend.host.logs import install_handler
+from ge_backend.layout.auto_complete import completed
+from ge_backend.serving.connect import open_session
+from ge_backend.serving.fused import fused_document
 
 __all__ = ["complete_config", "complete_document"]
 

@@ -12,17 +12,12 @@ from typing import Any, TypedDict
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.config import ModelConfig
-from ge_backend.executor.session import Session
-from ge_backend.flow.layout import Layout
-from ge_backend.flow.pipeline import Reply
-from ge_backend.flow.request import Request
-from ge_backend.flow.sequence_tensors import hidden_outputs
+from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.request import Request
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
-from ge_backend.tensors import Signature
 
-__all__ = ["Steps", "is_ready", "keep_states", "nothing"]
+__all__ = ["Steps", "is_ready", "nothing"]
 
 START, END = 1, 2
 EVENTS = ("begun", "ended", "expired", "displaced", "lost")
@@ -84,25 +79,3 @@ def is_ready(request: Any) -> bool:
 def nothing() -> Any:
     """Return what is answered to a request that is not real."""
     return pb_utils.InferenceResponse(output_tensors=[])
-
-
-def keep_states(config: ModelConfig, layout: Layout, session: Session) -> None:
-    """Have the session keep the states of the model's sequences, where it has any.
-
-    Called once the model is compiled for its buckets.
-    """
-    batching = config.sequence
-    if batching is not None and batching.states:
-        session.keep_states(
-            batching.states,
-            batching.slots,
-            batched=config.max_batch_size > 0,
-            hidden=_hidden(config, layout, session.signature),
-        )
-
-
-def _hidden(config: ModelConfig, layout: Layout, signature: Signature) -> tuple[str, ...]:
-    """Return the outputs that no client gets, which need not leave the device."""
-    wanted = {name for output in layout.outputs for name in (output.name, *output.lengths)}
-    unwanted = [spec.name for spec in signature.outputs if spec.name not in wanted]
-    return tuple(dict.fromkeys([*hidden_outputs(config), *unwanted]))

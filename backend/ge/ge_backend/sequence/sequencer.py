@@ -7,10 +7,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ge_backend.batching.request import Request
+from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, StateLost
-from ge_backend.flow.request import Request
 from ge_backend.sequence.slots import CorrelationId, Figures, SlotTable, Step
-from ge_backend.sequence_batching import SequenceBatching
 from ge_backend.tensors import Shape
 
 __all__ = ["Sequencer"]

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import ge_backend
+from ge_backend.config.model_folder import BACKEND
 from ge_backend.errors import ServerError
-from ge_backend.model_folder import BACKEND
 from ge_backend.tritonserver.installation import ServerInstallation, running_python
 
 __all__ = ["BACKEND", "assemble_backends", "backend_files"]

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
+from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import Range
 from ge_backend.errors import OutOfMemory, ProtocolError
-from ge_backend.sizes import format_bytes
 from ge_backend.workspace.plan import MemoryPlan, Need, fragmentation, free_gaps, plan_memory
 
 __all__ = ["Lease", "Pool", "PoolFigures", "PoolWorkspace"]

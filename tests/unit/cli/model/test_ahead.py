@@ -8,8 +8,8 @@ pytest.importorskip("onnxruntime")
 from builders.graphs import masked_mean, parameters, write_model
 from ge_backend.cli.model.ahead import look_ahead
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.store import Store
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.warmup.store import Store
 
 GRID = parameters(buckets__rows="1,8", buckets__sequence="16,64")
 

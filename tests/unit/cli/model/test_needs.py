@@ -2,7 +2,7 @@ import pytest
 
 from ge_backend.cli.model.needs import ENGINES as BY_FILE
 from ge_backend.cli.model.needs import read_needs
-from ge_backend.device import cpu
+from ge_backend.device.kinds import cpu
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 
 from ge_backend.cli.model.opened import open_model
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.store import Store
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.warmup.store import Store
 
 
 def test_a_model_is_as_an_instance_would_see_it(model, cache):

@@ -4,7 +4,7 @@ import pytest
 
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
 from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS
-from ge_backend.config import ModelConfig
+from ge_backend.config.model import ModelConfig
 
 
 def test_all_presets_name_the_same_settings():

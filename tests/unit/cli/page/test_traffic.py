@@ -4,6 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from builders.recordings import recording
+from ge_backend.batching.pipeline import COUNTED_DIGITS
 from ge_backend.cli.page.numbers import model_numbers
 from ge_backend.cli.page.traffic import (
     bins,
@@ -12,8 +13,7 @@ from ge_backend.cli.page.traffic import (
     draw_shapes,
     shapes_height,
 )
-from ge_backend.flow.histogram import rounded_up
-from ge_backend.flow.pipeline import COUNTED_DIGITS
+from ge_backend.traffic.histogram import rounded_up
 
 COLOURS = {"encoder": "#0072B2"}
 

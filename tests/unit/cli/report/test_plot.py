@@ -2,8 +2,8 @@ import pytest
 
 from ge_backend.cli.report.plot import MOST_BARS, write_plot
 from ge_backend.cli.report.tuning import Tuning
-from ge_backend.flow.histogram import Histogram
-from ge_backend.flow.tuning import propose
+from ge_backend.learning.tuning import propose
+from ge_backend.traffic.histogram import Histogram
 
 pytest.importorskip("matplotlib")
 

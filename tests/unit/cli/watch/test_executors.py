@@ -9,10 +9,10 @@ import pytest
 from builders.null_models import write_null
 from ge_backend.cli.watch import executors as module
 from ge_backend.cli.watch.executors import ExecutorProcess, RunWatch, find_executors
-from ge_backend.device.null import NullDevice
-from ge_backend.executor.link import Link
-from ge_backend.executor.messages import Load, Loaded, Prepare, Prepared, PrepareInput
-from ge_backend.executor.service import Executor
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
+from ge_backend.executor.server.service import Executor
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def proc(tmp_path, monkeypatch):
 
 
 def command(device, owner, path):
-    python = ("python", "-m", "ge_backend.executor.main")
+    python = ("python", "-m", "ge_backend.executor.process.main")
     return (*python, f"--device={device}", f"--socket={path}", f"--owner={owner}", "--lanes=0")
 
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.device.atc_options import CompileRequest
-from ge_backend.device.onnx_signature import read_onnx_signature
+from ge_backend.buckets.build import build_grid
+from ge_backend.buckets.grid import BucketGrid
+from ge_backend.config.model_folder import read_folder
+from ge_backend.device.atc.options import CompileRequest
+from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError
-from ge_backend.flow.buckets import BucketGrid
-from ge_backend.flow.completion import completed
-from ge_backend.flow.grid import build_grid
-from ge_backend.flow.layout import build_layout
-from ge_backend.flow.store import Store
-from ge_backend.flow.warmup import bucket_shapes
-from ge_backend.model_folder import read_folder
+from ge_backend.layout.auto_complete import completed
+from ge_backend.layout.layout import build_layout
 from ge_backend.tensors import Signature
+from ge_backend.warmup.store import Store
+from ge_backend.warmup.warmup import bucket_shapes
 
 __all__ = ["Ahead", "look_ahead"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from ge_backend.cli.model.number import set_number
 from ge_backend.cli.model.parameter import set_parameter
 from ge_backend.cli.model.replacing import replacing
+from ge_backend.config.model_folder import parse_config
 from ge_backend.errors import ConfigError
-from ge_backend.model_folder import parse_config
 
 __all__ = ["BATCHING_DELAY", "INSTANCES", "apply_parameters", "apply_settings", "preview_settings"]
 

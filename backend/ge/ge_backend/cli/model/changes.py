@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ge_backend.buckets.axis import ROWS, parse_axis
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
 from ge_backend.cli.model.presets import DEFAULTS, Preset
-from ge_backend.config import ModelConfig
+from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
-from ge_backend.flow.axis import ROWS, parse_axis
 
 __all__ = ["Change", "Changes", "LeftOut", "changes_of", "refuse_ensemble"]
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.buckets.grid import Bucket, largest_buckets
 from ge_backend.cli.model.opened import OpenModel, open_model
-from ge_backend.cli.report.grid import tensor_bytes
-from ge_backend.device.model_file import model_files
-from ge_backend.device.onnx_external import external_data
-from ge_backend.executor.messages import Prepared
-from ge_backend.flow.buckets import largest_buckets
-from ge_backend.flow.warmup import bucket_inputs, bucket_shapes
-from ge_backend.model_folder import read_folder
-from ge_backend.placement import place
+from ge_backend.config.model_folder import read_folder
+from ge_backend.config.placement import place
+from ge_backend.device.files.model_file import model_files
+from ge_backend.device.files.onnx_external import external_data
+from ge_backend.executor.protocol.messages import Prepared
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
 
-__all__ = ["Demand", "measure_demand"]
+__all__ = ["Demand", "measure_demand", "tensor_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +93,20 @@ def _weights_bytes(path: Path) -> int:
     if path.suffix == ".onnx":
         files += [file for _, file in external_data(path)]
     return sum(file.stat().st_size for file in files)
+
+
+def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
+    """Return the bytes of a bucket's inputs and outputs.
+
+    None if some dimension is not padded, so that it differs between runs, or for BYTES tensors.
+    """
+    sizes = bucket[1:] + (-1,) * len(layout.matched)
+    batch = bucket[:1] if layout.batched else ()
+    total = 0
+    items: tuple[InputLayout | OutputLayout, ...] = (*layout.inputs, *layout.outputs)
+    for item in items:
+        shape = batch + item.row_shape(sizes)
+        if -1 in shape or item.source or item.dtype.itemsize == 0:
+            return None
+        total += math.prod(shape) * item.dtype.itemsize
+    return total

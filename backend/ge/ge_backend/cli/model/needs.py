@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.cli.model.repository import model_folders
-from ge_backend.config import ModelConfig
-from ge_backend.device.model_file import find_model_file
+from ge_backend.config.model import ModelConfig
+from ge_backend.config.model_folder import BACKEND, read_backend, read_folder
+from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import GeError
-from ge_backend.model_folder import BACKEND, read_backend, read_folder
 
 __all__ = ["Needs", "read_needs"]
 

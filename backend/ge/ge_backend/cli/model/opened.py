@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ge_backend.config import MachineConfig, ModelConfig
+from ge_backend.buckets.build import build_grid
+from ge_backend.buckets.grid import Bucket, BucketGrid
+from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.model_folder import ModelFolder, read_folder
+from ge_backend.config.placement import Placement
 from ge_backend.device.base import GraphSource
-from ge_backend.device.model_file import find_model_file
-from ge_backend.executor.launch import connect_inline
-from ge_backend.executor.session import Session
-from ge_backend.flow.buckets import Bucket, BucketGrid
-from ge_backend.flow.completion import completed
-from ge_backend.flow.grid import build_grid
-from ge_backend.flow.layout import Layout, build_layout
-from ge_backend.flow.measure import cost_key
-from ge_backend.flow.store import Store
-from ge_backend.flow.warmup import Effort, warm_up
-from ge_backend.model_folder import ModelFolder, read_folder
-from ge_backend.placement import Placement
+from ge_backend.device.files.model_file import find_model_file
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect_inline
+from ge_backend.layout.auto_complete import completed
+from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.warmup.measure import cost_key
+from ge_backend.warmup.store import Store
+from ge_backend.warmup.warmup import Effort, warm_up
 
 __all__ = ["OpenModel", "open_model"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
-from ge_backend.settings import SETTINGS
+from ge_backend.config.settings import SETTINGS
 
 __all__ = ["DEFAULTS", "KEYS", "PRESETS", "Choice", "Preset"]
 

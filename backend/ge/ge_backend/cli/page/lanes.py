@@ -9,8 +9,8 @@ from typing import Any
 from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
-from ge_backend.executor.messages import PastRun
-from ge_backend.sizes import UNITS
+from ge_backend.config.sizes import UNITS
+from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["busiest", "busy_lanes", "draw_busy", "draw_lanes", "draw_pool", "pooled", "waiting"]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ge_backend.cli.page.recording import Recording
 from ge_backend.cli.watch.readings import Reading, change, grown
-from ge_backend.executor.messages import PastRun
+from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = [
     "EXECUTOR_PARTS",

@@ -21,7 +21,7 @@ from ge_backend.cli.page.recording import Recording
 from ge_backend.cli.page.spent import draw_latencies, draw_parts
 from ge_backend.cli.page.traffic import draw_padding, draw_rates, draw_shapes, shapes_height
 from ge_backend.cli.watch.executors import DeviceRuns
-from ge_backend.executor.messages import PastRun
+from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["Picture", "pictures", "render"]
 

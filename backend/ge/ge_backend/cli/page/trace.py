@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ge_backend.cli.watch.executors import DeviceRuns
-from ge_backend.executor.messages import PastRun
+from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["trace"]
 

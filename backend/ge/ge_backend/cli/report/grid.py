@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ge_backend.buckets.grid import Bucket, BucketGrid
+from ge_backend.cli.model.demand import tensor_bytes
 from ge_backend.cli.report.table import table
-from ge_backend.flow.buckets import Bucket, BucketGrid
-from ge_backend.flow.layout import InputLayout, Layout, OutputLayout
+from ge_backend.layout.layout import Layout
 
-__all__ = ["BucketLine", "bucket_lines", "grid_json", "grid_text", "tensor_bytes"]
+__all__ = ["BucketLine", "bucket_lines", "grid_json", "grid_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +43,6 @@ def bucket_lines(
         )
         for bucket in grid.entries
     ]
-
-
-def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
-    """Return the bytes of a bucket's inputs and outputs.
-
-    None if some dimension is not padded, so that it differs between runs, or for BYTES tensors.
-    """
-    sizes = bucket[1:] + (-1,) * len(layout.matched)
-    batch = bucket[:1] if layout.batched else ()
-    total = 0
-    items: tuple[InputLayout | OutputLayout, ...] = (*layout.inputs, *layout.outputs)
-    for item in items:
-        shape = batch + item.row_shape(sizes)
-        if -1 in shape or item.source or item.dtype.itemsize == 0:
-            return None
-        total += math.prod(shape) * item.dtype.itemsize
-    return total
 
 
 def grid_text(grid: BucketGrid, lines: list[BucketLine]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ge_backend.cli.model.demand import Demand
 from ge_backend.cli.report.table import table
-from ge_backend.sizes import format_bytes
+from ge_backend.config.sizes import format_bytes
 from ge_backend.workspace.plan import MemoryPlan, Need, footprint, plan_memory
 
 __all__ = ["DevicePlan", "Repository", "memory_json", "memory_text", "plan_devices"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from ge_backend.cli.model.demand import Demand
 from ge_backend.cli.report.memory import DevicePlan, Repository
+from ge_backend.config.sizes import UNITS, format_bytes
 from ge_backend.device.base import Range
 from ge_backend.errors import ConfigError, DeviceUnavailable
-from ge_backend.sizes import UNITS, format_bytes
 
 __all__ = ["write_memory_plot"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ge_backend.cli.report.tuning import Tuning
 from ge_backend.errors import ConfigError, DeviceUnavailable
-from ge_backend.flow.learn import Expectation
-from ge_backend.flow.tuning import Proposal
+from ge_backend.learning.boundaries import Expectation
+from ge_backend.learning.tuning import Proposal
 
 __all__ = ["write_plot"]
 

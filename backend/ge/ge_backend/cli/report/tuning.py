@@ -8,7 +8,7 @@ from typing import Any
 
 from ge_backend.cli.model.parameter import parameter_line
 from ge_backend.cli.report.table import table
-from ge_backend.flow.tuning import Option, Proposal
+from ge_backend.learning.tuning import Option, Proposal
 
 __all__ = ["Tuning", "tuning_json", "tuning_text"]
 

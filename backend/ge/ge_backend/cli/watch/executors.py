@@ -1,8 +1,8 @@
 """The executors of a running server on this machine, and what they ran while somebody looks.
 
 An executor is found as a process whose owner, the server, listens at the port of the metrics. It is
-only asked what it keeps anyway (`executor/timeline.py`), over its own socket, which its user alone
-can open.
+only asked what it keeps anyway (`executor/server/timeline.py`), over its own socket, which its user
+alone can open.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ge_backend.errors import ExecutorLost, GeError
-from ge_backend.executor.link import Link
-from ge_backend.executor.messages import History, LookBack, PastRun
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.messages import History, LookBack, PastRun
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
 
 PROC = Path("/proc")
-MODULE = "ge_backend.executor.main"
+MODULE = "ge_backend.executor.process.main"
 # Source: linux/include/net/tcp_states.h: TCP_LISTEN is 10, in /proc/net/tcp as two hex digits.
 LISTENING = "0A"
 NEWEST = 2**62

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ge_backend.cli.report.table import table
 from ge_backend.cli.watch.readings import DeviceLine, ModelLine
-from ge_backend.sizes import format_bytes
+from ge_backend.config.sizes import format_bytes
 
 __all__ = ["screen"]
 

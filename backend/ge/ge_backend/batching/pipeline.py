@@ -1,0 +1,384 @@
+"""A batch's way: plan, stage, submit, split; replies come out as their requests are complete."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ge_backend.batching.concatenate import one_run
+from ge_backend.batching.kept import Keeping, KeptTensor
+from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
+from ge_backend.batching.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
+from ge_backend.batching.request import Request
+from ge_backend.batching.split import Piece, join, refused_requests, split
+from ge_backend.batching.stage import draft, stage
+from ge_backend.buckets.costs import CostModel
+from ge_backend.errors import GeError, GraphFailed, StateLost
+from ge_backend.executor.client.flight import Outcome, RunOrder
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.messages import Keeps, KeptRef
+from ge_backend.fleet.fleet import Ended, Fleet
+from ge_backend.layout.layout import Layout
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import Array, Shape
+from ge_backend.traffic.histogram import rounded_up
+from ge_backend.traffic.traffic import Traffic
+
+__all__ = ["Pipeline", "Reply"]
+
+log = logging.getLogger(__name__)
+
+# Leading binary digits of the sizes that rows are counted under: two bins per power of two.
+COUNTED_DIGITS = 2
+# Sizes without a bucket that get a line in the log, each one once.
+MAX_LOGGED = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to one request: outputs, or an error.
+
+    Attributes:
+        request: its position in the list that was run.
+        outputs: by name; views of the arena that hold until the next batch.
+        remaining_ns: how long the rest of the batch is expected to take from now.
+        states: the shape of each state of its sequence after this step, by input name.
+        kept: outputs that have stayed on the device, by name.
+    """
+
+    request: int
+    outputs: dict[str, Array]
+    error: GeError | None = None
+    remaining_ns: float = 0.0
+    states: Mapping[str, Shape] = field(default_factory=dict)
+    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Runs batches of one model, one batch at a time.
+
+    Attributes:
+        fleet, costs: changed between two batches only, and only through `hand_over`.
+        traffic: counts the sizes of what comes, and what no bucket covers.
+        free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
+            nothing says what it costs.
+    """
+
+    layout: Layout
+    fleet: Fleet
+    costs: CostModel
+    policy: Policy
+    recorder: Recorder
+    traffic: Traffic
+    free_at_ns: float = field(init=False, default=0.0)
+    _owner: str = field(init=False, default="")
+    _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
+    _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
+    _logged: set[Shape] = field(init=False, default_factory=set)
+
+    def hand_over(self, fleet: Fleet, costs: CostModel) -> None:
+        """Let batches run on this fleet, at these costs, from the next one on.
+
+        The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
+        again if an executor is restarted. May be called from any thread.
+        """
+        if self._owner:
+            try:
+                fleet.keep_tensors(self._owner)
+            except GeError:
+                fleet.close()
+                raise
+        with self._changing:
+            unused, self._successor = self._successor, (fleet, costs)
+        if unused is not None:
+            unused[0].close()
+
+    def close(self) -> None:
+        """Leave the executors; no batch comes any more."""
+        self._take_over()
+        self.fleet.close()
+
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
+        """Let batches leave tensors on the device; see `Fleet.keep_tensors`."""
+        self._owner = owner
+        return self.fleet.keep_tensors(owner, rooms)
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors that batches have left on the device."""
+        self.fleet.free_tensors(keys)
+
+    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
+        """Yield one reply per request, in the order in which they are complete.
+
+        A run that the engine refuses is repeated for each of its requests alone, so that one bad
+        request fails alone.
+
+        Args:
+            requests: the batch.
+            keeping: what of it is to stay on the device; the keys are the caller's to free.
+        """
+        self._take_over()
+        costs = self.costs
+        self._count_batch(requests, costs)
+        batch = self._plan(requests, costs)
+        for position, error in batch.refused:
+            yield Reply(request=position, outputs={}, error=error)
+        progress = _Progress(requests, costs, self.layout, keeping)
+        yield from self._execute(batch.sub_batches, progress, keep=False)
+        if progress.suspects:
+            alone = tuple(
+                run_of((span,), requests[span.request].sizes, costs)
+                for span in progress.suspects
+                if not progress.failed(span.request)
+            )
+            progress.suspects.clear()
+            yield from self._execute(alone, progress, keep=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether some device can be used; the others are tried again in the background."""
+        return self.fleet.ready
+
+    def sample_devices(self) -> None:
+        """Record how the devices are now; may be called from any thread."""
+        for state in self.fleet.states():
+            pool = state.pool
+            values: dict[str, float] = {
+                "ge_device_up": state.up,
+                "ge_device_outstanding_seconds": state.outstanding_ns / 1e9,
+                "ge_evicted_graphs": pool.evictions,
+            }
+            if pool.size_bytes:
+                values |= {
+                    "ge_workspace_pool_bytes": pool.size_bytes,
+                    "ge_workspace_placed_bytes": pool.placed_bytes,
+                    "ge_workspace_used_bytes": pool.leased_bytes,
+                    "ge_workspace_peak_bytes": pool.peak_bytes,
+                }
+            for name, value in values.items():
+                self.recorder.set(name, float(value), device=state.device)
+
+    def _take_over(self) -> None:
+        with self._changing:
+            successor, self._successor = self._successor, None
+        if successor is not None:
+            self.fleet.close()
+            self.fleet, self.costs = successor
+
+    def _plan(self, requests: Sequence[Request], costs: CostModel) -> BatchPlan:
+        started = time.perf_counter()
+        if self.layout.concatenated:
+            batch = one_run(requests, costs, batched=self.layout.batched)
+        else:
+            batch = plan(requests, costs, self.policy)
+        self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
+        return batch
+
+    def _execute(
+        self, sub_batches: Sequence[SubBatch], progress: _Progress, *, keep: bool
+    ) -> Iterator[Reply]:
+        self._count_runs(sub_batches, progress)
+
+        waiting = time.perf_counter()
+
+        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[RunOrder]:
+            nonlocal waiting
+            parts = [sub_batches[index] for index in chosen]
+            orders = self._stage(parts, progress, session, keep=keep or again)
+            waiting = time.perf_counter()
+            return orders
+
+        def unwanted(index: int) -> bool:
+            return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
+
+        costs = [sub_batch.cost_ns for sub_batch in sub_batches]
+        remaining_ns = sum(costs)
+        self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
+        for ended in self.fleet.run(costs, staged, unwanted):
+            arrived = time.perf_counter()
+            remaining_ns -= costs[ended.index]
+            left_ns = remaining_ns / self.policy.lanes
+            sub_batch = sub_batches[ended.index]
+            replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
+            self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            yield from replies
+            waiting = time.perf_counter()
+
+    def _stage(
+        self,
+        sub_batches: Sequence[SubBatch],
+        progress: _Progress,
+        session: Session,
+        *,
+        keep: bool,
+    ) -> list[RunOrder]:
+        started = time.perf_counter()
+        requests, keeping = progress.requests, progress.keeping
+        drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
+        session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
+        orders = [stage(drawn, requests, self.layout, session.arena) for drawn in drafts]
+        self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
+        return orders
+
+    def _settle(
+        self, sub_batch: SubBatch, outcome: Outcome, progress: _Progress, left_ns: float
+    ) -> Iterator[Reply]:
+        """Yield replies to the requests that this outcome completes."""
+        try:
+            if outcome.error is not None:
+                raise outcome.error
+            hidden = progress.hidden(outcome.kept)
+            pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
+        except GraphFailed as error:
+            if outcome.states:  # kept already: the run cannot be repeated
+                yield from progress.fail(sub_batch, StateLost.after(error))
+            elif len({span.request for span in sub_batch.spans}) > 1:
+                progress.suspects.extend(sub_batch.spans)
+            else:
+                yield from progress.fail(sub_batch, error)
+        except GeError as error:
+            yield from progress.fail(sub_batch, error)
+        else:
+            refused = refused_requests(sub_batch, outcome.outputs)
+            for position, refusal in refused.items():
+                yield from progress.fail_one(position, refusal)
+            progress.note(sub_batch, outcome.kept)
+            for piece in pieces:
+                outputs = progress.take(piece)
+                if outputs is not None:
+                    yield Reply(
+                        request=piece[0].request,
+                        outputs=outputs,
+                        remaining_ns=left_ns,
+                        states=outcome.states,
+                        kept=progress.kept(piece[0].request),
+                    )
+
+    def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
+        self.traffic.add(requests)
+        for request in requests:
+            if not costs.covers(request.sizes):
+                self.traffic.miss(request.sizes)
+                self._log_once(request.sizes)
+        self.recorder.add("ge_batches_total")
+        self.recorder.add("ge_requests_total", len(requests))
+        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
+        self._count_sizes(requests)
+
+    def _count_sizes(self, requests: Sequence[Request]) -> None:
+        counts: dict[tuple[str, int], int] = {}
+        for request in requests:
+            for axis, size in zip(self.layout.axes, request.sizes, strict=True):
+                key = axis, rounded_up(size, COUNTED_DIGITS)
+                counts[key] = counts.get(key, 0) + request.rows
+        for (axis, up_to), rows in counts.items():
+            self.recorder.add("ge_row_sizes_total", rows, axis=axis, up_to=str(up_to))
+
+    def _log_once(self, sizes: Shape) -> None:
+        """Name sizes that no bucket covers in the log, which would be flooded by every request."""
+        if sizes in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(sizes)
+        named = " ".join(f"{n}={size}" for n, size in zip(self.policy.axes, sizes, strict=True))
+        fate = "is refused" if self.policy.refuse_overflow else "runs at its own shape"
+        last = "; further sizes are only counted" if len(self._logged) == MAX_LOGGED else ""
+        log.warning("no bucket covers %s: it %s%s", named, fate, last)
+
+    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: _Progress) -> None:
+        add, requests, costs = self.recorder.add, progress.requests, progress.costs
+        for sub_batch in sub_batches:
+            label = costs.label(sub_batch.bucket) if sub_batch.planned else "unplanned"
+            add("ge_sub_batches_total", bucket=label)
+            if not sub_batch.planned:
+                add("ge_unplanned_shapes_total")
+        if not self.layout.axes or not sub_batches:
+            return
+        spans = [span for sub_batch in sub_batches for span in sub_batch.spans]
+        sizes = [requests[span.request].sizes for span in spans]
+        real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
+        longest = math.prod(map(max, zip(*sizes, strict=True)))
+        add("ge_elements_real_total", sum(real))
+        add("ge_elements_run_total", sum([math.prod(s.bucket) for s in sub_batches]))
+        add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
+
+    def _time(self, ended: Ended, *, wait_s: float, split_s: float) -> None:
+        add, outcome = self.recorder.add, ended.outcome
+        add("ge_wait_seconds_total", wait_s)
+        add("ge_split_seconds_total", split_s)
+        if ended.device:
+            add("ge_queue_seconds_total", outcome.queue_ns / 1e9, device=ended.device)
+            add("ge_run_seconds_total", outcome.run_ns / 1e9, device=ended.device)
+        if outcome.held_up_ns:
+            add("ge_workspace_waits_total", device=ended.device)
+            add("ge_workspace_wait_seconds_total", outcome.held_up_ns / 1e9, device=ended.device)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Which rows of which request have come back.
+
+    Attributes:
+        keeping: what is to stay on the device.
+        suspects: spans of failed runs that held several requests, to be run again alone.
+    """
+
+    requests: Sequence[Request]
+    costs: CostModel
+    layout: Layout
+    keeping: Keeping | None = None
+    suspects: list[Span] = field(default_factory=list)
+    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    _failed: set[int] = field(default_factory=set)
+    _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
+
+    def hidden(self, kept: Sequence[KeptRef]) -> frozenset[str]:
+        """Return the outputs of a run that have not come to the host."""
+        if self.keeping is None:
+            return frozenset()
+        return self.keeping.dropped.union(ref.name for ref in kept if not ref.shown)
+
+    def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
+        """Note what of a run has stayed on the device."""
+        for span in kept_spans(sub_batch, kept) if kept else ():
+            self._kept.setdefault(span[0].request, []).append(span)
+
+    def kept(self, position: int) -> dict[str, KeptTensor]:
+        """Return what has stayed on the device of a request that is complete."""
+        spans = self._kept.get(position)
+        return joined(spans, self.layout, self.requests[position]) if spans else {}
+
+    def take(self, piece: Piece) -> dict[str, Array] | None:
+        """Note a piece; return the request's outputs when it was the last one."""
+        position = piece[0].request
+        if position in self._failed:
+            return None
+        pieces = self._pieces.setdefault(position, [])
+        pieces.append(piece)
+        if sum([span.count for span, _ in pieces]) < self.requests[position].rows:
+            return None
+        return join(self._pieces.pop(position), self.layout)
+
+    def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to every request of a sub-batch, once each."""
+        for position in dict.fromkeys(span.request for span in sub_batch.spans):
+            yield from self.fail_one(position, error)
+
+    def fail_one(self, position: int, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to one request, unless it has got one already."""
+        if position not in self._failed:
+            self._failed.add(position)
+            self._pieces.pop(position, None)
+            yield Reply(request=position, outputs={}, error=error)
+
+    def unwanted(self, position: int) -> bool:
+        """Whether nobody waits for a request any more."""
+        return position in self._failed or self.requests[position].cancelled()
+
+    def failed(self, position: int) -> bool:
+        """Whether a request has got its error already."""
+        return position in self._failed

@@ -1,0 +1,226 @@
+"""Copying rows, padded, into the arena: each input is written once, where the executor reads it.
+
+`stage` and `split` are inverses over one `SubBatch`: what is padded here is cut there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ge_backend.batching.concatenate import batch_shape, write_batch
+from ge_backend.batching.kept import Keeping
+from ge_backend.batching.kept_spans import fed_input
+from ge_backend.batching.plan import SubBatch
+from ge_backend.batching.request import Request
+from ge_backend.executor.client.flight import RunOrder
+from ge_backend.executor.protocol.arena import Arena, aligned
+from ge_backend.executor.protocol.messages import FedRef, KeptRef
+from ge_backend.layout.layout import InputLayout, Layout
+from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
+
+__all__ = ["Draft", "draft", "sources", "stage"]
+
+BF16_ONE = 0x3F80
+# An estimate may be infinite where nothing was measured; a day is as good.
+MOST_NS = 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The shapes of one sub-batch's tensors, known before anything is copied.
+
+    Attributes:
+        inputs: per input that will be given to the graph its padded shape.
+        fed: inputs that are made on the device.
+        kept: outputs that stay there.
+        dropped: outputs that nobody wants.
+        texts: BYTES inputs, already serialised, since only that tells their length.
+        outputs: per output its shape where it can be told beforehand.
+        nbytes: arena bytes that `stage` will place.
+    """
+
+    sub_batch: SubBatch
+    inputs: Mapping[str, Shape]
+    texts: Mapping[str, bytes]
+    outputs: Mapping[str, Shape]
+    nbytes: int
+    fed: tuple[FedRef, ...] = ()
+    kept: tuple[KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def draft(
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+    keeping: Keeping | None = None,
+) -> Draft:
+    """Return the shapes of a sub-batch's tensors; outputs that stay get their keys."""
+    first = requests[sub_batch.spans[0].request]
+    sizes = sub_batch.bucket[1:] + first.matched
+    batch = sub_batch.bucket[:1] if layout.batched else ()
+    inputs: dict[str, Shape] = {}
+    texts: dict[str, bytes] = {}
+    fed: list[FedRef] = []
+    nbytes = 0
+    for item in layout.inputs:
+        if item.name in first.omitted:
+            continue
+        if item.source:
+            shape = batch_shape(item, sources(item.source, sub_batch, requests))
+        else:
+            shape = batch + item.row_shape(sizes)
+        if item.name in first.kept:
+            fed.append(fed_input(item, shape, sub_batch, requests))
+            continue
+        inputs[item.name] = shape
+        if item.dtype.name == "BYTES":
+            whole = np.full(shape, b"", dtype=object)
+            _write(whole, item, sub_batch, requests, layout)
+            texts[item.name] = encode_bytes(whole)
+            nbytes += aligned(len(texts[item.name]))
+        else:
+            nbytes += aligned(math.prod(shape) * item.dtype.itemsize)
+    outputs, kept = _drafted_outputs(layout, batch, sizes, keeping)
+    for output in layout.outputs:
+        if output.name in outputs:
+            nbytes += aligned(math.prod(outputs[output.name]) * output.dtype.itemsize)
+    return Draft(
+        sub_batch=sub_batch,
+        inputs=inputs,
+        texts=texts,
+        outputs=outputs,
+        nbytes=nbytes,
+        fed=tuple(fed),
+        kept=tuple(kept),
+        dropped=() if keeping is None else tuple(keeping.dropped),
+    )
+
+
+def _drafted_outputs(
+    layout: Layout, batch: Shape, sizes: Shape, keeping: Keeping | None
+) -> tuple[dict[str, Shape], list[KeptRef]]:
+    """Return the outputs that get a place in the arena, and those that stay; of known shapes."""
+    outputs: dict[str, Shape] = {}
+    kept: list[KeptRef] = []
+    for output in layout.outputs:
+        shape = batch + output.row_shape(sizes)
+        if -1 in shape or output.source or output.dtype.name == "BYTES":
+            continue
+        shown = True
+        if keeping is not None and output.name in keeping.outputs:
+            kept.append(keeping.kept(output, shape))
+            shown = kept[-1].shown
+        if shown and (keeping is None or output.name not in keeping.dropped):
+            outputs[output.name] = shape
+    return outputs, kept
+
+
+def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Arena) -> RunOrder:
+    """Write a sub-batch's inputs into the arena and return the order to run it.
+
+    Rows that only fill the bucket repeat the first row: they are valid for every model, and `split`
+    drops them.
+    """
+    inputs = []
+    for item in layout.inputs:
+        shape = drawn.inputs.get(item.name)
+        if shape is None:
+            continue
+        text = drawn.texts.get(item.name)
+        nbytes = math.prod(shape) * item.dtype.itemsize if text is None else len(text)
+        ref = arena.place(item.name, item.dtype.name, shape, nbytes)
+        if text is None:
+            _write(arena.view(ref), item, drawn.sub_batch, requests, layout)
+        else:
+            arena.write(ref, text)
+        inputs.append(ref)
+    outputs = []
+    for output in layout.outputs:
+        known = drawn.outputs.get(output.name)
+        if known is not None:
+            nbytes = math.prod(known) * output.dtype.itemsize
+            outputs.append(arena.place(output.name, output.dtype.name, known, nbytes))
+    own = [requests[span.request] for span in drawn.sub_batch.spans]
+    stateful = [request for request in own if request.slot >= 0]
+    return RunOrder(
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        deadline_ns=_deadline(drawn.sub_batch, requests),
+        cost_ns=round(min(drawn.sub_batch.cost_ns, MOST_NS)),
+        slots=tuple([request.slot for request in stateful]),
+        fresh=tuple([request.slot for request in stateful if request.fresh]),
+        rows=drawn.sub_batch.bucket[0],
+        fed=drawn.fed,
+        kept=drawn.kept,
+        dropped=drawn.dropped,
+        bucket=drawn.sub_batch.bucket,
+        real_rows=drawn.sub_batch.rows,
+    )
+
+
+def sources(name: str, sub_batch: SubBatch, requests: Sequence[Request]) -> list[Array]:
+    """Return an input's tensor of every request in a sub-batch, in order."""
+    return [requests[span.request].tensors[name] for span in sub_batch.spans]
+
+
+def _write(
+    target: Array,
+    item: InputLayout,
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+) -> None:
+    """Write one input, row by row; without a batch dimension the one request is the one row."""
+    if item.source:
+        write_batch(target, item, sources(item.source, sub_batch, requests))
+        return
+    lines = target if layout.batched else target[np.newaxis]
+    sizes = sub_batch.bucket[1:]
+    if any(requests[span.request].sizes != sizes for span in sub_batch.spans):
+        lines[...] = b"" if target.dtype == object else item.fill
+    at = 0
+    for span in sub_batch.spans:
+        request = requests[span.request]
+        end = at + span.count
+        given = request.tensors.get(item.name)
+        if given is None:
+            _make(lines[at:end], item, request)
+        else:
+            rows = given[span.first : span.first + span.count] if layout.batched else given[None]
+            corner = (slice(at, end), *[slice(size) for size in rows.shape[1:]])
+            lines[corner] = rows
+        at = end
+    if at < len(lines):
+        lines[at:] = lines[:1]
+
+
+def _make(block: Array, item: InputLayout, request: Request) -> None:
+    """Write an input that the client left to the backend."""
+    if item.made == "mask":
+        real = item.row_shape(request.sizes + request.matched)
+        if block.shape[1:] != real:
+            block[...] = 0
+            corner = (slice(None), *[slice(size) for size in real])
+            block = block[corner]
+        block[...] = BF16_ONE if item.dtype.name == "BF16" else 1
+    elif item.made == "lengths":
+        _store(block, np.array((*request.sizes, *request.matched, 1)[0]), item)
+    elif item.made == "positions":
+        _store(block, np.arange(block.shape[-1]), item)
+    else:
+        block[...] = 0
+
+
+def _store(block: Array, values: Array, item: InputLayout) -> None:
+    block[...] = float32_to_bf16(values) if item.dtype.name == "BF16" else values
+
+
+def _deadline(sub_batch: SubBatch, requests: Sequence[Request]) -> int:
+    """Return the latest deadline of the requests in it, 0 if one has none."""
+    deadlines = [requests[span.request].deadline_ns for span in sub_batch.spans]
+    return 0 if 0 in deadlines else max(deadlines)

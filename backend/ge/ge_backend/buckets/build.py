@@ -1,0 +1,196 @@
+"""Which buckets a model has: from its configuration, its graph's limits, and recorded traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ge_backend.buckets.axis import Axis, default_axis, listed_axis, parse_axis
+from ge_backend.buckets.declared import geared_grid
+from ge_backend.buckets.grid import (
+    Bucket,
+    BucketGrid,
+    file_grid,
+    label,
+    listed_grid,
+    product_grid,
+)
+from ge_backend.buckets.prune import prune
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.layout.layout import Layout
+from ge_backend.tensors import Shape
+from ge_backend.traffic.histogram import Histogram, independent_shapes
+
+__all__ = ["build_grid"]
+
+ROWS = "rows"
+# Where nothing is configured, an engine that runs any shape is measured up to this many elements;
+# beyond, its costs are extrapolated: the largest shapes would take most of the start-up time.
+DEFAULT_MEASURED_ELEMENTS = 4096
+
+
+def build_grid(
+    config: ModelConfig,
+    layout: Layout,
+    *,
+    static_shapes: bool,
+    traffic: Mapping[str, Histogram],
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+) -> BucketGrid:
+    """Return the model's buckets.
+
+    They are the shapes that the model file has, where it runs in no others. Else they come from the
+    gears, else from the bucket file, else from `buckets.<axis>`, else from the defaults:
+    exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`.
+
+    Args:
+        config: the model's configuration.
+        layout: which axes are padded, and how far the graph goes.
+        static_shapes: every bucket is a graph; else they are only points to measure.
+        traffic: recorded sizes by axis, for `max_graphs`; may be empty.
+        fixed_shapes: the only sets of input shapes that run; empty where the file leaves them open.
+
+    Raises:
+        ConfigError: the configuration makes no usable buckets, or others than the file has.
+    """
+    _check_names(config, layout)
+    grid = _fixed(config, layout, fixed_shapes) if fixed_shapes else _configured(config, layout)
+    named = config.buckets or config.bucket_file is not None or config.gears
+    if config.max_elements:
+        grid = grid.within(config.max_elements)
+    elif not (static_shapes or named):
+        grid = _affordable(grid)
+    if config.max_graphs and len(grid.entries) > config.max_graphs:
+        seen = [traffic[name] for name in grid.names if name in traffic]
+        shapes = independent_shapes(seen) if len(seen) == len(grid.names) else None
+        grid = prune(grid, config.max_graphs, shapes)
+    return grid
+
+
+def _check_names(config: ModelConfig, layout: Layout) -> None:
+    if ROWS in layout.axes:
+        raise ConfigError(
+            f"an input's free axis is called {ROWS!r}, as the batch is here; give it another name "
+            "with the parameter 'axes.<input>'"
+        )
+    for name in config.buckets:
+        if name not in (ROWS, *layout.axes):
+            known = ", ".join(f"buckets.{axis}" for axis in (ROWS, *layout.axes))
+            raise ConfigError(f"parameter 'buckets.{name}': this model has {known}")
+
+
+def _fixed(
+    config: ModelConfig, layout: Layout, fixed_shapes: Sequence[Mapping[str, Shape]]
+) -> BucketGrid:
+    """Return the grid of the file's own shapes; what is configured may repeat it, not change it."""
+    buckets = [_bucket(layout, shapes) for shapes in fixed_shapes]
+    grid = listed_grid((ROWS, *layout.axes), buckets)
+    for axis in grid.axes:
+        text = config.buckets.get(axis.name)
+        if text is not None and parse_axis(text, name=axis.name).values != axis.values:
+            raise ConfigError(
+                f"parameter 'buckets.{axis.name}' is {text!r}, but the model file runs only with "
+                f"{', '.join(map(str, axis.values))}; remove it, or compile the file for others"
+            )
+    if config.gears and geared_grid(config.gears, layout).entries != grid.entries:
+        raise ConfigError(
+            f"parameter 'ge.dynamicDims' lists other gears than the model file has: it runs only "
+            f"in {_labels(grid)}; remove it, or compile the file for others"
+        )
+    if config.bucket_file is not None:
+        listed = file_grid(config.bucket_file, layout.axes)
+        if listed.entries != grid.entries:
+            raise ConfigError(
+                f"bucket file {config.bucket_file} lists {_labels(listed)}, but the model file "
+                f"runs only in {_labels(grid)}; remove the parameter 'buckets', or compile the "
+                "file for others"
+            )
+    return grid
+
+
+def _bucket(layout: Layout, shapes: Mapping[str, Shape]) -> Bucket:
+    """Return the bucket that is run in these shapes.
+
+    Raises:
+        ConfigError: they are not one number of rows and one size for each axis.
+    """
+    skip = 1 if layout.batched else 0
+    rows, sizes = 1, [0] * len(layout.axes)
+    for item in layout.inputs:
+        shape = shapes[item.name]
+        rows = shape[0] if skip else 1
+        for size, axis in zip(shape[skip:], item.axes, strict=True):
+            if axis >= 0:
+                sizes[axis] = size
+    for item in layout.inputs:
+        row = item.row_shape(tuple(sizes))
+        if shapes[item.name] != ((rows, *row) if skip else row):
+            shown = ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items())
+            raise ConfigError(
+                f"the model file runs {shown}, which is not one number of rows with one size for "
+                f"each of {', '.join(layout.axes) or 'no axes'}; name the dimensions of "
+                f"{item.name!r} with the parameter 'axes.{item.name}'"
+            )
+    return (rows, *sizes)
+
+
+def _labels(grid: BucketGrid) -> str:
+    return ", ".join(map(label, grid.entries))
+
+
+def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
+    if config.gears:
+        if config.buckets or config.bucket_file is not None:
+            raise ConfigError(
+                "parameters 'ge.dynamicDims' and 'buckets' both say which buckets there are; keep "
+                "one of them"
+            )
+        return geared_grid(config.gears, layout)
+    if config.bucket_file is None:
+        axes = [_axis(config, layout, name) for name in layout.axes]
+        return product_grid([_rows(config), *axes])
+    if config.buckets:
+        raise ConfigError(
+            f"parameters 'buckets' and 'buckets.{next(iter(config.buckets))}' both say which "
+            "buckets there are; keep one of them"
+        )
+    grid = file_grid(config.bucket_file, layout.axes)
+    limits = {ROWS: max(config.max_batch_size, 1), **layout.limits}
+    for axis in grid.axes:
+        if axis.largest > limits.get(axis.name, axis.largest):
+            raise ConfigError(
+                f"bucket file {config.bucket_file}: {axis.name} is {axis.largest} in a bucket, "
+                f"the model takes at most {limits[axis.name]}"
+            )
+    return grid
+
+
+def _rows(config: ModelConfig) -> Axis:
+    """Return the row counts; the host never hands over more than `max_batch_size` rows."""
+    most = max(config.max_batch_size, 1)
+    text = config.buckets.get(ROWS)
+    if config.max_batch_size == 0 and text is None:
+        return listed_axis(ROWS, (1,))
+    axis = default_axis(ROWS, most) if text is None else parse_axis(text, name=ROWS)
+    return axis.clipped(most)
+
+
+def _axis(config: ModelConfig, layout: Layout, name: str) -> Axis:
+    limit = layout.limits.get(name)
+    text = config.buckets.get(name)
+    if text is None:
+        return default_axis(name, config.max_length if limit is None else limit)
+    axis = parse_axis(text, name=name)
+    return axis if limit is None else axis.clipped(limit)
+
+
+def _affordable(grid: BucketGrid) -> BucketGrid:
+    """Return the grid without its most expensive points; every size keeps one row at least."""
+    kept = tuple(
+        entry
+        for entry in grid.entries
+        if entry[0] == grid.axes[0].values[0] or math.prod(entry) <= DEFAULT_MEASURED_ELEMENTS
+    )
+    return replace(grid, entries=kept)

@@ -1,0 +1,393 @@
+"""Everything that can be configured, read in one place.
+
+A model is configured in its `config.pbtxt`: in the host's own fields wherever Triton has one, else
+as `parameters`. Machine-wide settings are `GE_*` environment variables, because nothing from
+`--backend-config=ge,…` reaches a Python-based backend on this host. Precedence: parameters, then
+`GE_*`, then the default. Unknown keys are errors that list the known ones.
+The tables of keys are in `settings.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.config.parameters import Parameters
+from ge_backend.config.placement import Placement
+from ge_backend.config.queue_policy import QueuePolicy
+from ge_backend.config.sequence_batching import SequenceBatching
+from ge_backend.config.settings import (
+    ENGINE_PREFIXES,
+    FAMILIES,
+    HOST_KEYS,
+    HOST_PREFIXES,
+    MACHINE_SETTINGS,
+    SETTINGS,
+    Setting,
+)
+from ge_backend.config.sizes import parse_device_bytes
+from ge_backend.errors import ConfigError
+from ge_backend.tensors import DataType, Shape, data_type
+
+__all__ = [
+    "BATCH_INPUT_KINDS",
+    "BatchInput",
+    "BatchOutput",
+    "MachineConfig",
+    "ModelConfig",
+    "TensorConfig",
+]
+
+
+BATCH_INPUT_KINDS = (
+    "BATCH_ELEMENT_COUNT",
+    "BATCH_ACCUMULATED_ELEMENT_COUNT",
+    "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO",
+    "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE",
+    "BATCH_ITEM_SHAPE",
+    "BATCH_ITEM_SHAPE_FLATTEN",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorConfig:
+    """An input or output as config.pbtxt declares it.
+
+    Attributes:
+        dims: without the batch dimension; -1 is free.
+        graph_dims: what the graph sees: `reshape.shape` where given (the host reshapes), else dims.
+        ragged: `allow_ragged_batch`.
+    """
+
+    name: str
+    dtype: DataType
+    dims: Shape
+    graph_dims: Shape
+    ragged: bool
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInput:
+    """One `batch_input` block: a tensor that describes the batch itself."""
+
+    kind: str
+    names: tuple[str, ...]
+    dtype: DataType
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOutput:
+    """One `batch_output` block: outputs scattered back by the shapes of a source input."""
+
+    kind: str
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineConfig:
+    """What holds for every model on this machine; see `MACHINE_SETTINGS`."""
+
+    runtime_dir: Path
+    python: str
+    library_path: str
+    linger_s: float
+    workspace_pool: Mapping[str, int]
+    cache_dir: Path | None
+    numpy_2: bool
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], *, owner_pid: int) -> MachineConfig:
+        """Read the `GE_*` variables for the server `owner_pid`.
+
+        Raises:
+            ConfigError: a value cannot be used.
+        """
+        given = {s.key: environment.get(s.variable) or s.default for s in MACHINE_SETTINGS}
+        fallback = Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}-{owner_pid}"
+        return cls(
+            runtime_dir=Path(given["runtime_dir"]) if given["runtime_dir"] else fallback,
+            python=given["python"] or sys.executable or "python3",
+            library_path=given["library_path"],
+            linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
+            workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
+            cache_dir=_cache_dir(given["cache_dir"], environment),
+            numpy_2=given["numpy_2"] == "allow",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One model's configuration.
+
+    Attributes:
+        directory: the version folder, which holds the model file.
+        max_batch_size: 0 when the model has no batch dimension.
+        placement: the devices that it runs on.
+        gears: shapes of all inputs that are its buckets; empty where none are declared so.
+        notes: what is said and has no effect, for the log.
+        lanes: how many runs a device should execute at once; 0: as many as suit it.
+        sequence: how it takes part in sequences; None where it does not.
+        queue: the bounds of its own queue; None where it has none and requests wait in the host's.
+        buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
+        options: what is only for the engine, by whole keys, sorted.
+    """
+
+    name: str
+    version: str
+    directory: Path
+    filename: str
+    max_batch_size: int
+    sequence: SequenceBatching | None
+    instances: int
+    inputs: tuple[TensorConfig, ...]
+    outputs: tuple[TensorConfig, ...]
+    batch_inputs: tuple[BatchInput, ...]
+    batch_outputs: tuple[BatchOutput, ...]
+    placement: Placement
+    gears: tuple[Mapping[str, Shape], ...]
+    notes: tuple[str, ...]
+    lanes: int
+    executor: str
+    fuse: str
+    precision: str
+    threads: int
+    overflow: str
+    ragged: str
+    max_length: int
+    max_elements: int
+    max_graphs: int
+    bucket_file: Path | None
+    warmup: bool
+    warmup_repeats: int
+    warmup_budget_s: float
+    learn: str
+    learn_every_s: float
+    early_reply: bool
+    priority: int
+    queue: QueuePolicy | None
+    buckets: Mapping[str, str]
+    pad: Mapping[str, float]
+    generate: Mapping[str, str]
+    axes: Mapping[str, tuple[str, ...]]
+    lengths: Mapping[str, str]
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        directory: Path,
+        version: str,
+        environment: Mapping[str, str],
+    ) -> ModelConfig:
+        """Read the host's model configuration (as JSON gives it) and the `GE_*` variables.
+
+        Raises:
+            ConfigError: a key is unknown or a value cannot be used; names both and the model.
+        """
+        name = str(config["name"])
+        try:
+            return _read_model(cls, config, directory, version, environment)
+        except ConfigError as error:
+            raise ConfigError(f"model {name!r}: {error}") from error
+
+    @property
+    def device(self) -> str:
+        """The first device, which speaks for all: they are of one kind."""
+        return self.placement.devices[0]
+
+    @property
+    def concatenate(self) -> bool:
+        """Whether ragged inputs are concatenated flat rather than padded."""
+        described = bool(self.batch_inputs or self.batch_outputs)
+        return self.ragged == "concatenate" or (self.ragged == "auto" and described)
+
+
+def _read_model(
+    cls: type[ModelConfig],
+    config: Mapping[str, Any],
+    directory: Path,
+    version: str,
+    environment: Mapping[str, str],
+) -> ModelConfig:
+    given = Parameters.read(config, environment)
+    scalars, families = _sort_keys(given.values)
+    values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
+    return cls(
+        name=str(config["name"]),
+        version=version,
+        directory=directory,
+        filename=str(config.get("default_model_filename", "")),
+        max_batch_size=int(config.get("max_batch_size", 0)),
+        sequence=SequenceBatching.read(config, directory=directory),
+        instances=given.instances,
+        inputs=tuple(map(_tensor, config.get("input", []))),
+        outputs=tuple(map(_tensor, config.get("output", []))),
+        batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
+        batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
+        placement=given.placement,
+        gears=given.gears,
+        notes=given.notes,
+        lanes=_count("lanes", values["lanes"], least=0),
+        executor=values["executor"],
+        fuse=values["fuse"],
+        precision=values["precision"],
+        threads=_count("threads", values["threads"], least=0),
+        overflow=values["overflow"],
+        ragged=values["ragged"],
+        max_length=_count("max_length", values["max_length"], least=1),
+        max_elements=_count("max_elements", values["max_elements"], least=0),
+        max_graphs=_count("max_graphs", values["max_graphs"], least=0),
+        bucket_file=_bucket_file(values["buckets"], directory),
+        warmup=values["warmup"] == "on",
+        warmup_repeats=_count("warmup_repeats", values["warmup_repeats"], least=1),
+        warmup_budget_s=_seconds("warmup_budget_s", values["warmup_budget_s"]),
+        learn=values["learn"],
+        learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
+        early_reply=values["early_reply"] == "auto",
+        priority=int(values["priority"]),
+        queue=QueuePolicy.read(values, sequences="sequence_batching" in config),
+        buckets=families["buckets."],
+        pad={key: _number(f"pad.{key}", text) for key, text in families["pad."].items()},
+        generate={key: _generator(key, text) for key, text in families["generate."].items()},
+        axes={
+            key: tuple(part.strip() for part in text.split(","))
+            for key, text in families["axes."].items()
+        },
+        lengths={key: text.strip() for key, text in families["lengths."].items()},
+        options=tuple(
+            sorted((p + k, text) for p in ENGINE_PREFIXES for k, text in families[p].items())
+        ),
+    )
+
+
+def _sort_keys(
+    parameters: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the scalar settings and, per family prefix, what follows the dot."""
+    known = {setting.key for setting in SETTINGS}
+    scalars: dict[str, str] = {}
+    families: dict[str, dict[str, str]] = {family.prefix: {} for family in FAMILIES}
+    for key, value in parameters.items():
+        prefix = key[: key.find(".") + 1]
+        if key in known:
+            scalars[key] = value
+        elif prefix in families and key != prefix:
+            families[prefix][key[len(prefix) :]] = value
+        elif key not in HOST_KEYS and not key.startswith(HOST_PREFIXES):
+            names = sorted(known) + [f"{f.prefix}<{f.placeholder}>" for f in FAMILIES]
+            raise ConfigError(f"parameter {key!r} is unknown; known are {', '.join(names)}")
+    return scalars, families
+
+
+def _setting(setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    origin = f"parameter {setting.key!r}"
+    value = scalars.get(setting.key)
+    if value is None and setting.variable and environment.get(setting.variable):
+        value, origin = environment[setting.variable], setting.variable
+    value = setting.default if value is None else value.strip()
+    if setting.choices and value not in setting.choices:
+        raise ConfigError(f"{origin} is {value!r}; expected one of {', '.join(setting.choices)}")
+    return value
+
+
+def _count(key: str, text: str, *, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number from {least} up")
+    return int(text)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"{key!r} is {text!r}; expected a number") from error
+
+
+def _seconds(key: str, text: str) -> float:
+    seconds = _number(key, text)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ConfigError(f"{key!r} is {text!r}; expected seconds, 0 or more")
+    return seconds
+
+
+def _bucket_file(text: str, directory: Path) -> Path | None:
+    if not text:
+        return None
+    scheme, _, name = text.partition(":")
+    if scheme != "file" or not name.strip():
+        raise ConfigError(
+            f"parameter 'buckets' is {text!r}; expected file:NAME, or sizes per axis under "
+            "'buckets.rows' and 'buckets.<axis>'"
+        )
+    return directory.parent / name.strip()
+
+
+def _cache_dir(text: str, environment: Mapping[str, str]) -> Path | None:
+    if text == "off":
+        return None
+    if text:
+        return Path(text)
+    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "ge-backend"
+
+
+GENERATORS = ("mask", "lengths", "positions", "zeros")
+
+
+def _generator(key: str, text: str) -> str:
+    text = text.strip()
+    if text not in GENERATORS:
+        raise ConfigError(
+            f"parameter 'generate.{key}' is {text!r}; expected one of {', '.join(GENERATORS)}"
+        )
+    return text
+
+
+def _tensor(block: Mapping[str, Any]) -> TensorConfig:
+    dims = _dims(block.get("dims", []))
+    reshape = block.get("reshape")
+    return TensorConfig(
+        name=str(block["name"]),
+        dtype=data_type(str(block["data_type"])),
+        dims=dims,
+        graph_dims=dims if reshape is None else _dims(reshape.get("shape", [])),
+        ragged=bool(block.get("allow_ragged_batch", False)),
+        optional=bool(block.get("optional", False)),
+    )
+
+
+def _dims(values: Any) -> Shape:
+    return tuple(int(value) for value in values)
+
+
+def _batch_input(block: Mapping[str, Any]) -> BatchInput:
+    kind = str(block.get("kind", BATCH_INPUT_KINDS[0]))
+    if kind not in BATCH_INPUT_KINDS:
+        raise ConfigError(
+            f"batch_input kind {kind!r} is unknown; known are {', '.join(BATCH_INPUT_KINDS)}"
+        )
+    return BatchInput(
+        kind=kind,
+        names=tuple(map(str, block.get("target_name", []))),
+        dtype=data_type(str(block.get("data_type", "TYPE_FP32"))),
+        sources=tuple(map(str, block.get("source_input", []))),
+    )
+
+
+def _batch_output(block: Mapping[str, Any]) -> BatchOutput:
+    return BatchOutput(
+        kind=str(block.get("kind", "BATCH_SCATTER_WITH_INPUT_SHAPE")),
+        names=tuple(map(str, block.get("target_name", []))),
+        sources=tuple(map(str, block.get("source_input", []))),
+    )

@@ -1,0 +1,144 @@
+"""A model's folder as the host reads it: `config.pbtxt` and the version that is served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError, DeviceUnavailable
+
+__all__ = ["BACKEND", "ModelFolder", "parse_config", "read_backend", "read_document", "read_folder"]
+
+
+# What config.pbtxt calls this backend.
+BACKEND = "ge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder:
+    """One model of a repository.
+
+    Attributes:
+        path: the model's folder.
+        version: the version folder that the host would serve: of several the latest.
+        document: the configuration as the host gives it to a backend, by the fields of its JSON.
+    """
+
+    path: Path
+    version: str
+    document: Mapping[str, Any]
+
+    @property
+    def config_file(self) -> Path:
+        """Where the configuration is."""
+        return self.path / "config.pbtxt"
+
+    @property
+    def directory(self) -> Path:
+        """The version folder, which holds the model file."""
+        return self.path / self.version
+
+    def config(
+        self, environment: Mapping[str, str], document: Mapping[str, Any] | None = None
+    ) -> ModelConfig:
+        """Return the model's settings, from a completed `document` if one is given.
+
+        Raises:
+            ConfigError: a key is unknown or a value cannot be used.
+        """
+        return ModelConfig.read(
+            self.document if document is None else document,
+            directory=self.directory,
+            version=self.version,
+            environment=environment,
+        )
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """Return what a model's folder holds.
+
+    Raises:
+        ConfigError: it is not the folder of a model, or the model is another backend's.
+        DeviceUnavailable: the library that reads config.pbtxt is missing.
+    """
+    path = path.resolve()
+    document = read_document(path)
+    if document.get("backend") != BACKEND:
+        file = path / "config.pbtxt"
+        raise ConfigError(
+            f"{file}: backend is {document.get('backend', '')!r}, expected {BACKEND!r}"
+        )
+    return ModelFolder(path=path, version=_version(path, document), document=document)
+
+
+def read_backend(path: Path) -> str:
+    """Return which backend the model of a folder is for; "" where it says nothing.
+
+    Raises:
+        ConfigError, DeviceUnavailable: as `read_folder`.
+    """
+    return str(read_document(path.resolve()).get("backend", ""))
+
+
+def parse_config(text: str, name: str) -> Any:
+    """Return the text of a config.pbtxt as the host's own message; `name` is for messages.
+
+    Raises:
+        ConfigError: the host would not read it either.
+        DeviceUnavailable: the library that knows the message is missing.
+    """
+    try:
+        from google.protobuf import text_format
+        from tritonclient.grpc import model_config_pb2
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"config.pbtxt is read with tritonclient ({error}); "
+            "pip install 'triton-ge-backend[server]'"
+        ) from error
+    try:
+        return text_format.Parse(text, model_config_pb2.ModelConfig())
+    except text_format.ParseError as error:
+        raise ConfigError(f"{name}, line and column {error}") from error
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the configuration of a model's folder, by the fields of the host's JSON.
+
+    Raises:
+        ConfigError: there is none, or the host would not read it either.
+        DeviceUnavailable: the library that reads config.pbtxt is missing.
+    """
+    file = path / "config.pbtxt"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{file} cannot be read ({error}); expected the folder of one model"
+        ) from error
+    document = _as_json(parse_config(text, str(file)))
+    document.setdefault("name", path.name)
+    return document
+
+
+def _as_json(message: Any) -> dict[str, Any]:
+    from google.protobuf import json_format
+
+    document: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return document
+
+
+def _version(path: Path, document: Mapping[str, Any]) -> str:
+    """Return the version that the host serves: numbered, listed if any are listed, the latest."""
+    listed = document.get("version_policy", {}).get("specific", {}).get("versions")
+    found = [
+        entry.name
+        for entry in path.iterdir()
+        if entry.name.isdecimal() and entry.is_dir() and (listed is None or entry.name in listed)
+    ]
+    if not found:
+        wanted = "1" if listed is None else ", ".join(listed)
+        raise ConfigError(f"{path} has no version folder; expected a folder {wanted} in it")
+    return max(found, key=int)

@@ -1,0 +1,333 @@
+"""The tables of all settings: keys, defaults, choices, and what each does.
+
+`model.py` reads them, `docs/configuration.md` is generated from them, and an unknown key is
+answered with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "COMPILE_PREFIXES",
+    "ENGINE_PREFIXES",
+    "FAMILIES",
+    "HOST_KEYS",
+    "HOST_PREFIXES",
+    "MACHINE_SETTINGS",
+    "SETTINGS",
+    "Family",
+    "Setting",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key: its default, the values it takes (empty: any), and what it does.
+
+    `variable` names the environment variable that sets it machine-wide, "" where none does.
+    """
+
+    key: str
+    default: str
+    help: str
+    choices: tuple[str, ...] = ()
+    variable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Keys that go on with a name: `pad.input_ids`."""
+
+    prefix: str
+    placeholder: str
+    help: str
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="device",
+        default="cpu",
+        variable="GE_DEVICE",
+        help="The device that runs the model: `cpu`, `npu`, `cuda:1` (or `null`, which computes "
+        "nothing). Without a number the first one. Default: `npu` where `device_ids` are given.",
+    ),
+    Setting(
+        key="device_ids",
+        default="",
+        help="Several devices of the kind that `device` names: `0,1`. Each batch is spread over "
+        "them by the cost of its parts and by what else they have to do. Without effect where "
+        "`GE_DEVICE` sends the model to a `cpu` or to one numbered device.",
+    ),
+    Setting(
+        key="lanes",
+        default="0",
+        variable="GE_LANES",
+        help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
+        "else 2). Models share their device's lanes: whichever opens it decides.",
+    ),
+    Setting(
+        key="executor",
+        default="process",
+        choices=("process", "inline"),
+        variable="GE_EXECUTOR",
+        help="`process`: one executor process per device, shared by all models and instances. "
+        "`inline`: inside this instance's own process, for debugging.",
+    ),
+    Setting(
+        key="fuse",
+        default="",
+        help="The name of an ensemble in the same model repository: its steps run inside this "
+        "model, each in its own buckets, and the tensors between them never go through the host "
+        "(docs/ensembles.md). This model needs no model file then.",
+    ),
+    Setting(
+        key="precision",
+        default="origin",
+        choices=("origin", "bf16", "fp16"),
+        help="The arithmetic of the graph. `origin` is what the model file says; the others trade "
+        "accuracy for speed where engine and device can (docs/precision.md has both, measured).",
+    ),
+    Setting(
+        key="threads",
+        default="0",
+        help="CPU threads of one run. 0: the executor measures at load whether a run that has the "
+        "device for itself gains from all cores, and uses one thread per run otherwise.",
+    ),
+    Setting(
+        key="overflow",
+        default="unpadded",
+        choices=("unpadded", "error", "extend"),
+        help="What happens to a request longer than the largest bucket. `unpadded`: run at its own "
+        "shape (counted in ge_unplanned_shapes_total) where the engine can, else refused. "
+        "`error`: refused. `extend`: as `unpadded`, and buckets for it are prepared in the "
+        "background, within `max_elements` and `max_graphs`, so that the next one finds them.",
+    ),
+    Setting(
+        key="buckets",
+        default="",
+        help="`file:NAME` reads whole buckets from a file, relative to the model's folder, "
+        "instead of making them from `buckets.<axis>`: one `(rows, size, …)` per line, where "
+        "each place is a number, a list or a `range(a, b, step)`; `#` begins a comment.",
+    ),
+    Setting(
+        key="max_elements",
+        default="0",
+        help="The most elements (rows times sizes; tokens, for text) that one bucket may have, and "
+        "one run of several rows where the engine takes any shape; 0 is no limit.",
+    ),
+    Setting(
+        key="max_graphs",
+        default="0",
+        help="The most buckets that may be prepared; those that recorded traffic needs least are "
+        "left out, sizes stay covered. 0 is no limit.",
+    ),
+    Setting(
+        key="ragged",
+        default="auto",
+        choices=("auto", "pad", "concatenate"),
+        help="What is done with inputs marked `allow_ragged_batch`: padded to a common length, or "
+        "concatenated flat as Triton's C++ backends do. `auto`: concatenated if the "
+        "configuration has `batch_input` or `batch_output`, else padded.",
+    ),
+    Setting(
+        key="max_length",
+        default="512",
+        help="The largest bucket of a ragged axis for which neither `buckets.<axis>` nor the model "
+        "file names a limit.",
+    ),
+    Setting(
+        key="warmup",
+        default="on",
+        choices=("on", "off"),
+        help="Whether every bucket is prepared and measured before the model is READY. Off, the "
+        "planner goes by element counts; engines with static shapes prepare their buckets anyway.",
+    ),
+    Setting(
+        key="warmup_repeats",
+        default="3",
+        help="How many runs per bucket are measured; the median counts.",
+    ),
+    Setting(
+        key="warmup_budget_s",
+        default="0",
+        help="Seconds after which warm-up measures no further bucket, largest first; their costs "
+        "are then estimated. Engines with static shapes still prepare them all. 0 is no limit.",
+    ),
+    Setting(
+        key="learn",
+        default="record",
+        choices=("off", "record", "serve"),
+        help="Whether real sizes are counted (`record`, for `ge-backend tune`), and whether new "
+        "buckets are made from them and swapped in while serving (`serve`).",
+    ),
+    Setting(
+        key="learn_every_s",
+        default="60",
+        help="With `learn: serve`, the seconds between two looks at the traffic.",
+    ),
+    Setting(
+        key="early_reply",
+        default="auto",
+        choices=("auto", "never"),
+        help="Whether requests of a sub-batch that ends well before its batch are answered at "
+        "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+    ),
+    Setting(
+        key="priority",
+        default="2",
+        choices=("1", "2", "3"),
+        help="Which of the models that wait for a device goes first: 1 is the highest, as in "
+        "Triton's `priority_levels` (a request's own priority is not shown to Python). A run is "
+        "passed only by those of a higher priority that come within 0.2 s per level after it, so "
+        "none waits for ever.",
+    ),
+    Setting(
+        key="max_queue_size",
+        default="0",
+        help="The most requests that may wait for an instance while it serves a batch; further "
+        "ones are refused at once (UNAVAILABLE). 0 is no limit. With this or a default timeout "
+        "requests wait in the backend instead of in Triton, whose own queue policies make it "
+        "stall (docs/scheduling.md).",
+    ),
+    Setting(
+        key="default_timeout_microseconds",
+        default="0",
+        help="How long a request may wait before it begins to run, if its client sets no shorter "
+        "`timeout`; after that it is refused (UNAVAILABLE). 0 is no limit.",
+    ),
+)
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        prefix="buckets.",
+        placeholder="axis",
+        help="The bucket sizes of an axis, `buckets.rows` and one per ragged axis: a list "
+        "`16,32,64` or a strategy such as `exponential(16,16,256,6)`.",
+    ),
+    Family(
+        prefix="pad.",
+        placeholder="tensor",
+        help="The value that fills the padding of an input, or of an output that has `lengths`; "
+        "if not given, what the model file says, else 0.",
+    ),
+    Family(
+        prefix="generate.",
+        placeholder="input",
+        help="An input of the graph that the backend makes when the client does not send it: "
+        "`mask` (1 for real, 0 for padding), `lengths` (real length per row), `positions` "
+        "(0, 1, 2, …) or `zeros`. Well-known names (attention_mask, input_lengths, "
+        "position_ids, token_type_ids) need no entry.",
+    ),
+    Family(
+        prefix="axes.",
+        placeholder="tensor",
+        help="Names for the dimensions of an input or output, batch included: `batch,length,384`. "
+        "Axes of one name have one size; an output is cut along them. Needed only where the "
+        "model file does not tell (it does for ONNX symbolic dimensions and torch.export).",
+    ),
+    Family(
+        prefix="lengths.",
+        placeholder="axis",
+        help="The output that tells each row's real size along an axis of the outputs: one whole "
+        "number per row, or a mask over the axis. Outputs are cut to it, per request. Needed only "
+        "where that size does not follow from an input's, as the frames of a speech encoder do "
+        "not.",
+    ),
+    Family(
+        prefix="atc.",
+        placeholder="option",
+        help="An option of CANN's compiler, which makes an ONNX model ready for an NPU: "
+        "`atc.op_select_implmode` is `atc --op_select_implmode` (docs/compile.md).",
+    ),
+    Family(
+        prefix="ge.",
+        placeholder="option",
+        help="The same by the name that the C++ GE backend has for it, such as `ge.aicoreNum`.",
+    ),
+    Family(prefix="session.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(prefix="graph.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(prefix="global.", placeholder="ge.option", help="As `ge.<option>`."),
+    Family(
+        prefix="npu.",
+        placeholder="option",
+        help="For models that an NPU runs offline. `timeout_s`: how long one run may take, 60 "
+        "seconds if not given; after that the device counts as failed, and its executor starts "
+        "anew.",
+    ),
+    Family(
+        prefix="torch.",
+        placeholder="option",
+        help="For torch models on a GPU or an NPU. `mode`: `graphs` (default) captures each bucket "
+        "as a device graph; `eager` runs operator by operator, at the rows' own sizes; `torchair`, "
+        "on NPUs, lets Ascend's compiler make a program for each bucket (docs/devices.md).",
+    ),
+    Family(
+        prefix="tokenizer.",
+        placeholder="option",
+        help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
+        "included (default: what the file says). `overflow`: `truncate` (default), or `error` for "
+        "a text that is longer. `add_special_tokens`: `true` (default) or `false`. `data_type`: "
+        "`INT64` (default) or `INT32`.",
+    ),
+)
+# Those of them that only an engine understands; the first ones only a compiler.
+COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
+ENGINE_PREFIXES = (*COMPILE_PREFIXES, "npu.", "torch.", "tokenizer.")
+
+MACHINE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="runtime_dir",
+        default="",
+        variable="GE_RUNTIME_DIR",
+        help="Private folder for the executors' sockets. Default: one per server under the "
+        "system's temporary folder.",
+    ),
+    Setting(
+        key="python",
+        default="",
+        variable="GE_PYTHON",
+        help="The interpreter that runs executors; it must have the engines. Default: the one "
+        "whose site-packages the stub uses.",
+    ),
+    Setting(
+        key="library_path",
+        default="",
+        variable="GE_LIBRARY_PATH",
+        help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries.",
+    ),
+    Setting(
+        key="linger_s",
+        default="3",
+        variable="GE_EXECUTOR_LINGER_S",
+        help="Seconds that an executor stays after its last model instance has left.",
+    ),
+    Setting(
+        key="workspace_pool",
+        default="0",
+        variable="GE_WORKSPACE_POOL",
+        help="The scratch memory that all graphs of a device share, such as `12GiB`, `512MiB` or "
+        "plain bytes, or one per device: `npu:0=12GiB,cuda=8GiB,2GiB` (one without a device is for "
+        "all others). Graphs whose ranges of it overlap run in turn; one that needs more than all "
+        "of it is refused at load. 0: no limit, nobody waits.",
+    ),
+    Setting(
+        key="numpy_2",
+        default="refuse",
+        choices=("refuse", "allow"),
+        variable="GE_NUMPY_2",
+        help="Whether models load where the stub has numpy 2. The stub of Triton 2.51 was built "
+        "for numpy 1 and misreads tensors silently with numpy 2; newer servers may not.",
+    ),
+    Setting(
+        key="cache_dir",
+        default="",
+        variable="GE_CACHE_DIR",
+        help="Where measured costs, recorded traffic and compiled models are kept between starts; "
+        "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`.",
+    ),
+)
+
+# Keys in `parameters` that belong to the host or to its Python backend.
+HOST_KEYS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BATCH_STRATEGY_PATH")
+HOST_PREFIXES = ("TRITON_", "MAX_BATCH_")

@@ -1,0 +1,1 @@
+"""Offline models through pyACL."""

@@ -1,0 +1,170 @@
+"""An ONNX model on an NPU: compiled for its buckets, all at once, and run as an offline model."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.device.acl.resident import Resident, ResidentGraph, resident_graph
+from ge_backend.device.base import Graph
+from ge_backend.device.resident.host_states import HostSlots
+from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.device.resident.tensors import Keeper
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
+
+__all__ = ["CompiledGraph"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A loaded model, and how many runs use it."""
+
+    graph: Graph
+    users: int = 0
+
+
+class CompiledGraph:
+    """A graph that has no shapes until it is compiled for some; see `Graph`.
+
+    Args:
+        path: the ONNX file.
+        signature: what it says about its tensors. The offline model has the same outputs in the
+            same order; their names are made from this.
+        compiled: compiles it for these sets of input shapes and returns the `.om` file.
+        load: loads such a file.
+    """
+
+    static_shapes = True
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(
+        self,
+        path: Path,
+        signature: Signature,
+        compiled: Callable[[tuple[Mapping[str, Shape], ...]], Path],
+        load: Callable[[Path], Graph],
+    ) -> None:
+        self.signature = signature
+        self._path = path
+        self._compiled = compiled
+        self._load = load
+        self._current: _Held | None = None
+        self._changed = threading.Condition()
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Compile for these shapes, and only then take the place of what runs meanwhile.
+
+        For a while both are loaded. If the new one cannot be, the former one stays.
+        """
+        graph = self._load(self._compiled(tuple(shapes)))
+        try:
+            self._check(graph)
+        except BaseException:
+            graph.close()
+            raise
+        self._replace(_Held(graph))
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """See that it was compiled for these shapes."""
+        with self._held() as graph:
+            graph.prepare(inputs)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the work memory of the compiled model; 0 before it is compiled."""
+        current = self._current
+        return 0 if current is None else current.graph.workspace_bytes(shapes)
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        with self._held() as graph:
+            names = self._names(graph)
+            results = graph.run(inputs, _called(names, outputs), exclusive=exclusive)
+            return {name: results[own] for name, own in names.items()}
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        with self._held() as graph:
+            names, theirs = self._names(graph), resident_graph(graph, self._path)
+            places = _called(names, outputs)
+            results = theirs.run_resident(inputs, places, resident.renamed(names))
+            return {name: results[own] for name, own in names.items() if own in results}
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states where the compiled model can; see `ResidentGraph.open_slots`."""
+        with self._held() as graph:
+            if isinstance(graph, ResidentGraph):
+                return graph.open_slots(plan, through or self)
+            return HostSlots(self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors where the compiled model can; see `ResidentGraph.keeper`."""
+        with self._held() as graph:
+            return graph.keeper(through or self) if isinstance(graph, ResidentGraph) else None
+
+    def close(self) -> None:
+        """Unload what was compiled; the file stays in the cache."""
+        self._replace(None)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Graph]:
+        """Keep what is compiled now from being unloaded."""
+        with self._changed:
+            current = self._current
+            if current is None:
+                raise GraphFailed(
+                    f"{self._path} was not compiled yet; its buckets are compiled first"
+                )
+            current.users += 1
+        try:
+            yield current.graph
+        finally:
+            with self._changed:
+                current.users -= 1
+                self._changed.notify_all()
+
+    def _replace(self, following: _Held | None) -> None:
+        """Let later runs take this one, and unload the former once its runs have ended."""
+        with self._changed:
+            former, self._current = self._current, following
+            if former is not None:
+                self._changed.wait_for(lambda: not former.users)
+        if former is not None:
+            former.graph.close()
+
+    def _names(self, graph: Graph) -> dict[str, str]:
+        """Return the compiled model's names of the outputs by ours; they are in the same order."""
+        ours, theirs = self.signature.outputs, graph.signature.outputs
+        return {own.name: other.name for own, other in zip(ours, theirs, strict=True)}
+
+    def _check(self, graph: Graph) -> None:
+        """See that the compiler has changed neither inputs nor outputs."""
+        wanted, made = self.signature, graph.signature
+        types = [spec.dtype for spec in wanted.outputs]
+        if _types(made.inputs) != _types(wanted.inputs) or types != [
+            spec.dtype for spec in made.outputs
+        ]:
+            raise ModelError(
+                f"{self._path} takes {_described(wanted.inputs)} and gives "
+                f"{_described(wanted.outputs)}; compiled, it takes {_described(made.inputs)} and "
+                f"gives {_described(made.outputs)}; compile it without options that change these"
+            )
+
+
+def _called(names: Mapping[str, str], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {own: outputs[name] for name, own in names.items() if name in outputs}
+
+
+def _types(specs: Sequence[TensorSpec]) -> dict[str, DataType]:
+    return {spec.name: spec.dtype for spec in specs}
+
+
+def _described(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{spec.name} {spec.describe()}" for spec in specs)

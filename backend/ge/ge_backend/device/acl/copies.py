@@ -1,0 +1,106 @@
+"""A model loaded several times, so that several runs of it are in flight.
+
+ACL runs a loaded model once at a time. Its weights are shared by all copies; work memory, inputs
+and outputs are each one's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Mapping, Sequence
+
+from ge_backend.device.acl.resident import Resident, ResidentGraph, resident_graph
+from ge_backend.device.base import Graph
+from ge_backend.device.resident.host_states import HostSlots
+from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.device.resident.tensors import Keeper
+from ge_backend.errors import OutOfMemory
+from ge_backend.tensors import Array, Shape, Signature
+
+__all__ = ["Copies", "loaded_copies"]
+
+log = logging.getLogger(__name__)
+
+
+def loaded_copies(load: Callable[[], Graph], count: int) -> Graph:
+    """Return a graph with as many copies as asked for, or as there is memory for.
+
+    Raises:
+        ModelError, OutOfMemory, Unsupported: as `load`, which loads one of them.
+    """
+    copies = [load()]
+    try:
+        while len(copies) < count:
+            copies.append(load())
+    except OutOfMemory as error:
+        log.warning("there is memory for %d of %d runs at once: %s", len(copies), count, error)
+    except BaseException:
+        for copy in copies:
+            copy.close()
+        raise
+    return copies[0] if len(copies) == 1 else Copies(copies)
+
+
+class Copies:
+    """Equal graphs as one; a run takes one that is idle, or waits for it. See `Graph`."""
+
+    def __init__(self, copies: Sequence[Graph]) -> None:
+        first = copies[0]
+        self.signature: Signature = first.signature
+        self.static_shapes: bool = first.static_shapes
+        self.fixed_shapes: tuple[Mapping[str, Shape], ...] = first.fixed_shapes
+        self._copies = copies
+        # The one that ran last runs next: its memory is more likely to be near.
+        self._idle: queue.LifoQueue[Graph] = queue.LifoQueue()
+        for copy in copies:
+            self._idle.put(copy)
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: the file is compiled."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Make every copy ready for these shapes."""
+        for copy in self._copies:
+            copy.prepare(inputs)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the work memory of one run."""
+        return self._copies[0].workspace_bytes(shapes)
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once, on whichever copy is idle; see `Graph.run`."""
+        copy = self._idle.get()
+        try:
+            return copy.run(inputs, outputs, exclusive=exclusive)
+        finally:
+            self._idle.put(copy)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once, on whichever copy is idle; see `ResidentGraph.run_resident`."""
+        copy = self._idle.get()
+        try:
+            return resident_graph(copy, "this model").run_resident(inputs, outputs, resident)
+        finally:
+            self._idle.put(copy)
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states where a copy can, for all of them; see `ResidentGraph.open_slots`."""
+        first = self._copies[0]
+        if isinstance(first, ResidentGraph):
+            return first.open_slots(plan, through or self)
+        return HostSlots(self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors where a copy can, for all of them; see `ResidentGraph.keeper`."""
+        first = self._copies[0]
+        return first.keeper(through or self) if isinstance(first, ResidentGraph) else None
+
+    def close(self) -> None:
+        """Unload all copies, each once its run has ended."""
+        for copy in self._copies:
+            copy.close()

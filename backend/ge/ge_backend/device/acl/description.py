@@ -1,0 +1,248 @@
+"""What an offline model says about itself: tensors, and which shapes it was compiled for.
+
+An `.om` file has one shape, or *gears*: a list of shapes of which one is chosen before each run
+through one more input, or dimensions that vary freely within ranges.
+Source: CANN, "dynamic batch, image size and dims" and aclmdlGetOutputNameByIndex (names).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ge_backend.device.acl.codes import acl_type
+from ge_backend.device.acl.models import AclModels
+from ge_backend.errors import ModelError, Unsupported
+from ge_backend.tensors import DataType, Shape
+
+__all__ = ["Description", "Gears", "Tensor", "read_description"]
+
+GEAR_INPUT = "ascend_mbatch_shape_data"
+AIPP_INPUT = "ascend_dynamic_aipp_data"
+# Models made from ONNX call an output `node:0:name`.
+_OUTPUT_NAME = re.compile(r".*:\d+:(?P<name>.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One input or output.
+
+    Attributes:
+        dims: -1 where it varies.
+        nbytes: of the largest shape; 0 where that is not known.
+    """
+
+    name: str
+    dtype: DataType
+    dims: Shape
+    nbytes: int
+
+
+class Gears(Protocol):
+    """The shapes that a model was compiled for, beside which it runs none.
+
+    Attributes:
+        shapes: of all inputs, one entry per gear.
+    """
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The shapes of all inputs, one entry per gear."""
+
+    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+        """Let the next run of a model be in a gear; no run of it may be in flight.
+
+        Args:
+            models: the calls.
+            model: its id.
+            inputs: the dataset of that run.
+            at: the index of the input that chooses.
+            gear: an index into `shapes`.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """One model.
+
+    Attributes:
+        inputs: those that carry data, in the model's order.
+        gears: of a model with one shape, that.
+        gear_at: the index of the input that chooses the gear, among all; -1 where there is none.
+        gear_bytes: its size.
+        freely: dimensions vary within ranges: there are no gears.
+        limits: per input the largest size of each dimension, -1 for none; only if they vary freely.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    gears: Gears
+    gear_at: int
+    gear_bytes: int
+    freely: bool
+    limits: Mapping[str, Shape]
+
+
+def read_description(models: AclModels, description: int, path: str) -> Description:
+    """Return what ACL's description of a loaded model says.
+
+    Raises:
+        ModelError: it has tensors that Triton does not carry, or two outputs of one name.
+        Unsupported: it has inputs that the backend does not give.
+    """
+    names = models.input_names(description)
+    if AIPP_INPUT in names:
+        raise Unsupported(
+            f"{path} takes the parameters of its image preprocessing at run time (dynamic AIPP), "
+            "which the backend does not give; compile it with static AIPP"
+        )
+    gear_at = names.index(GEAR_INPUT) if GEAR_INPUT in names else -1
+    inputs = tuple(
+        _input(models, description, at, name, path)
+        for at, name in enumerate(names)
+        if at != gear_at
+    )
+    outputs = _outputs(models, description, path)
+    has_gears = gear_at >= 0
+    freely = not has_gears and any(-1 in tensor.dims for tensor in (*inputs, *outputs))
+    return Description(
+        inputs=inputs,
+        outputs=outputs,
+        gears=_gears(models, description, inputs) if has_gears else OneShape(inputs),
+        gear_at=gear_at,
+        gear_bytes=models.input_bytes(description, gear_at) if has_gears else 0,
+        freely=freely,
+        limits={
+            tensor.name: models.input_limits(description, at) for at, tensor in enumerate(inputs)
+        }
+        if freely
+        else {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OneShape:
+    """No choice at all."""
+
+    inputs: Sequence[Tensor]
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The inputs' own dims."""
+        return ({tensor.name: tensor.dims for tensor in self.inputs},)
+
+    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchGears:
+    """Batch sizes, for all inputs whose first dimension varies."""
+
+    inputs: Sequence[Tensor]
+    batches: Sequence[int]
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The inputs' dims with each batch size."""
+        return tuple(
+            {t.name: tuple(batch if dim < 0 else dim for dim in t.dims) for t in self.inputs}
+            for batch in self.batches
+        )
+
+    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+        """Choose a batch size."""
+        models.choose_batch(model, inputs, at, self.batches[gear])
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGears:
+    """(height, width) of images, for all inputs that have such."""
+
+    inputs: Sequence[Tensor]
+    sizes: Sequence[Shape]
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The inputs' dims with each size."""
+        return tuple({t.name: _filled(t.dims, size) for t in self.inputs} for size in self.sizes)
+
+    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+        """Choose a size."""
+        models.choose_image(model, inputs, at, self.sizes[gear])
+
+
+@dataclass(frozen=True, slots=True)
+class DimsGears:
+    """Any dimensions of any inputs: a gear has the dims of all inputs, one behind the other."""
+
+    inputs: Sequence[Tensor]
+    gears: Sequence[Shape]
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The dims of each gear, cut apart."""
+        return tuple(self._cut(gear) for gear in self.gears)
+
+    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+        """Choose all dims."""
+        models.choose_dims(model, inputs, at, self.gears[gear])
+
+    def _cut(self, gear: Shape) -> dict[str, Shape]:
+        shapes, at = {}, 0
+        for tensor in self.inputs:
+            shapes[tensor.name] = gear[at : at + len(tensor.dims)]
+            at += len(tensor.dims)
+        return shapes
+
+
+def _gears(models: AclModels, description: int, inputs: Sequence[Tensor]) -> Gears:
+    """Return the gears of a model that has some; only one of the three kinds answers."""
+    batches = models.batch_gears(description)
+    if batches:
+        return BatchGears(inputs, batches)
+    sizes = models.image_gears(description)
+    if sizes:
+        return ImageGears(inputs, sizes)
+    return DimsGears(inputs, models.dims_gears(description))
+
+
+def _filled(dims: Shape, sizes: Shape) -> Shape:
+    values = iter(sizes)
+    return tuple(next(values) if dim < 0 else dim for dim in dims)
+
+
+def _input(models: AclModels, description: int, at: int, name: str, path: str) -> Tensor:
+    return Tensor(
+        name=name,
+        dtype=_dtype(models.input_type(description, at), name, path),
+        dims=models.input_dims(description, at),
+        nbytes=models.input_bytes(description, at),
+    )
+
+
+def _outputs(models: AclModels, description: int, path: str) -> tuple[Tensor, ...]:
+    whole = models.output_names(description)
+    short = [match["name"] if (match := _OUTPUT_NAME.fullmatch(name)) else name for name in whole]
+    names = short if len(set(short)) == len(short) else whole
+    return tuple(
+        Tensor(
+            name=name,
+            dtype=_dtype(models.output_type(description, at), name, path),
+            dims=models.output_dims(description, at),
+            nbytes=models.output_bytes(description, at),
+        )
+        for at, name in enumerate(names)
+    )
+
+
+def _dtype(number: int, name: str, path: str) -> DataType:
+    dtype = acl_type(number)
+    if dtype is None:
+        raise ModelError(
+            f"{path}: {name!r} has the ACL data type {number}, which Triton does not carry; "
+            "let the model begin and end with a cast"
+        )
+    return dtype

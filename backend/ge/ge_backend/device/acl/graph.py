@@ -1,0 +1,186 @@
+"""A graph of offline models: one file, or a grid of files that are one model.
+
+Everything that a run needs is taken at load, for the largest shape: work memory that all files
+share, slots for inputs and outputs, and a table from input shapes to the file and gear that run
+them. A run copies, chooses the gear, queues the run and the copies back on one stream, and waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ge_backend.device.acl.description import Description, Tensor
+from ge_backend.device.acl.kept import AclKeeper
+from ge_backend.device.acl.om_model import LoadedFile, OmSource, Run
+from ge_backend.device.acl.resident import NOTHING, Resident, ResidentGraph
+from ge_backend.device.acl.signature import signature_of
+from ge_backend.device.acl.slots import AclSlots
+from ge_backend.device.acl.transfer import Transfer, check_targets, checked_shapes
+from ge_backend.device.files.om_files import read_axes
+from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.device.resident.tensors import Keeper
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.tensors import Array, Shape, Signature
+
+__all__ = ["OmGraph"]
+
+Key = tuple[tuple[str, Shape], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What runs one set of input shapes, and the shapes that come of it."""
+
+    file: LoadedFile
+    gear: int
+    outputs: Mapping[str, Shape]
+
+
+class OmGraph:
+    """A graph that runs in a fixed list of shapes; see `Graph`.
+
+    It locks itself: no model of it is ever in flight twice, and no two of its models at once.
+
+    Args:
+        source: what it is made from.
+        files: loaded; of one model.
+        taken: what it has to give back in the end, the files among it; becomes the graph's.
+
+    Raises:
+        ModelError: the files are not of one model, or not what their names say.
+        OutOfMemory: there is no room for inputs and outputs.
+    """
+
+    static_shapes = True
+
+    def __init__(
+        self, source: OmSource, files: Sequence[LoadedFile], taken: contextlib.ExitStack
+    ) -> None:
+        self._device = source.device
+        self._path = str(source.path)
+        self._timeout_ms = source.timeout_ms
+        self._taken = taken
+        self._lock = threading.Lock()
+        described = [file.model.description for file in files]
+        self._inputs, self._outputs = _largest(described, self._path)
+        self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
+        taken.callback(self._transfer.close)
+        self._choices: dict[Key, _Choice] = {}
+        runs: list[Run] = []
+        for file in files:
+            file.model.bind(self._transfer)
+            for gear, run in enumerate(file.model.runs):
+                runs.append(run)
+                self._choices[_key(run.inputs)] = _Choice(file, gear, run.outputs)
+        labels = [file.label for file in files if file.label]
+        self.signature: Signature = signature_of(
+            self._inputs,
+            self._outputs,
+            [(run.inputs, run.outputs) for run in runs],
+            read_axes(source.path),
+            labels,
+        )
+        self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: the file was compiled for its shapes."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """See that the file has these shapes."""
+        self._choice(inputs, NOTHING)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the work memory of the file that runs these shapes, whatever the gear."""
+        choice = self._choices.get(_key(shapes))
+        return 0 if choice is None else choice.file.sizes.work
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        del exclusive  # a run has all cores as it is
+        return self.run_resident(inputs, outputs, NOTHING)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        choice = self._choice(inputs, resident)
+        check_targets(self._outputs, choice.outputs, self._path, resident)
+        model, shapes = choice.file.model, resident.downloaded(choice.outputs)
+        with self._lock, self._device.stream(self._timeout_ms) as stream:
+            model.choose(choice.gear)
+            self._transfer.upload(inputs, stream)
+            self._transfer.gather(resident, stream)
+            model.submit(stream)
+            self._transfer.download(shapes, stream)
+            self._transfer.scatter(resident, stream)  # last: what is refused before changes nothing
+            self._device.runtime.synchronise(stream, self._timeout_ms)
+            return self._transfer.results(shapes, outputs)
+
+    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
+        """Keep states on the device; see `ResidentGraph.open_slots`."""
+        return AclSlots(self._device, self._timeout_ms, through or self, plan)
+
+    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
+        """Keep tensors on the device; see `ResidentGraph.keeper`."""
+        return AclKeeper(self._device, through or self)
+
+    def close(self) -> None:
+        """Unload every file and free what they used."""
+        with self._lock:
+            self._device.settle()
+            self._taken.close()
+
+    def _choice(self, inputs: Mapping[str, Array], resident: Resident) -> _Choice:
+        shapes = checked_shapes(self._inputs, inputs, self._path, resident.shapes)
+        choice = self._choices.get(_key(shapes))
+        if choice is None:
+            raise GraphFailed(
+                f"{self._path} was not compiled for {_shown(shapes)}; it runs "
+                f"{' or '.join(map(_shown, self.fixed_shapes))}"
+            )
+        return choice
+
+
+def _largest(
+    descriptions: Sequence[Description], path: str
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the tensors that all files have, each with the most bytes that it has in any.
+
+    Raises:
+        ModelError: the files are not of one model.
+    """
+    first = descriptions[0]
+    for other in descriptions[1:]:
+        for ours, theirs in ((first.inputs, other.inputs), (first.outputs, other.outputs)):
+            if [(t.name, t.dtype, len(t.dims)) for t in ours] != [
+                (t.name, t.dtype, len(t.dims)) for t in theirs
+            ]:
+                raise ModelError(
+                    f"the files beside {path} are not of one model: one has {_described(ours)}, "
+                    f"another {_described(theirs)}"
+                )
+    return (
+        _maximum([description.inputs for description in descriptions]),
+        _maximum([description.outputs for description in descriptions]),
+    )
+
+
+def _maximum(tensors: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    return tuple(max(same, key=lambda tensor: tensor.nbytes) for same in zip(*tensors, strict=True))
+
+
+def _described(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{t.name} {t.dtype.name} {list(t.dims)}" for t in tensors)
+
+
+def _key(shapes: Mapping[str, Shape]) -> Key:
+    return tuple(sorted(shapes.items()))
+
+
+def _shown(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())

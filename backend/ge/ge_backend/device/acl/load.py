@@ -1,0 +1,92 @@
+"""From an `.om` file, or a grid of them, to the graph that runs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ge_backend.device.acl.device import AclDevice
+from ge_backend.device.acl.graph import OmGraph
+from ge_backend.device.acl.memory import Block
+from ge_backend.device.acl.om_model import LoadedFile, LoadedModel, OmSource, Scratch, Sizes
+from ge_backend.device.acl.range_graph import RangeGraph
+from ge_backend.device.files.om_files import OmFile, om_files
+from ge_backend.errors import GraphFailed, ModelError
+
+__all__ = ["load_om"]
+
+
+def load_om(source: OmSource) -> OmGraph | RangeGraph:
+    """Return the graph of a file, or of all files of the grid that it belongs to.
+
+    Raises:
+        ModelError: a file is missing, corrupt or for another chip, or the files of a grid are not
+            of one model, or not what their names say.
+        Unsupported: a file wants something that the backend does not give.
+        OutOfMemory: weights, work memory or tensors do not fit.
+    """
+    taken = contextlib.ExitStack()
+    try:
+        with source.device.entered():
+            files = _loaded(source, taken)
+            if files[0].model.description.freely:
+                return RangeGraph(source, files[0].model, taken)
+            return OmGraph(source, files, taken)
+    except BaseException as error:
+        source.device.settle()
+        taken.close()
+        if isinstance(error, GraphFailed):
+            raise ModelError(f"{source.path} cannot be loaded: {error}") from error
+        raise
+
+
+def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedFile]:
+    """Load all files, in one work memory: they take turns in it, so it is as large as one needs."""
+    files = [(file, _sizes(source.device, file.path)) for file in om_files(source.path)]
+    scratch = _scratch(source, max(sizes.work for _, sizes in files), taken)
+    return [_load(source, file, sizes, scratch, taken) for file, sizes in files]
+
+
+def _sizes(device: AclDevice, path: Path) -> Sizes:
+    with _refused(device, path):
+        return Sizes(*device.models.sizes(str(path)))
+
+
+def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> Scratch:
+    """Return a place in the pool, or a block of its own where there is no pool."""
+    if not nbytes:
+        return Scratch()
+    if source.pool is not None:
+        place = source.workspace.place(nbytes)
+        return Scratch(source.pool.address + place.offset, place.nbytes)
+    block = Block(source.device.runtime, nbytes, f"the work memory of {source.path}")
+    taken.callback(block.close)
+    return Scratch(block.address, nbytes)
+
+
+def _load(
+    source: OmSource, file: OmFile, sizes: Sizes, scratch: Scratch, taken: contextlib.ExitStack
+) -> LoadedFile:
+    with _refused(source.device, file.path):
+        model = LoadedModel(source.device, file.path, sizes, scratch, source.weights)
+    taken.callback(model.close)
+    described = model.description
+    if file.label and (described.freely or len(described.gears.shapes) > 1):
+        raise ModelError(
+            f"{file.path} has dimensions that vary; a file of a grid must be compiled for the one "
+            "shape that its name says"
+        )
+    return LoadedFile(file.label, sizes, model)
+
+
+@contextlib.contextmanager
+def _refused(device: AclDevice, path: Path) -> Iterator[None]:
+    """Let what ACL says about a file say as well what kind of file this device runs."""
+    try:
+        yield
+    except GraphFailed as error:
+        raise ModelError(
+            f"{path} cannot be loaded: {error}; it must be a whole .om file, compiled by atc with "
+            f"--soc_version={device.chip} and by a CANN that is no newer than this machine's"
+        ) from error

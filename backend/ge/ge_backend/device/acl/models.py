@@ -1,0 +1,279 @@
+"""`acl.mdl` and its descriptions of memory: typed, and every return code checked at once.
+
+See `runtime.py` for the rules. What refers to tensors here are plain numbers: a description, a
+dataset, a data buffer. A data buffer is only a note of an address and a size; it owns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ge_backend.device.acl.codes import FORMAT_ND, UNSUPPORTED_TASK, one_line
+from ge_backend.device.acl.runtime import AclRuntime
+from ge_backend.errors import DeviceFault, GraphFailed
+from ge_backend.tensors import Shape
+
+__all__ = ["AclModels"]
+
+# Gears belong to a model, not to one of its inputs.
+ALL_INPUTS = -1
+# How long a device may take to write 64 bytes, when it is asked whether it is there.
+ANSWER_MS = 5000
+
+
+class AclModels:
+    """Loading, describing and running models; errors as in `AclRuntime`.
+
+    Args:
+        acl: the module, or what behaves like it.
+        runtime: checks the return codes.
+    """
+
+    def __init__(self, acl: Any, runtime: AclRuntime) -> None:
+        self._acl = acl
+        self._mdl = acl.mdl
+        self._runtime = runtime
+        self._check = runtime.check
+        self._note = runtime.note
+
+    # Models.
+
+    def sizes(self, path: str) -> tuple[int, int]:
+        """Return the bytes of work memory and of weights; work is 0 where it cannot be planned."""
+        work, weights, code = self._mdl.query_size(path)
+        self._check("mdl.query_size", code)
+        return int(work), int(weights)
+
+    def load(
+        self, path: str, *, work: int, work_bytes: int, weights: int, weight_bytes: int
+    ) -> int:
+        """Load a file into given memory and return its id; at address 0 it takes its own."""
+        model, code = self._mdl.load_from_file_with_mem(
+            path, int(work), int(work_bytes), int(weights), int(weight_bytes)
+        )
+        self._check_load("mdl.load_from_file_with_mem", code)
+        return int(model)
+
+    def unload(self, model: int) -> None:
+        """Unload a model of which no run is in flight."""
+        self._note("mdl.unload", self._mdl.unload(int(model)))
+
+    def submit(self, model: int, inputs: int, outputs: int, stream: int) -> None:
+        """Queue a run; the model and both datasets are in use until the stream was waited for."""
+        code = self._mdl.execute_async(int(model), int(inputs), int(outputs), int(stream))
+        self._check("mdl.execute_async", code)
+
+    def execute(self, model: int, inputs: int, outputs: int) -> None:
+        """Run at once, while every other Python thread waits.
+
+        Outputs whose data buffer has no address get one, which is the caller's to free.
+        """
+        code = self._mdl.execute(int(model), int(inputs), int(outputs))
+        self._check("mdl.execute", code)
+
+    # Descriptions.
+
+    def describe(self, model: int) -> int:
+        """Return a description of a loaded model; pair with `forget`."""
+        description = self._made("mdl.create_desc", self._mdl.create_desc())
+        try:
+            self._check("mdl.get_desc", self._mdl.get_desc(description, int(model)))
+        except BaseException:
+            self.forget(description)
+            raise
+        return description
+
+    def forget(self, description: int) -> None:
+        """Destroy a description."""
+        self._note("mdl.destroy_desc", self._mdl.destroy_desc(int(description)))
+
+    def input_names(self, description: int) -> list[str]:
+        """Return the inputs' names; a model with gears has one more input to choose them."""
+        count = self._mdl.get_num_inputs(description)
+        return [self._mdl.get_input_name_by_index(description, at) for at in range(count)]
+
+    def output_names(self, description: int) -> list[str]:
+        """Return the outputs' names, as the compiler wrote them."""
+        count = self._mdl.get_num_outputs(description)
+        return [self._mdl.get_output_name_by_index(description, at) for at in range(count)]
+
+    def input_type(self, description: int, at: int) -> int:
+        """Return ACL's number of an input's type."""
+        return int(self._mdl.get_input_data_type(description, at))
+
+    def output_type(self, description: int, at: int) -> int:
+        """Return ACL's number of an output's type."""
+        return int(self._mdl.get_output_data_type(description, at))
+
+    def input_bytes(self, description: int, at: int) -> int:
+        """Return the bytes of an input, in its largest gear; 0 if not known."""
+        return int(self._mdl.get_input_size_by_index(description, at))
+
+    def output_bytes(self, description: int, at: int) -> int:
+        """Return the bytes of an output, in its largest gear; 0 if not known."""
+        return int(self._mdl.get_output_size_by_index(description, at))
+
+    def input_dims(self, description: int, at: int) -> Shape:
+        """Return an input's dims, -1 where they vary.
+
+        By the second version of the call: only its dims agree with the bytes where a file
+        preprocesses images (AIPP).
+        """
+        dims, code = self._mdl.get_input_dims_v2(description, at)
+        self._check("mdl.get_input_dims_v2", code)
+        return _shape(dims)
+
+    def input_limits(self, description: int, at: int) -> Shape:
+        """Return the largest size of each dimension of an input; -1 where there is no limit."""
+        ranges, code = self._mdl.get_input_dims_range(description, at)
+        self._check("mdl.get_input_dims_range", code)
+        return tuple(int(most) for _, most in ranges["range"][: ranges["rangeCount"]])
+
+    def output_dims(self, description: int, at: int) -> Shape:
+        """Return an output's dims, in the largest gear; -1 where they vary freely."""
+        dims, code = self._mdl.get_output_dims(description, at)
+        self._check("mdl.get_output_dims", code)
+        return _shape(dims)
+
+    def current_output_dims(self, description: int, at: int) -> Shape:
+        """Return an output's dims in the gear that was chosen last."""
+        dims, code = self._mdl.get_cur_output_dims(description, at)
+        self._check("mdl.get_cur_output_dims", code)
+        return _shape(dims)
+
+    # Gears.
+
+    def batch_gears(self, description: int) -> list[int]:
+        """Return the batch sizes that a model was compiled for; none if it is of another kind."""
+        gears, code = self._mdl.get_dynamic_batch(description)
+        self._check("mdl.get_dynamic_batch", code)
+        return [int(batch) for batch in gears["batch"][: gears["batchCount"]]]
+
+    def image_gears(self, description: int) -> list[Shape]:
+        """Return the (height, width) that a model was compiled for; none if of another kind."""
+        gears, code = self._mdl.get_dynamic_hw(description, ALL_INPUTS)
+        self._check("mdl.get_dynamic_hw", code)
+        return [(int(height), int(width)) for height, width in gears["hw"][: gears["hwCount"]]]
+
+    def dims_gears(self, description: int) -> list[Shape]:
+        """Return per gear the dims of all inputs, one behind the other; none if of another kind."""
+        count, code = self._mdl.get_input_dynamic_gear_count(description, ALL_INPUTS)
+        self._check("mdl.get_input_dynamic_gear_count", code)
+        if not count:
+            return []
+        gears, code = self._mdl.get_input_dynamic_dims(description, ALL_INPUTS, int(count))
+        self._check("mdl.get_input_dynamic_dims", code)  # before the list is looked at: see facts
+        return [_shape(gear) for gear in gears]
+
+    def choose_batch(self, model: int, inputs: int, at: int, batch: int) -> None:
+        """Choose a batch size; copies at once, so the model's last run must be over."""
+        code = self._mdl.set_dynamic_batch_size(int(model), int(inputs), int(at), int(batch))
+        self._check("mdl.set_dynamic_batch_size", code)
+
+    def choose_image(self, model: int, inputs: int, at: int, size: Shape) -> None:
+        """Choose a (height, width); as `choose_batch`."""
+        height, width = map(int, size)
+        code = self._mdl.set_dynamic_hw_size(int(model), int(inputs), int(at), height, width)
+        self._check("mdl.set_dynamic_hw_size", code)
+
+    def choose_dims(self, model: int, inputs: int, at: int, dims: Shape) -> None:
+        """Choose the dims of all inputs, one behind the other; as `choose_batch`."""
+        gear = {"name": "", "dimCount": len(dims), "dims": [int(dim) for dim in dims]}
+        code = self._mdl.set_input_dynamic_dims(int(model), int(inputs), int(at), gear)
+        self._check("mdl.set_input_dynamic_dims", code)
+
+    # Datasets.
+
+    def dataset(self, buffers: Sequence[tuple[int, int]]) -> int:
+        """Return a dataset of these (address, bytes), in order; pair with `close_dataset`."""
+        dataset = self._made("mdl.create_dataset", self._mdl.create_dataset())
+        try:
+            for address, nbytes in buffers:
+                self._add(dataset, address, nbytes)
+        except BaseException:
+            self.close_dataset(dataset)
+            raise
+        return dataset
+
+    def close_dataset(self, dataset: int) -> None:
+        """Destroy a dataset and its data buffers, not the memory that they name."""
+        count = self._mdl.get_dataset_num_buffers(dataset)
+        buffers = [self._mdl.get_dataset_buffer(dataset, at) for at in range(count)]
+        self._note("mdl.destroy_dataset", self._mdl.destroy_dataset(dataset))
+        for buffer in buffers:
+            self._note("destroy_data_buffer", self._acl.destroy_data_buffer(buffer))
+
+    def place(self, dataset: int, at: int, address: int, nbytes: int) -> None:
+        """Let a dataset's buffer name other memory."""
+        buffer = self._mdl.get_dataset_buffer(dataset, at)
+        self._check(
+            "update_data_buffer", self._acl.update_data_buffer(buffer, int(address), int(nbytes))
+        )
+
+    def placed(self, dataset: int, at: int) -> int:
+        """Return the address that a dataset's buffer names."""
+        buffer = self._mdl.get_dataset_buffer(dataset, at)
+        return int(self._acl.get_data_buffer_addr(buffer))
+
+    def state_shape(self, dataset: int, at: int, number: int, shape: Shape) -> None:
+        """Say the shape of an input of a model without gears; `number` is ACL's of its type."""
+        tensor = self._made(
+            "create_tensor_desc",
+            self._acl.create_tensor_desc(number, [int(dim) for dim in shape], FORMAT_ND),
+        )
+        try:
+            _, code = self._mdl.set_dataset_tensor_desc(dataset, tensor, at)
+            self._check("mdl.set_dataset_tensor_desc", code)
+        finally:
+            self._acl.destroy_tensor_desc(tensor)  # the dataset has a copy
+
+    def stated_shape(self, dataset: int, at: int) -> Shape:
+        """Return the shape that a run gave to an output of a model without gears."""
+        tensor = self._made(
+            "mdl.get_dataset_tensor_desc", self._mdl.get_dataset_tensor_desc(dataset, at)
+        )
+        shape = []
+        for dim in range(self._acl.get_tensor_desc_num_dims(tensor)):
+            size, code = self._acl.get_tensor_desc_dim_v2(tensor, dim)
+            self._check("get_tensor_desc_dim_v2", code)
+            shape.append(int(size))
+        return tuple(shape)
+
+    def _check_load(self, call: str, code: int) -> None:
+        """Raise what a return code of loading says.
+
+        Codes that mean a lost device elsewhere may be about the file here: the device is asked.
+        """
+        try:
+            self._check(call, code)
+        except DeviceFault as fault:
+            if code == UNSUPPORTED_TASK:
+                raise GraphFailed(
+                    f"{fault}; if this device is a vNPU, it does not run all that a whole one does"
+                ) from fault
+            if self._runtime.answers(ANSWER_MS):
+                raise GraphFailed(f"{fault}; the device itself answers") from fault
+            raise
+
+    def _add(self, dataset: int, address: int, nbytes: int) -> None:
+        buffer = self._made(
+            "create_data_buffer", self._acl.create_data_buffer(int(address), int(nbytes))
+        )
+        try:
+            _, code = self._mdl.add_dataset_buffer(dataset, buffer)
+            self._check("mdl.add_dataset_buffer", code)
+        except BaseException:
+            self._note("destroy_data_buffer", self._acl.destroy_data_buffer(buffer))
+            raise
+
+    def _made(self, call: str, handle: int) -> int:
+        """Return a handle; calls that return nothing else return 0 when they fail."""
+        if not handle:
+            message = one_line(self._acl.get_recent_err_msg() or "CANN says no more about it")
+            raise GraphFailed(f"acl.{call} returned nothing: {message}")
+        return int(handle)
+
+
+def _shape(dims: Any) -> Shape:
+    return tuple(int(dim) for dim in dims["dims"][: dims["dimCount"]])

@@ -1,0 +1,221 @@
+"""One `.om` file on the device: its memory, its gears, and how a run of it is queued."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ge_backend.device.acl.description import Description, Tensor, read_description
+from ge_backend.device.acl.device import AclDevice
+from ge_backend.device.acl.memory import Block, SharedWeights, explained
+from ge_backend.device.acl.transfer import Transfer, num_bytes
+from ge_backend.device.base import Workspace
+from ge_backend.device.files.model_file import stamp_of
+from ge_backend.tensors import Shape
+
+__all__ = ["LoadedFile", "LoadedModel", "OmSource", "Run", "Scratch", "Sizes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmSource:
+    """What a graph of offline models is made from, and where.
+
+    Attributes:
+        path: the file, or any file of a grid.
+        pool: the block of the workspace pool; None where there is no pool.
+        weights: of all models on the device.
+        timeout_ms: how long a run may take before the device counts as failed.
+    """
+
+    device: AclDevice
+    path: Path
+    workspace: Workspace
+    pool: Block | None
+    weights: SharedWeights
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Work memory that models take turns in; at address 0 there is none of ours.
+
+    Models that share it must never be in flight at the same time: they would spoil each other's
+    results without any error.
+    """
+
+    address: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes that a file needs on the device; work is 0 where it cannot be planned."""
+
+    work: int
+    weights: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One gear: the shapes that go in, and what comes out."""
+
+    inputs: Mapping[str, Shape]
+    outputs: Mapping[str, Shape]
+
+
+class LoadedModel:
+    """A file that is ready to run, until `close`.
+
+    Args:
+        device: entered by the calling thread, here and in every method.
+        path: the file.
+        sizes: what it needs.
+        scratch: at least as much work memory as it needs.
+        weights: where it finds those of another load of the same file.
+
+    Attributes:
+        description: its tensors, with the bytes that they have in any gear, and its gears.
+        runs: the input and output shapes of every gear; none if dimensions vary freely.
+
+    Raises:
+        GraphFailed: ACL refuses the file.
+        ModelError, Unsupported: it has tensors that the backend cannot give or take.
+        OutOfMemory: its weights do not fit.
+    """
+
+    def __init__(
+        self,
+        device: AclDevice,
+        path: Path,
+        sizes: Sizes,
+        scratch: Scratch,
+        weights: SharedWeights,
+    ) -> None:
+        self._models = device.models
+        self._path = path
+        with contextlib.ExitStack() as taken:
+            at, nbytes = 0, sizes.weights
+            if nbytes:
+                key = f"{path.resolve()} {stamp_of((path.resolve(),))}"
+                at = taken.enter_context(weights.borrowed(key, nbytes)).address
+            with explained(device.runtime, str(path), sizes.work + nbytes):
+                self._model = self._models.load(
+                    str(path),
+                    work=scratch.address,
+                    work_bytes=scratch.nbytes,
+                    weights=at,
+                    weight_bytes=nbytes,
+                )
+            taken.callback(self._models.unload, self._model)
+            self._described = self._models.describe(self._model)
+            taken.callback(self._models.forget, self._described)
+            described = read_description(self._models, self._described, str(path))
+            self._gear: Block | None = None
+            if described.gear_bytes:
+                self._gear = Block(device.runtime, described.gear_bytes, f"a gear of {path}")
+                taken.callback(self._gear.close)
+            self.runs = () if described.freely else self._tried(described)
+            self.description = _with_room(described, self.runs)
+            self._taken = taken.pop_all()
+
+    def bind(self, transfer: Transfer) -> None:
+        """Let runs read and write these slots, which are at least as large as its tensors."""
+        described = self.description
+        inputs = [(transfer.inputs[t.name].device, t.nbytes) for t in described.inputs]
+        if self._gear is not None:
+            inputs.insert(described.gear_at, (self._gear.address, self._gear.nbytes))
+        outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
+        self._inputs = self._dataset(inputs)
+        self._outputs = self._dataset(outputs)
+
+    def choose(self, gear: int) -> None:
+        """Let the next run be in a gear; no run is in flight."""
+        described = self.description
+        described.gears.choose(self._models, self._model, self._inputs, described.gear_at, gear)
+
+    def place_input(self, at: int, address: int, nbytes: int) -> None:
+        """Let runs read an input from elsewhere."""
+        self._models.place(self._inputs, at, address, nbytes)
+
+    def state_input(self, at: int, number: int, shape: Shape) -> None:
+        """Say the type and shape of an input; only for dimensions that vary freely."""
+        self._models.state_shape(self._inputs, at, number, shape)
+
+    def place_output(self, at: int, address: int, nbytes: int) -> None:
+        """Let runs write an output elsewhere; at address 0 `execute` finds memory for it."""
+        self._models.place(self._outputs, at, address, nbytes)
+
+    def placed_output(self, at: int) -> int:
+        """Return the address of an output; 0 where it has none."""
+        return self._models.placed(self._outputs, at)
+
+    def output_shape(self, at: int) -> Shape:
+        """Return the shape of an output of the run before; only for freely varying dimensions."""
+        return self._models.stated_shape(self._outputs, at)
+
+    def submit(self, stream: int) -> None:
+        """Queue a run; no other is in flight."""
+        self._models.submit(self._model, self._inputs, self._outputs, stream)
+
+    def execute(self) -> None:
+        """Run at once; see `AclModels.execute`."""
+        self._models.execute(self._model, self._inputs, self._outputs)
+
+    def close(self) -> None:
+        """Unload it: no run is in flight."""
+        self._taken.close()
+
+    def _tried(self, described: Description) -> tuple[Run, ...]:
+        """Choose every gear once, to see the shapes that come of it.
+
+        It takes a dataset, of which only the buffer that chooses is looked at.
+        """
+        gear = (self._gear.address, self._gear.nbytes) if self._gear is not None else (0, 0)
+        dataset = self._models.dataset([gear] * (described.gear_at + 1))
+        try:
+            runs = []
+            for at, shapes in enumerate(described.gears.shapes):
+                described.gears.choose(self._models, self._model, dataset, described.gear_at, at)
+                outputs = {
+                    tensor.name: self._models.current_output_dims(self._described, index)
+                    for index, tensor in enumerate(described.outputs)
+                }
+                runs.append(Run(shapes, outputs))
+            return tuple(runs)
+        finally:
+            self._models.close_dataset(dataset)
+
+    def _dataset(self, buffers: list[tuple[int, int]]) -> int:
+        dataset = self._models.dataset(buffers)
+        self._taken.callback(self._models.close_dataset, dataset)
+        return dataset
+
+
+def _with_room(described: Description, runs: Sequence[Run]) -> Description:
+    """Return the description with room for every gear in each tensor.
+
+    ACL says the bytes of the gear that is the largest as a whole: a single tensor may be larger in
+    another one.
+    """
+
+    def roomy(tensor: Tensor, shapes: Sequence[Mapping[str, Shape]]) -> Tensor:
+        sizes = [num_bytes(tensor, shape[tensor.name]) for shape in shapes]
+        return replace(tensor, nbytes=max([tensor.nbytes, *sizes]))
+
+    given, results = [run.inputs for run in runs], [run.outputs for run in runs]
+    return replace(
+        described,
+        inputs=tuple(roomy(tensor, given) for tensor in described.inputs),
+        outputs=tuple(roomy(tensor, results) for tensor in described.outputs),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A file of a graph: its label, what it needs, and its model."""
+
+    label: Shape
+    sizes: Sizes
+    model: LoadedModel

@@ -1,0 +1,195 @@
+"""`acl` and `acl.rt`, as far as they are used: typed, and every return code checked at once.
+
+pyACL parses its arguments in C: positional only, pointers and sizes as `int` and nothing else, and
+a result comes before the return code. The text of an error belongs to the thread that caused it and
+is gone once read, so it is fetched in the call that failed. What gives memory or handles back never
+raises: it runs where an error is on its way already, and logs instead.
+Source: the open pyACL source (cann/runtime, python/pyACL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from ge_backend.device.acl.codes import (
+    ALIGNMENT,
+    COPY_ON_DEVICE,
+    COPY_TO_DEVICE,
+    COPY_TO_HOST,
+    DDR_MEMORY,
+    HBM_MEMORY,
+    HUGE_PAGES_FIRST,
+    REPEAT_INITIALISE,
+    failure,
+)
+from ge_backend.device.base import MemoryInfo
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+
+__all__ = ["AclRuntime"]
+
+log = logging.getLogger(__name__)
+
+
+class AclRuntime:
+    """The process-wide part of ACL, and devices, contexts, streams, memory and copies.
+
+    Every method may raise `OutOfMemory`, `DeviceFault` or, for all other codes, `GraphFailed`;
+    `close_…`, `free…`, `abandon_stream`, `return_to_context`, `answers` and `finalise` do not.
+
+    Args:
+        acl: the module, or what behaves like it.
+    """
+
+    def __init__(self, acl: Any) -> None:
+        self._acl = acl
+        self._rt = acl.rt
+
+    def check(self, call: str, code: int) -> None:
+        """Raise what a return code says, unless it is 0; in the thread that made the call."""
+        if code:
+            raise failure(call, int(code), self._acl.get_recent_err_msg())
+
+    def note(self, call: str, code: int) -> None:
+        """Log what a return code says, unless it is 0."""
+        if code:
+            log.error("%s", failure(call, int(code), self._acl.get_recent_err_msg()))
+
+    def initialise(self) -> bool:
+        """Begin; return whether it is ours to end, or another library's of this process."""
+        code = self._acl.init()
+        if code == REPEAT_INITIALISE:
+            self._acl.get_recent_err_msg()  # it would be taken for the next error's
+            return False
+        self.check("init", code)
+        return True
+
+    def finalise(self) -> None:
+        """End what `initialise` began."""
+        self.note("finalize", self._acl.finalize())
+
+    def chip(self) -> str:
+        """Return the chip's name, as `atc --soc_version` takes it; "" if it is not known."""
+        return str(self._acl.get_soc_name() or "")
+
+    def device_count(self) -> int:
+        """Return how many devices this process may open."""
+        count, code = self._rt.get_device_count()
+        self.check("rt.get_device_count", code)
+        return int(count)
+
+    def open_device(self, index: int) -> None:
+        """Take a device; pair with `close_device`."""
+        self.check("rt.set_device", self._rt.set_device(int(index)))
+
+    def close_device(self, index: int) -> None:
+        """Give a device back, with whatever this process still holds there."""
+        self.note("rt.reset_device", self._rt.reset_device(int(index)))
+
+    def current_context(self) -> int:
+        """Return this thread's context: of the device that it opened last, the primary one.
+
+        That is the one which torch_npu uses, too; a context of our own would take its place in
+        this thread without torch_npu noticing (csrc/core/npu/NPUFunctions.cpp, SetDevice).
+        """
+        context, code = self._rt.get_context()
+        self.check("rt.get_context", code)
+        return int(context)
+
+    def use_context(self, context: int) -> None:
+        """Make a context this thread's current one."""
+        self.check("rt.set_context", self._rt.set_context(int(context)))
+
+    def return_to_context(self, context: int) -> None:
+        """Do the same to give back what is in a context: go on where it cannot be done."""
+        self.note("rt.set_context", self._rt.set_context(int(context)))
+
+    def create_stream(self) -> int:
+        """Return a stream of the current context."""
+        stream, code = self._rt.create_stream()
+        self.check("rt.create_stream", code)
+        return int(stream)
+
+    def close_stream(self, stream: int) -> None:
+        """Destroy a stream on which nothing is in flight."""
+        self.note("rt.destroy_stream", self._rt.destroy_stream(int(stream)))
+
+    def abandon_stream(self, stream: int) -> None:
+        """Destroy a stream with whatever is in flight on it: its device has failed."""
+        self.note("rt.destroy_stream_force", self._rt.destroy_stream_force(int(stream)))
+
+    def synchronise(self, stream: int, timeout_ms: int) -> None:
+        """Wait until a stream has done its work, and learn how that went.
+
+        Raises:
+            DeviceFault: it failed, or was not done in time and still goes on.
+        """
+        code = self._rt.synchronize_stream_with_timeout(int(stream), int(timeout_ms))
+        self.check("rt.synchronize_stream_with_timeout", code)
+
+    def answers(self, timeout_ms: int) -> bool:
+        """Whether the device still does what it is told: it is given a little work."""
+        with contextlib.ExitStack() as taken:
+            try:
+                address = self.allocate(ALIGNMENT)
+                taken.callback(self.free, address)
+                stream = self.create_stream()
+                taken.callback(self.abandon_stream, stream)  # first, so that nothing is in flight
+                self.fill(address, 0, ALIGNMENT, stream)
+                self.synchronise(stream, timeout_ms)
+            except (DeviceFault, GraphFailed, OutOfMemory):
+                return False
+        return True
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of device memory, at a 64-byte boundary, its content arbitrary."""
+        address, code = self._rt.malloc(int(nbytes), HUGE_PAGES_FIRST)
+        self.check("rt.malloc", code)
+        return int(address)
+
+    def free(self, address: int) -> None:
+        """Free device memory at once: nothing in flight may use it."""
+        self.note("rt.free", self._rt.free(int(address)))
+
+    def allocate_host(self, nbytes: int) -> int:
+        """Return the address of pinned host memory, which alone is copied asynchronously."""
+        address, code = self._rt.malloc_host(int(nbytes))
+        self.check("rt.malloc_host", code)
+        return int(address)
+
+    def free_host(self, address: int) -> None:
+        """Free pinned host memory at once."""
+        self.note("rt.free_host", self._rt.free_host(int(address)))
+
+    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy from pinned host memory to the device."""
+        self._copy(target, source, nbytes, COPY_TO_DEVICE, stream)
+
+    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy from the device to pinned host memory."""
+        self._copy(target, source, nbytes, COPY_TO_HOST, stream)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Queue a copy on the device, from and to 64-byte boundaries."""
+        self._copy(target, source, nbytes, COPY_ON_DEVICE, stream)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """Queue the writing of one byte, over and over."""
+        code = self._rt.memset_async(int(address), int(nbytes), int(byte), int(nbytes), int(stream))
+        self.check("rt.memset_async", code)
+
+    def memory(self) -> MemoryInfo:
+        """Return what the current context's device has free and in all."""
+        for kind in (HBM_MEMORY, DDR_MEMORY):
+            free, total, code = self._rt.get_mem_info(kind)
+            if total and not code:
+                break
+        self.check("rt.get_mem_info", code)
+        return MemoryInfo(free_bytes=int(free), total_bytes=int(total))
+
+    def _copy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+        code = self._rt.memcpy_async(
+            int(target), int(nbytes), int(source), int(nbytes), kind, int(stream)
+        )
+        self.check("rt.memcpy_async", code)

@@ -1,0 +1,1 @@
+"""Compiling ONNX files for an NPU with ATC."""

@@ -1,0 +1,152 @@
+"""ONNX models compiled for an NPU by `atc`, once: what was compiled before is found again.
+
+An entry of the cache is found by everything that the result depends on: the content of the model
+and of its external weights, the command line with the chip and the gears, the content of files that
+options name, and CANN's version.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
+from ge_backend.device.atc.cann import Cann, find_cann
+from ge_backend.device.atc.options import PREFIXES, CompileRequest, arguments, gears_of
+from ge_backend.device.files.onnx_external import external_data
+from ge_backend.errors import DeviceUnavailable, ModelError
+
+__all__ = ["CompileRequest", "compile_model", "compile_onnx"]
+
+log = logging.getLogger(__name__)
+
+# Seconds between two lines in the log.
+PROGRESS_S = 10.0
+# E10001, EZ3003: a code of CANN's, at the start of what it says about an error.
+_CODE = re.compile(r"\bE[0-9A-Z]\d{4}\b")
+_TRACEBACK = "TraceBack (most recent call last)"
+_LAST_LINES = 10
+_LONGEST = 2000
+# 128 + SIGKILL, as shells report it.
+_KILLED = 137
+
+
+def compile_onnx(request: CompileRequest, cache: CompileCache) -> Path:
+    """Return the `.om` of a model with all its buckets; compile it if it is not in the cache.
+
+    It takes minutes the first time, and says so in the log every ten seconds.
+
+    Raises:
+        ConfigError: buckets or options that `atc` does not take, or a cache that cannot be used.
+        ModelError: the model cannot be compiled; has what `atc` said and how to repeat it.
+        DeviceUnavailable: there is no `atc` on this machine.
+    """
+    return compile_model(request, cache).path
+
+
+def compile_model(request: CompileRequest, cache: CompileCache) -> Compiled:
+    """Do what `compile_onnx` does, and return what else is known of the result."""
+    request = replace(request, model=request.model.absolute())
+    line = arguments(request)
+    external = external_data(request.model)
+    cann = find_cann(os.environ)
+    recipe = {
+        "model": file_digest(request.model),
+        "external": {name: file_digest(path) for name, path in external},
+        "arguments": list(line),
+        "files": {key: file_digest(path) for key, path in _named_files(request).items()},
+        "cann": cann.version,
+    }
+    compiled = cache.find_or_make(
+        recipe, lambda folder: _compile(cann, request, folder), title=str(request.model)
+    )
+    log.info(
+        "%s %s for %s: %s, %.1f MiB",
+        "compiled" if compiled.fresh else "compiled before:",
+        request.model,
+        request.soc,
+        compiled.path,
+        compiled.nbytes / 2**20,
+    )
+    return compiled
+
+
+def _named_files(request: CompileRequest) -> dict[str, Path]:
+    """Return the options whose value is a file; relative ones lie beside the model."""
+    files = {}
+    for key, value in request.options:
+        try:
+            path = request.model.parent / value
+            if value and key.startswith(PREFIXES) and path.is_file():
+                files[key] = path
+        except (OSError, ValueError):
+            continue  # too long for a path, or with a NUL
+    return files
+
+
+def _compile(cann: Cann, request: CompileRequest, folder: Path) -> Path:
+    """Run `atc` in a folder and return the `.om` that it wrote there."""
+    files = {key: str(path.resolve()) for key, path in _named_files(request).items()}
+    options = tuple((key, files.get(key, value)) for key, value in request.options)
+    line = [f"--model={request.model}", *arguments(replace(request, options=options))]
+    num_gears = len(gears_of(request).values)
+    log.info("compiling %s for %s: %d gears", request.model, request.soc, num_gears)
+    status, output = _run(cann.command([*line, f"--output={folder / 'model'}"]), folder, request)
+    made = sorted(folder.glob("*.om"))
+    if status == 0 and len(made) == 1:
+        return made[0]
+    raise ModelError(
+        f"{request.model} cannot be compiled for {request.soc}: atc {_outcome(status)}: "
+        f"{_said(output)}; to repeat it: {cann.shown([*line, '--output=model'])}"
+    )
+
+
+def _run(command: list[str], folder: Path, request: CompileRequest) -> tuple[int, str]:
+    """Return the status and the output of a command; however this ends, so does the command."""
+    # A file, not a pipe: processes that atc leaves behind would keep a pipe open.
+    output = folder / "output.txt"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    try:
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise DeviceUnavailable(f"atc is started by bash, which failed: {error}") from error
+    with process:  # at its end closes standard input, and waits
+        status = _wait(process, request)
+    return status, output.read_text(encoding="utf-8", errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], request: CompileRequest) -> int:
+    started = time.monotonic()
+    while True:
+        try:
+            return process.wait(timeout=PROGRESS_S)
+        except subprocess.TimeoutExpired:
+            log.info("compiling %s: %.0f s", request.model, time.monotonic() - started)
+
+
+def _outcome(status: int) -> str:
+    if status in {_KILLED, -9}:
+        return "was killed, most likely because the machine's memory ran out"
+    return f"ended with status {status}" if status else "wrote no .om file, or several"
+
+
+def _said(output: str) -> str:
+    """Return what `atc` said about the error, in one line: its codes with cause and solution."""
+    lines = [line.strip() for line in output.partition(_TRACEBACK)[0].splitlines() if line.strip()]
+    first = next((at for at, line in enumerate(lines) if _CODE.search(line)), None)
+    told = lines[-_LAST_LINES:] if first is None else lines[first:]
+    return " ".join(told)[:_LONGEST] or "it printed nothing"

@@ -1,0 +1,78 @@
+"""Which file of a version folder is the model, and which files belong to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ge_backend.device.files.om_files import axes_file, grid_file, om_files
+from ge_backend.errors import ModelError
+
+__all__ = ["canonical", "find_model_file", "model_files", "stamp_of"]
+
+# In this order when a folder holds several and config.pbtxt names none.
+NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json", "image.json")
+# A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
+SUFFIXES = (".onnx", ".pt2", ".pt")
+# On an NPU what was compiled for it comes first; no other device can run it.
+GRID = "model.<rows>x<size>.om"
+OFFLINE = ("model.om", GRID)
+
+
+def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
+    """Return the model file of a version folder: `default_model_filename`, else a known name.
+
+    Where nothing has a known name, it is the only file that may be a model. Of a grid of offline
+    models it is the smallest file.
+
+    Args:
+        directory: the version folder.
+        filename: what config.pbtxt says; "" where it says nothing.
+        device: `cpu`, `npu:0`; what was compiled for one kind of device comes first there.
+
+    Raises:
+        ModelError: there is none; says what was looked for and what is there.
+    """
+    known = (*OFFLINE, *NAMES) if device.startswith("npu") else (*NAMES, *OFFLINE)
+    candidates = (filename,) if filename else known
+    for name in candidates:
+        found = grid_file(directory) if name == GRID else directory / name
+        if found is not None and found.is_file():
+            return found
+    models = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
+    if not filename and len(models) == 1:
+        return models[0]
+    there = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+    raise ModelError(
+        f"no model file in {directory}: looked for {', '.join(candidates)}, found {there}; "
+        "put the model there or name it with default_model_filename"
+    )
+
+
+def canonical(path: Path) -> Path:
+    """Return the one path by which a file is known, however it is reached.
+
+    An offline model keeps its own name if it is a link: the name may say its shape, and the files
+    beside it may belong to it.
+    """
+    return path.parent.resolve() / path.name if path.suffix == ".om" else path.resolve()
+
+
+def model_files(path: Path) -> tuple[Path, ...]:
+    """Return all files that make the model that a file is, or is one of.
+
+    Raises:
+        ModelError: their names do not fit together.
+    """
+    if path.suffix != ".om":
+        return (path,)
+    names = axes_file(path)
+    return (*(file.path for file in om_files(path)), *((names,) if names.is_file() else ()))
+
+
+def stamp_of(paths: Sequence[Path]) -> str:
+    """Return what changes when a file changes, or one more comes: modification times and sizes."""
+    states = [(path.name, path.stat()) for path in paths]
+    stamps = [f"{name} {state.st_mtime_ns}-{state.st_size}" for name, state in states]
+    return hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:32]

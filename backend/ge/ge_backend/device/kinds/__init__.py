@@ -1,0 +1,1 @@
+"""What a device of each kind can open."""

@@ -1,0 +1,104 @@
+"""A CUDA GPU as a device: torch for `.pt2` and `.pt`, ONNX Runtime's CUDA provider for `.onnx`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.failures import reason
+from ge_backend.errors import DeviceUnavailable
+
+if TYPE_CHECKING:  # torch is imported when a GPU is opened
+    from ge_backend.device.pytorch.vendor import Vendor
+
+__all__ = ["CudaDevice"]
+
+log = logging.getLogger(__name__)
+
+LANES = 2
+_ONNX = Engine(
+    module="ge_backend.device.ort.cuda",
+    attribute="OnnxCudaGraph",
+    library="onnxruntime",
+    extra="cuda",
+)
+_TORCH = Engine(
+    module="ge_backend.device.pytorch.accelerator",
+    attribute="AcceleratorGraph",
+    library="torch",
+    extra="cuda",
+)
+
+
+class CudaDevice:
+    """One GPU.
+
+    Two runs are in flight: one computes while the other one is uploaded, downloaded or answered.
+
+    Args:
+        vendor: the GPU as torch has it.
+        lanes: how many runs may be in flight.
+
+    Attributes:
+        streams: what all its torch graphs share.
+    """
+
+    def __init__(self, vendor: Vendor, *, lanes: int = LANES) -> None:
+        from ge_backend.device.pytorch.streams import Streams
+
+        self.name = vendor.device
+        self.lanes = lanes
+        self._vendor = vendor
+        self.streams = Streams(vendor)
+        self._engines = Engines(self.name, {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
+
+    @classmethod
+    def open(cls, index: int, *, lanes: int = 0) -> CudaDevice:
+        """Return a GPU by its index among those that CUDA_VISIBLE_DEVICES shows.
+
+        torch is needed for ONNX models too: it tells the GPU's memory.
+
+        Raises:
+            DeviceUnavailable: torch is missing or has no CUDA, or there is no such GPU, or another
+                process has it for itself.
+        """
+        # See CpuDevice.load: torch computes on the host as well, and its threads must not spin.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        try:
+            from ge_backend.device.pytorch.cuda import open_cuda
+        except ImportError as error:
+            raise DeviceUnavailable(
+                f"device 'cuda:{index}' needs torch ({error}); install a build of it with CUDA"
+            ) from error
+        try:
+            return cls(open_cuda(index), lanes=lanes or LANES)
+        except RuntimeError as error:
+            raise DeviceUnavailable(
+                f"device 'cuda:{index}' cannot be used: {reason(error)}"
+            ) from error
+
+    def reserve(self, nbytes: int) -> int:
+        """Return 0: there is nothing to plan, since runs take turns in one stream.
+
+        The captured graphs of all models share one pool of torch's as large as the largest one's.
+        """
+        if nbytes:
+            log.info("%s has no workspace pool: torch's graphs share their own", self.name)
+        return 0
+
+    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+        """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
+        del workspace  # see `reserve`
+        return self._engines.load(source, streams=self.streams)
+
+    def memory(self) -> MemoryInfo:
+        """Return what the driver says; memory that torch keeps for later runs counts as used."""
+        return self._vendor.memory()
+
+    def close(self) -> None:
+        """Give torch's memory back; the driver keeps its own until the process ends."""
+        self._vendor.synchronize()
+        self._vendor.give_back()

@@ -1,0 +1,224 @@
+"""An Ascend NPU as a device: `.om` through pyACL, `.onnx` compiled to such, torch beside them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ge_backend.config.model import MachineConfig
+from ge_backend.config.settings import COMPILE_PREFIXES
+from ge_backend.device.acl.compiled import CompiledGraph
+from ge_backend.device.acl.copies import loaded_copies
+from ge_backend.device.acl.device import AclDevice
+from ge_backend.device.acl.load import load_om
+from ge_backend.device.acl.memory import Block, SharedWeights
+from ge_backend.device.acl.om_model import OmSource
+from ge_backend.device.atc.cache import CompileCache
+from ge_backend.device.atc.compile import CompileRequest, compile_onnx
+from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.ort.signature import read_onnx_signature
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
+from ge_backend.tensors import Shape
+
+if TYPE_CHECKING:  # torch is imported when the first model of it is loaded
+    from ge_backend.device.pytorch.streams import Streams
+
+__all__ = ["NpuDevice"]
+
+LANES = 2
+OPTIONS = "npu."
+TIMEOUT_OPTION = "npu.timeout_s"
+DEFAULT_TIMEOUT_S = 60.0
+
+_TORCH = Engine(
+    module="ge_backend.device.pytorch.accelerator",
+    attribute="AcceleratorGraph",
+    library="torch",
+    extra="npu",
+)
+
+
+class NpuDevice:
+    """One NPU.
+
+    Two runs may be in flight, each on a stream of its own: while one computes, the other copies.
+    They are of two models, unless each model is loaded as often.
+
+    Args:
+        acl: the module `acl`, or what behaves like it.
+        index: which NPU, as this process sees them.
+        lanes: how many runs may be in flight.
+        copies: how many runs of one model may be, where there is no workspace pool.
+
+    Raises:
+        DeviceUnavailable: there is no such NPU, or it cannot be taken.
+    """
+
+    def __init__(self, acl: Any, index: int = 0, *, lanes: int = LANES, copies: int = 1) -> None:
+        self._index = index
+        self._copies = copies
+        self._device = AclDevice(acl, index, streams=lanes)
+        self._weights = SharedWeights(self._device.runtime)
+        self._pool: Block | None = None
+        self._engines = Engines("npu", {".pt2": _TORCH, ".pt": _TORCH})
+        self._streams: Streams | None = None
+        self._opening = threading.Lock()
+        self.name = self._device.name
+        self.lanes = lanes
+
+    @classmethod
+    def open(cls, index: int, *, lanes: int = 0) -> NpuDevice:
+        """Open an NPU of this machine.
+
+        Where lanes are asked for, a single model can fill them all.
+
+        Raises:
+            DeviceUnavailable: CANN is not installed or not set up, or as above.
+        """
+        try:
+            acl = importlib.import_module("acl")
+        except ImportError as error:
+            raise DeviceUnavailable(
+                f"npu:{index} needs CANN's Python module 'acl', which cannot be imported "
+                f"({error}); start the server in a shell that has run 'source <CANN>/set_env.sh', "
+                "such as /usr/local/Ascend/ascend-toolkit/set_env.sh"
+            ) from error
+        return cls(acl, index, lanes=lanes or LANES, copies=lanes or 1)
+
+    def reserve(self, nbytes: int) -> int:
+        """Set the pool aside in one block; see `Device.reserve`.
+
+        Without a pool each graph has work memory of its own, which only its own files share.
+        """
+        if nbytes:
+            with self._device.entered():
+                self._pool = Block(self._device.runtime, nbytes, "the workspace pool")
+        return nbytes
+
+    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+        """Load a file; see `Device.load`."""
+        path = Path(source.path)
+        loaders = {
+            ".om": self._load_om,
+            ".onnx": self._load_onnx,
+            ".pt2": self._load_torch,
+            ".pt": self._load_torch,
+        }
+        if path.suffix not in loaders:
+            raise ModelError(f"{path}: the npu device runs {', '.join(loaders)}")
+        if not path.is_file():
+            raise ModelError(f"{path}: there is no such file")
+        return loaders[path.suffix](source, workspace)
+
+    def memory(self) -> MemoryInfo:
+        """Return the free and total memory of the NPU."""
+        return self._device.memory()
+
+    def close(self) -> None:
+        """Give the NPU back; all graphs are closed."""
+        if self._streams is not None:
+            self._streams.vendor.synchronize()
+            self._streams.vendor.give_back()
+        self._device.settle()
+        if self._pool is not None:
+            self._pool.close()
+        self._device.close()
+
+    def _load_om(self, source: GraphSource, workspace: Workspace) -> Graph:
+        _refuse_options(source, (OPTIONS,))
+        if source.precision != "origin":
+            raise ConfigError(
+                f"parameter 'precision' is {source.precision!r}, and {Path(source.path).name} is "
+                "compiled already; remove it, or compile the model for that precision"
+            )
+        return self._load_file(Path(source.path), source, workspace)
+
+    def _load_onnx(self, source: GraphSource, workspace: Workspace) -> Graph:
+        _refuse_options(source, (OPTIONS, *COMPILE_PREFIXES))
+        path = Path(source.path)
+        signature = read_onnx_signature(path)
+        request = CompileRequest(
+            model=path,
+            inputs=signature.inputs,
+            shapes=(),
+            soc=self._device.chip,
+            precision=source.precision,
+            options=tuple(o for o in source.options if not o[0].startswith(OPTIONS)),
+        )
+
+        def load(file: Path) -> Graph:
+            return self._load_file(file, source, workspace)
+
+        return CompiledGraph(path, signature, functools.partial(_compiled, request), load)
+
+    def _load_file(self, path: Path, source: GraphSource, workspace: Workspace) -> Graph:
+        given = OmSource(
+            device=self._device,
+            path=path,
+            workspace=workspace,
+            pool=self._pool,
+            weights=self._weights,
+            timeout_ms=_timeout_ms(source),
+        )
+        # In a pool a graph has one place, in which one run fits.
+        copies = 1 if self._pool is not None else self._copies
+        return loaded_copies(lambda: load_om(given), copies)
+
+    def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
+        """Load a torch model; torch has its own memory, streams and scratch on the device."""
+        workspace.place(0)
+        _refuse_options(source, ("torch.",))
+        with self._opening:
+            if self._streams is None:
+                self._streams = _open_torch(self._index)
+        return self._engines.load(source, streams=self._streams)
+
+
+def _open_torch(index: int) -> Streams:
+    try:
+        from ge_backend.device.pytorch.npu import open_npu
+        from ge_backend.device.pytorch.streams import Streams
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"torch models on 'npu:{index}' need torch and torch_npu ({error}); "
+            "pip install 'triton-ge-backend[npu]'"
+        ) from error
+    return Streams(open_npu(index))
+
+
+def _compiled(request: CompileRequest, shapes: tuple[Mapping[str, Shape], ...]) -> Path:
+    """Return the `.om` of a request with these shapes, from the cache or made now."""
+    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
+    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder))
+
+
+def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
+    """Refuse options of engines that do not run this file."""
+    for key, _ in source.options:
+        if not key.startswith(known) or (key.startswith(OPTIONS) and key != TIMEOUT_OPTION):
+            raise ConfigError(
+                f"parameter {key!r} has no meaning for {Path(source.path).name} on an NPU; remove "
+                f"it (known are {TIMEOUT_OPTION}, atc.<option> and ge.<option> for ONNX, "
+                "torch.mode for torch)"
+            )
+
+
+def _timeout_ms(source: GraphSource) -> int:
+    """Return how long a run may take before the device counts as failed."""
+    text = dict(source.options).get(TIMEOUT_OPTION, str(DEFAULT_TIMEOUT_S))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 2**31 / 1000:  # ACL takes milliseconds in 32 bits
+        raise ConfigError(f"parameter {TIMEOUT_OPTION!r} is {text!r}; expected seconds above 0")
+    return max(1, int(seconds * 1000))

@@ -1,0 +1,1 @@
+"""A device that computes next to nothing and counts everything."""

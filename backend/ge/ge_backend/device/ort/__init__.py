@@ -1,0 +1,1 @@
+"""ONNX files through ONNX Runtime."""

@@ -1,0 +1,289 @@
+"""ONNX Runtime on the CPU: inputs are read and outputs written where the caller has them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.failures import failure
+from ge_backend.device.ort.arena import release_unused
+from ge_backend.device.ort.scratch import peak_bytes
+from ge_backend.device.ort.session import (
+    CPU_PROVIDER,
+    ENGINE_ERRORS,
+    Provider,
+    open_session,
+    signature_of,
+)
+from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
+from ge_backend.device.threads import ThreadChoice, num_elements
+from ge_backend.errors import GraphFailed, Unsupported
+from ge_backend.tensors import Array, DataType, Shape, TensorSpec
+
+__all__ = ["OnnxGraph"]
+
+# TensorProto.BFLOAT16: the one bound type that numpy has no dtype for.
+ONNX_BFLOAT16 = 16
+
+
+class OnnxGraph:
+    """One ONNX model with one or two sessions.
+
+    The narrow session runs on the calling thread, from several threads at once. With
+    `source.threads` 0 and several cores, `prepare` also makes a wide session that uses all cores,
+    and measures; it serves exclusive runs of the sizes that gain. It holds a second copy of the
+    weights, because ONNX Runtime packs them per session: 90 MB for a model of 90 MB. It is dropped
+    where no size gains, and never made with `threads` 1. Its threads spin while they wait for each
+    other within a run, which is most of the gain (measured on an encoder, mean over lengths, two
+    cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they would take the cores
+    from the client and the server for a moment after each run. The narrow session never spins.
+
+    Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else.
+
+    Args:
+        provider: what computes; tensors are in host memory, and ONNX Runtime moves them.
+    """
+
+    static_shapes = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(
+        self, source: GraphSource, *, cores: int, provider: Provider = CPU_PROVIDER
+    ) -> None:
+        if source.precision != "origin":
+            raise Unsupported(
+                f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
+                "file says; use a model.pt2, or precision origin"
+            )
+        self._path, self._provider = source.path, provider
+        self._narrow = open_session(source.path, source.threads or 1, provider, spin=False)
+        self._wide: onnxruntime.InferenceSession | None = None
+        self._wide_threads = cores if source.threads == 0 and cores > 1 else 0
+        self._choice = ThreadChoice()
+        self._scratch = ScratchTable()
+        self.signature = signature_of(self._narrow, source.path)
+        specs = (*self.signature.inputs, *self.signature.outputs)
+        for spec in specs:
+            _check_bound(spec, source.path)
+        self._has_strings = any(spec.dtype.name == "BYTES" for spec in specs)
+        # Outputs whose shape the caller once predicted wrongly: bound no more, since a wrong
+        # binding is only found at the end of a run, which then has to be repeated.
+        self._unpredictable: frozenset[str] = frozenset()
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Measure whether this size gains from all cores, and its scratch; see `Graph.prepare`.
+
+        Scratch is measured in a session of its own, so only where no larger run bounds it: warm-up
+        comes with the largest first. Some smaller sizes are measured along with it.
+        """
+        if self._wide_threads:
+            self._compare_threads(inputs)
+        if not self._scratch.bound(shapes_of(inputs)):
+            self._measure_scratch(inputs)
+            release_unused()  # two loads have left as much as the weights behind
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the peak measured for these input shapes, or for larger ones."""
+        return self._scratch.bound(shapes)
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        session = self._narrow
+        if exclusive and (wide := self._wide):
+            if self._choice.wide(num_elements(inputs)):
+                session = wide
+            elif not self._choice.ever_wide:
+                self._wide = wide = None
+                release_unused()
+        return self._run(session, inputs, outputs)
+
+    def close(self) -> None:
+        """Free both sessions, and what only they had in the arena."""
+        self._wide = None
+        del self._narrow
+        release_unused()
+
+    def _measure_scratch(self, inputs: Mapping[str, Array]) -> None:
+        given = [*smaller_inputs(inputs, self.signature), inputs]
+        try:
+            peaks = self._peaks(given)
+        except GraphFailed:  # at one of the smaller sizes; else it fails again
+            given = [inputs]
+            peaks = self._peaks(given)
+        for one, peak in zip(given, peaks, strict=True):
+            self._scratch.add(shapes_of(one), peak)
+
+    def _peaks(self, given: Sequence[Mapping[str, Array]]) -> list[int]:
+        return peak_bytes(
+            self._path, [functools.partial(self._run, inputs=one, outputs={}) for one in given]
+        )
+
+    def _compare_threads(self, inputs: Mapping[str, Array]) -> None:
+        if self._wide is None:
+            self._wide = open_session(self._path, self._wide_threads, self._provider, spin=True)
+        narrow, wide = self._narrow, self._wide
+        self._choice.measure(
+            num_elements(inputs),
+            lambda: self._run(narrow, inputs, {}),
+            lambda: self._run(wide, inputs, {}),
+        )
+
+    def _run(
+        self,
+        session: onnxruntime.InferenceSession,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        self._check_names(inputs)
+        try:
+            if self._has_strings:
+                return self._run_copied(session, inputs)
+            places = self._places(outputs)
+            try:
+                return self._run_bound(session, inputs, places)
+            except ENGINE_ERRORS:
+                if not places:
+                    raise
+            # Either a place has another shape than the result, or the run would fail anyway.
+            results = self._run_bound(session, inputs, {})
+        except ENGINE_ERRORS as error:
+            raise failure(error, self._path) from error
+        wrong = {name for name, place in places.items() if results[name].shape != place.shape}
+        self._unpredictable |= wrong
+        return results
+
+    def _check_names(self, inputs: Mapping[str, Array]) -> None:
+        known = [spec.name for spec in self.signature.inputs]
+        if set(known) != set(inputs):
+            raise GraphFailed(
+                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
+            )
+
+    def _places(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the given arrays that ONNX Runtime may write into."""
+        dtypes = {spec.name: spec.dtype.numpy for spec in self.signature.outputs}
+        return {
+            name: array
+            for name, array in outputs.items()
+            if dtypes.get(name) == array.dtype
+            and array.flags.c_contiguous
+            and array.flags.writeable
+            and name not in self._unpredictable
+        }
+
+    def _run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        inputs: Mapping[str, Array],
+        places: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """Run with every tensor bound by address; `kept` holds what the addresses point into."""
+        binding = session.io_binding()
+        kept = {spec.name: _bindable(spec, inputs[spec.name]) for spec in self.signature.inputs}
+        for spec in self.signature.inputs:
+            _bind(binding.bind_input, spec, kept[spec.name])
+        for spec in self.signature.outputs:
+            if spec.name in places:
+                _bind(binding.bind_output, spec, places[spec.name])
+            else:
+                binding.bind_output(spec.name, "cpu")
+        session.run_with_iobinding(binding)
+        return {
+            spec.name: _settle(value, places.get(spec.name), spec.dtype)
+            for spec, value in zip(self.signature.outputs, binding.get_outputs(), strict=True)
+        }
+
+    def _run_copied(
+        self, session: onnxruntime.InferenceSession, inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Run a graph that has strings, which cannot be bound by address."""
+        feeds = {
+            name: _decoded(name, array) if array.dtype == object else array
+            for name, array in inputs.items()
+        }
+        names = [spec.name for spec in self.signature.outputs]
+        values = session.run(names, feeds)
+        return {
+            name: _encoded(value) if value.dtype == object else value
+            for name, value in zip(names, values, strict=True)
+        }
+
+
+def _check_bound(spec: TensorSpec, path: str) -> None:
+    """Refuse a type that this version of ONNX Runtime cannot bind."""
+    if spec.dtype.name == "BF16" and not hasattr(
+        onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"
+    ):
+        raise Unsupported(
+            f"{path}: {spec.name!r} is BF16, which takes onnxruntime 1.20 or newer from Python; "
+            f"this is {onnxruntime.__version__}"
+        )
+
+
+def _bindable(spec: TensorSpec, array: Array) -> Array:
+    """Return the array as one block of the right type; anything else would be read as garbage."""
+    if array.dtype != spec.dtype.numpy:
+        raise GraphFailed(f"input {spec.name!r} is {spec.describe()}; got {array.dtype}")
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _bind(bind: Any, spec: TensorSpec, array: Array) -> None:
+    kind = ONNX_BFLOAT16 if spec.dtype.name == "BF16" else array.dtype
+    bind(spec.name, "cpu", 0, kind, array.shape, array.ctypes.data)
+
+
+def _settle(value: Any, place: Array | None, dtype: DataType) -> Array:
+    """Return a result in its place, or as a copy where it has none.
+
+    An output that is also an input of the graph is not written to the place it was bound to.
+    """
+    if place is not None and value.data_ptr() == place.ctypes.data:
+        return place
+    result = _copied(value, dtype)
+    if place is None or place.shape != result.shape:
+        return result
+    np.copyto(place, result)
+    return place
+
+
+def _copied(value: Any, dtype: DataType) -> Array:
+    if dtype.name != "BF16":
+        array: Array = value.numpy()
+        return array
+    result = np.empty(value.shape(), dtype=dtype.numpy)  # .numpy() knows no BF16
+    ctypes.memmove(result.ctypes.data, value.data_ptr(), result.nbytes)
+    return result
+
+
+def _decoded(name: str, array: Array) -> Array:
+    """Return `str` elements for `bytes`; ONNX Runtime would store the text `b'...'` instead."""
+    decoded = np.empty(array.shape, dtype=object)
+    flat = decoded.reshape(-1)
+    for index, element in enumerate(array.reshape(-1)):
+        try:
+            flat[index] = element.decode() if isinstance(element, bytes) else str(element)
+        except UnicodeDecodeError as error:
+            raise GraphFailed(
+                f"input {name!r}, element {index}: {error}; ONNX Runtime takes UTF-8 text only, "
+                "so send other bytes as UINT8"
+            ) from error
+    return decoded
+
+
+def _encoded(array: Array) -> Array:
+    encoded = np.empty(array.shape, dtype=object)
+    flat = encoded.reshape(-1)
+    for index, element in enumerate(array.reshape(-1)):
+        flat[index] = element.encode() if isinstance(element, str) else bytes(element)
+    return encoded

@@ -1,0 +1,140 @@
+"""Sessions of ONNX Runtime: opened with the settings that serving needs, and their signatures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as engine
+
+from ge_backend.device.failures import reason
+from ge_backend.device.ort.arena import use_shared_arena
+from ge_backend.errors import DeviceUnavailable, ModelError
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+__all__ = [
+    "CPU_PROVIDER",
+    "ENGINE_ERRORS",
+    "Provider",
+    "open_profiled",
+    "open_session",
+    "read_signature",
+    "signature_of",
+]
+
+# An execution provider of ONNX Runtime, which computes, and its options.
+Provider = tuple[str, dict[str, str]]
+CPU_PROVIDER: Provider = ("CPUExecutionProvider", {})
+
+# ONNX Runtime raises classes of its own, derived from Exception directly, and RuntimeError.
+ENGINE_ERRORS: tuple[type[Exception], ...] = (
+    *(v for v in vars(engine).values() if isinstance(v, type) and issubclass(v, Exception)),
+    RuntimeError,
+    ValueError,
+    TypeError,
+    MemoryError,
+)
+
+
+def open_session(
+    path: str, threads: int, provider: Provider = CPU_PROVIDER, *, spin: bool
+) -> onnxruntime.InferenceSession:
+    """Return a session with so many CPU threads for one run.
+
+    On the CPU all sessions share one arena.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the file.
+        DeviceUnavailable: the provider is not there or does not load. ONNX Runtime would compute
+            on the CPU then, many times slower, and say so only in its log.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if provider == CPU_PROVIDER:
+        use_shared_arena(options)
+    return _opened(path, options, provider)
+
+
+def open_profiled(path: str, prefix: Path) -> onnxruntime.InferenceSession:
+    """Return a one-thread session on the CPU that records its runs, with an arena of its own.
+
+    Args:
+        path: the model file.
+        prefix: how the file begins that `end_profiling` writes.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the file.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False  # as in the sessions that serve
+    options.enable_profiling = True
+    options.profile_file_prefix = str(prefix)
+    return _opened(path, options, CPU_PROVIDER)
+
+
+def read_signature(path: str) -> Signature:
+    """Return the signature of a file that is not going to be run here.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the file.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return signature_of(_opened(path, options, CPU_PROVIDER), path)
+
+
+def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
+    """Return the inputs and outputs; initialisers that could be overridden are not inputs.
+
+    Raises:
+        ModelError: one of them is of a type that Triton does not carry.
+    """
+    return Signature(
+        inputs=tuple(_spec(node, path) for node in session.get_inputs()),
+        outputs=tuple(_spec(node, path) for node in session.get_outputs()),
+        axis_limits={},
+    )
+
+
+def _opened(
+    path: str, options: onnxruntime.SessionOptions, provider: Provider
+) -> onnxruntime.InferenceSession:
+    name = provider[0]
+    available = onnxruntime.get_available_providers()
+    if name not in available:
+        raise DeviceUnavailable(
+            f"{path} needs {name}; this onnxruntime {onnxruntime.__version__} has only "
+            f"{', '.join(available)}: for CUDA, replace it by onnxruntime-gpu"
+        )
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what it would log as an error it also raises
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=[provider])
+    except ENGINE_ERRORS as error:
+        raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
+    active = session.get_providers()[0]
+    if active != name:
+        raise DeviceUnavailable(
+            f"{path} needs {name}, and ONNX Runtime fell back to {active}: a library that the "
+            "provider needs is missing or of another version; the log above has its own message"
+        )
+    return session
+
+
+def _spec(node: Any, path: str) -> TensorSpec:
+    by_name = {f"tensor({dtype.onnx})": dtype for dtype in DATA_TYPES.values()}
+    if node.type not in by_name:
+        raise ModelError(
+            f"{path}: {node.name!r} is a {node.type}; Triton carries {', '.join(by_name)}"
+        )
+    return TensorSpec(
+        name=node.name,
+        dtype=by_name[node.type],
+        dims=tuple(dim if isinstance(dim, int) and dim >= 0 else -1 for dim in node.shape),
+        axes=tuple(dim if isinstance(dim, str) else "" for dim in node.shape),
+    )

@@ -1,0 +1,1 @@
+"""Text and images into tensors, on the CPU."""

@@ -1,0 +1,197 @@
+"""JPEG and PNG files in, resized and normalised tensors out, as an `image.json` says.
+
+    image   BYTES [batch, 1]                       a whole file
+    pixels  FP32 [batch, channels, height, width]  or, as the file says, channels last
+    height  INT64 [batch, 1]                       only where images keep sizes of their own:
+    width   INT64 [batch, 1]                       the real size of each
+
+Images are decoded, turned upright as their EXIF orientation says, and processed by Pillow, on
+several threads: it releases the GIL.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.preprocess.image_file import CHANNELS, ImageSteps, read_image_file
+from ge_backend.errors import GraphFailed, InvalidRequest
+from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
+
+__all__ = ["ImageGraph"]
+
+FORMATS = ("JPEG", "PNG")
+# What Pillow's decoders raise over broken files.
+IMAGE_ERRORS = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+BRIGHTEST = 255.0
+
+
+class ImageGraph:
+    """The preprocessing of one vision model. An image that cannot be read is refused alone."""
+
+    static_shapes = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(self, source: GraphSource, *, cores: int) -> None:
+        self._path = source.path
+        self._steps = read_image_file(Path(source.path))
+        self.signature = _signature(self._steps)
+        std = BRIGHTEST * np.array(self._steps.std)
+        self._factor = (1.0 / std).astype(np.float32)
+        self._offset = (-np.array(self._steps.mean) / self._steps.std).astype(np.float32)
+        self._threads = ThreadPoolExecutor(source.threads or cores, thread_name_prefix="image")
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Do nothing: any shape runs."""
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return 0: it needs none of the device's memory."""
+        del shapes
+        return 0
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        del exclusive
+        images, reasons = self._open_all(self._files(inputs))
+        sizes = np.array([image.shape[:2] for image in images], np.int64)
+        pixels = self._place(len(images), sizes.max(axis=0), outputs.get("pixels"))
+        rows = pixels if self._steps.layout == "HWC" else np.moveaxis(pixels, 1, -1)
+        corners = [row[:height, :width] for row, (height, width) in zip(rows, sizes, strict=True)]
+        list(self._threads.map(self._normalise, images, corners))
+        results = {"pixels": pixels}
+        if self._steps.fixed is None:
+            results |= {"height": sizes[:, :1], "width": sizes[:, 1:]}
+        if any(reasons):
+            results[ROW_ERRORS] = np.array([reason.encode() for reason in reasons], object)
+        return results
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+    def _files(self, inputs: Mapping[str, Array]) -> Array:
+        """Return the images as BYTES [rows]."""
+        files = inputs.get("image")
+        if files is None or len(inputs) != 1:
+            raise GraphFailed(f"{self._path} takes the input image; got {', '.join(inputs)}")
+        if files.dtype != object or files.shape[1:] != (1,):
+            raise GraphFailed(f"input 'image' is BYTES [batch, 1]; got {files.dtype} {files.shape}")
+        return files[:, 0]
+
+    def _open_all(self, files: Array) -> tuple[list[Array], list[str]]:
+        """Return the images as UINT8 [height, width, channels], and per row why it is refused.
+
+        In place of one that is refused is an empty image.
+        """
+        images: list[Array] = []
+        reasons: list[str] = []
+        blank = np.zeros((0, 0, CHANNELS[self._steps.channels]), np.uint8)
+        for image, reason in self._threads.map(self._open, files):
+            images.append(blank if image is None else image)
+            reasons.append(reason)
+        return images, reasons
+
+    def _open(self, file: bytes) -> tuple[Array | None, str]:
+        """Return one image, or why it is refused."""
+        try:
+            return _opened(file, self._steps), ""
+        except InvalidRequest as error:
+            return None, str(error)
+
+    def _place(self, rows: int, largest: Array, given: Array | None) -> Array:
+        """Return zeros for the results: the given array where it fits, else a fresh one."""
+        height, width = self._steps.fixed or tuple(map(int, largest))
+        spec = self.signature.outputs[0]
+        shape = spec.shape({"batch": rows, "height": height, "width": width})
+        if given is not None and given.shape == shape and given.dtype == spec.dtype.numpy:
+            given.fill(0.0)
+            return given
+        return np.zeros(shape or (), spec.dtype.numpy)
+
+    def _normalise(self, image: Array, target: Array) -> None:
+        """Write a UINT8 image as the model sees it; both are [height, width, channels]."""
+        np.multiply(image, self._factor, out=target)
+        target += self._offset
+
+
+def _opened(file: bytes, steps: ImageSteps) -> Array:
+    """Return a file's image, resized and cropped, as UINT8 [height, width, channels].
+
+    Raises:
+        InvalidRequest: it is not an image that can be read, or too large.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(file), formats=FORMATS)
+        if image.width * image.height > steps.max_pixels:
+            raise InvalidRequest(
+                f"the image has {image.width} x {image.height} pixels; at most {steps.max_pixels} "
+                "are taken; send a smaller one"
+            )
+        ImageOps.exif_transpose(image, in_place=True)
+        image = image.convert("L" if steps.channels == "L" else "RGB")
+    except IMAGE_ERRORS as error:
+        raise InvalidRequest(
+            f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read: {error}"
+        ) from error
+    height, width = steps.resized(image.height, image.width)
+    image = image.resize((width, height), Image.Resampling[steps.interpolation.upper()])
+    if steps.crop is not None:
+        image = image.crop(_middle(image.height, image.width, *steps.crop))
+    values = np.asarray(image)
+    if steps.channels == "L":
+        return values[:, :, np.newaxis]
+    return values[:, :, ::-1] if steps.channels == "BGR" else values
+
+
+def _middle(
+    height: int, width: int, crop_height: int, crop_width: int
+) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of the middle; beyond an image's border all is black."""
+    top, left = round((height - crop_height) / 2), round((width - crop_width) / 2)
+    return left, top, left + crop_width, top + crop_height
+
+
+def _signature(steps: ImageSteps) -> Signature:
+    count = CHANNELS[steps.channels]
+    sizes = steps.fixed or (-1, -1)
+    names = ("", "") if steps.fixed else ("height", "width")
+    dims, axes = (-1, count, *sizes), ("batch", "", *names)
+    if steps.layout == "HWC":
+        dims, axes = (-1, *sizes, count), ("batch", *names, "")
+    outputs = [TensorSpec(name="pixels", dtype=data_type("FP32"), dims=dims, axes=axes)]
+    if not steps.fixed:
+        outputs += [_column("height"), _column("width")]
+    return Signature(
+        inputs=(
+            TensorSpec(name="image", dtype=data_type("BYTES"), dims=(-1, 1), axes=("batch", "")),
+        ),
+        outputs=tuple(outputs),
+        axis_limits=dict.fromkeys(filter(None, names), steps.longest) if steps.longest else {},
+        lengths={name: name for name in names if name},
+    )
+
+
+def _column(name: str) -> TensorSpec:
+    return TensorSpec(name=name, dtype=data_type("INT64"), dims=(-1, 1), axes=("batch", ""))

@@ -1,0 +1,1 @@
+"""Torch programs, on the CPU and on accelerators."""

@@ -1,0 +1,319 @@
+"""torch programs on an accelerator: captured once per bucket, replayed; eager where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.failures import failure, reason
+from ge_backend.device.pytorch.capture import CapturedShape
+from ge_backend.device.pytorch.capture_check import CaptureCheck
+from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
+from ge_backend.device.pytorch.kept import TorchKeeper
+from ge_backend.device.pytorch.packing import Packing
+from ge_backend.device.pytorch.program import Program, load_program
+from ge_backend.device.pytorch.resident import NOTHING, Resident
+from ge_backend.device.pytorch.slots import TorchSlots
+from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.device.resident.tensors import Keeper
+from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["AcceleratorGraph", "Counts"]
+
+log = logging.getLogger(__name__)
+
+# The options of `GraphSource` that begin so are ours.
+OPTIONS = "torch."
+MODE = "torch.mode"
+MODES = ("graphs", "eager", "torchair")
+
+# Runs before a capture. The first ones make the libraries' handles and plans, which a capture may
+# not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
+WARM_UPS = 3
+
+Tensors = Mapping[str, torch.Tensor]
+Key = tuple[tuple[str, Shape, str], ...]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened in one graph.
+
+    Attributes:
+        captured, refused: sets of shapes that were captured, and that could not be.
+        replays: runs of captured shapes.
+        eager: other runs, operator by operator: slower, above all for small inputs.
+    """
+
+    captured: int = 0
+    refused: int = 0
+    replays: int = 0
+    eager: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, **changes: int) -> None:
+        """Add to some counts at once."""
+        with self.lock:
+            for name, change in changes.items():
+                setattr(self, name, getattr(self, name) + change)
+
+
+class AcceleratorGraph:
+    """One torch program on one device; see `Graph`.
+
+    With the option `torch.mode`:
+
+    `graphs` (the default): each prepared set of shapes is captured as a device graph with fixed
+    buffers. Shapes that were not prepared, or that could not be captured, run eagerly, with a
+    warning in the log and counted in `counts`.
+    `eager`: nothing is captured, and rows need no padding to a bucket.
+    `torchair`, NPUs only: Ascend's compiler makes a program for each prepared set of shapes.
+
+    In `bf16` and `fp16` the weights are converted once, and the program runs under autocast;
+    inputs and outputs keep their declared types, on the way to the device too.
+
+    Args:
+        streams: the device's own, shared by all its graphs.
+    """
+
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(self, source: GraphSource, *, streams: Streams) -> None:
+        self._mode = _mode(source)
+        self._streams, self._vendor = streams, streams.vendor
+        self._path = source.path
+        self._program = self._load()
+        self._codec = TorchCodec(self._program, source.path, source.precision)
+        if self._mode == "torchair":
+            self._vendor.compile(self._program.module)
+        self.signature = self._program.signature
+        self.static_shapes = self._mode != "eager"
+        self.counts = Counts()
+        self._capturing = self._mode == "graphs"
+        self._captured: dict[Key, CapturedShape] = {}
+        self._peaks: dict[Key, int] = {}  # of everything that was prepared
+        self._warned = False
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: each set of shapes is prepared by itself."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Run a few times and measure, then capture; see `Graph.prepare`.
+
+        Whoever prepares several sets of shapes begins with the largest, so that the others find
+        room in the memory that it has taken for the pool.
+        """
+        if _key(inputs) in self._captured:
+            return
+        self._codec.check(inputs)
+        with self._streams.computing():
+            with self._errors():
+                outputs = self._rehearse(inputs)
+            if self._capturing:
+                self._capture(inputs, outputs)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the peak of a run with these shapes, beside weights and inputs; see `Graph`.
+
+        The captured graphs of a device share it: together they need as much as the largest one.
+        """
+        wanted = sorted(shapes.items())
+        known = (peak for key, peak in self._peaks.items() if [(n, s) for n, s, _ in key] == wanted)
+        return max(known, default=0)
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        del exclusive  # one run computes at a time, and it has the device
+        return self.run_resident(inputs, outputs, NOTHING)
+
+    def run_resident(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    ) -> dict[str, Array]:
+        """Run once; see `ResidentGraph.run_resident`."""
+        all_inputs = {**inputs, **resident.stand_ins}
+        captured = self._captured.get(_key(all_inputs))
+        with self._errors():
+            if captured is not None:
+                self.counts.add(replays=1)
+                return captured.run(inputs, outputs, resident)
+            self._codec.check(all_inputs)
+            self._count_eager(all_inputs)
+            with self._streams.computing():
+                results = self._call({**self._uploaded(inputs), **resident.rows()})
+                resident.keep(results)
+                return {
+                    name: self._codec.array(name, result.cpu(), outputs.get(name))
+                    for name, result in results.items()
+                    if name not in resident.hidden
+                }
+
+    def open_slots(self, plan: SlotPlan) -> Slots:
+        """Keep states on the device; see `StatefulGraph.open_slots`."""
+        with self._errors():
+            return TorchSlots(self._streams, self, plan)
+
+    def keeper(self) -> Keeper | None:
+        """Keep tensors on the device; see `KeepingGraph.keeper`."""
+        return TorchKeeper(self._streams, self, self._errors)
+
+    def close(self) -> None:
+        """Free weights, buffers and graphs."""
+        if self._mode == "graphs" and self.counts.eager:
+            log.info("%s: %s", self._path, self.counts)
+        with self._streams.computing():
+            self._vendor.synchronize()
+            self._captured.clear()
+            del self._program
+            self._vendor.give_back()
+
+    def _load(self) -> Program:
+        try:
+            return load_program(self._path, self._vendor.device)
+        except ModelError as error:
+            if error.__cause__ is not None and self._vendor.is_out_of_memory(error.__cause__):
+                raise self._meaning(error.__cause__) from error
+            raise
+
+    def _rehearse(self, inputs: Mapping[str, Array]) -> Packing:
+        """Run until nothing is new any more; note the last run's peak, and return its outputs."""
+        results: Tensors = {}
+        for _ in range(WARM_UPS):
+            given = self._uploaded(inputs)
+            self._vendor.begin_peak()
+            before = self._vendor.allocated_bytes()
+            results = self._call(given)
+            self._peaks[_key(inputs)] = self._vendor.peak_bytes() - before
+        return Packing(
+            {
+                name: (getattr(torch, self._codec.output_type(name, result).torch), result.shape)
+                for name, result in results.items()
+            }
+        )
+
+    def _capture(self, inputs: Mapping[str, Array], outputs: Packing) -> None:
+        tensors = self._uploaded(inputs)
+        kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        try:
+            self._check_capture(tensors)
+            captured = CapturedShape(
+                self._streams, Packing(kinds), outputs, self._call_cloned, inputs
+            )
+        except ENGINE_ERRORS as error:
+            self._refuse(inputs, error)
+        else:
+            self._captured[_key(inputs)] = captured
+            self.counts.add(captured=1)
+
+    def _check_capture(self, tensors: Tensors) -> None:
+        with torch.no_grad(), CaptureCheck() as check:
+            self._compute(tensors)
+        if check.obstacles:
+            raise RuntimeError(check.obstacles[0])
+
+    def _refuse(self, inputs: Mapping[str, Array], error: Exception) -> None:
+        """Go on without a graph for these shapes, and unless memory was short, for all later ones.
+
+        What a program does that cannot be captured, it does in every shape; and streams that are
+        used up do not come back.
+        """
+        if self._vendor.is_fault(error):
+            raise self._meaning(error) from error
+        self.counts.add(refused=1)
+        self._capturing = self._vendor.is_out_of_memory(error)
+        self._vendor.give_back()
+        log.warning(
+            "%s: %s cannot be captured, and %s eagerly, which is slower: %s",
+            self._path,
+            _described(inputs),
+            "runs" if self._capturing else "runs, like all that is prepared from now on,",
+            reason(error),
+        )
+
+    def _uploaded(self, inputs: Mapping[str, Array]) -> Tensors:
+        return {
+            name: self._codec.tensor(name, array).to(self._vendor.device)
+            for name, array in inputs.items()
+        }
+
+    def _call(self, tensors: Tensors) -> Tensors:
+        """Run the program on device tensors, which it may write to."""
+        with torch.inference_mode():
+            return self._compute(tensors)
+
+    def _compute(self, tensors: Tensors) -> Tensors:
+        with self._autocast():
+            given = {name: self._codec.lowered(tensor) for name, tensor in tensors.items()}
+            return self._program.call(given)
+
+    def _call_cloned(self, tensors: Tensors) -> Tensors:
+        """Run the program on device tensors that must stay as they are."""
+        if self._program.writes_in_place:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+        return self._call(tensors)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context of a lower precision.
+
+        Without the cache of converted weights: it would be freed after a capture that refers to it.
+        """
+        if self._codec.low is None:
+            return contextlib.nullcontext()
+        kind = self._vendor.device.partition(":")[0]
+        context: contextlib.AbstractContextManager[object] = torch.autocast(
+            kind, dtype=self._codec.low, cache_enabled=False
+        )
+        return context
+
+    def _count_eager(self, inputs: Mapping[str, Array]) -> None:
+        self.counts.add(eager=1)
+        if self._mode == "graphs" and not self._warned and _key(inputs) not in self._peaks:
+            self._warned = True
+            log.warning(
+                "%s: %s was not prepared and runs eagerly, which is slower; further such runs are "
+                "only counted",
+                self._path,
+                _described(inputs),
+            )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ENGINE_ERRORS as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: BaseException) -> GeError:
+        if self._vendor.is_fault(error):
+            return DeviceFault(f"{self._vendor.device} broke under {self._path}: {reason(error)}")
+        if self._vendor.is_out_of_memory(error):
+            return OutOfMemory(f"{self._path} on {self._vendor.device}: {reason(error)}")
+        return failure(error, self._path)
+
+
+def _mode(source: GraphSource) -> str:
+    """Return how the program runs, from its options; those of other engines are left to them."""
+    ours = {key: value for key, value in source.options if key.startswith(OPTIONS)}
+    mode = ours.pop(MODE, MODES[0])
+    if ours:
+        raise ConfigError(f"parameters {', '.join(ours)} are unknown; torch models know {MODE}")
+    if mode not in MODES:
+        raise ConfigError(f"parameter {MODE!r} is {mode!r}; expected one of {', '.join(MODES)}")
+    return mode
+
+
+def _key(inputs: Mapping[str, Array]) -> Key:
+    return tuple(sorted((name, array.shape, array.dtype.str) for name, array in inputs.items()))
+
+
+def _described(inputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in inputs.items())

@@ -1,0 +1,166 @@
+"""One set of input shapes, captured: the graph, its fixed buffers, and the places for runs.
+
+A captured graph reads and writes the same addresses at every replay. So that the next run can be
+uploaded while one computes, each run in flight has buffers of its own (`_Place`), on the host and
+on the device, and the compute stream copies between them and the graph's, which costs far less
+than the way over the bus:
+
+    uploads     pinned ──▶ place.inputs                     downloads   place.outputs ──▶ pinned
+                                │ event                                      ▲ event
+    compute                     └──▶ inputs ─▶ replay ─▶ outputs ────────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Container, Iterator, Mapping
+
+import numpy as np
+import torch
+
+from ge_backend.device.pytorch.packing import Packing
+from ge_backend.device.pytorch.resident import NOTHING, Resident
+from ge_backend.device.pytorch.streams import Streams
+from ge_backend.tensors import Array
+
+__all__ = ["PLACES", "CapturedShape"]
+
+# One run computes while another one is uploaded or downloaded.
+PLACES = 2
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class CapturedShape:
+    """A program in one set of shapes. Everything it needs is allocated here; runs allocate nothing.
+
+    Args:
+        streams: the device's; the caller is the one who computes.
+        inputs, outputs: the tensors of a run.
+        call: computes the outputs from tensors on the device.
+        example: inputs of valid values, to capture with.
+
+    Raises:
+        RuntimeError: no memory, or the device cannot capture this; nothing is held then.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        inputs: Packing,
+        outputs: Packing,
+        call: Callable[[Tensors], Tensors],
+        example: Mapping[str, Array],
+    ) -> None:
+        vendor = streams.vendor
+        self._streams = streams
+        places = [_Place(streams, inputs, outputs) for _ in range(PLACES)]
+        self._inputs = vendor.empty(inputs.nbytes)
+        self._outputs = vendor.empty(outputs.nbytes)
+        self._packings = inputs, outputs
+        self._given = given = inputs.tensors(self._inputs)
+        self._wanted = wanted = outputs.tensors(self._outputs)
+
+        def work() -> None:
+            # Copied inside the graph: its own results lie in the pool, where the next graph to run
+            # puts its scratch.
+            for name, result in call(given).items():
+                wanted[name].copy_(result)
+
+        places[0].upload(example)
+        streams.compute.wait_event(places[0].uploaded)
+        vendor.copy(self._inputs, places[0].inputs)
+        self._graph = streams.capture(work)
+        self._free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
+        for place in places:
+            self._free.put(place)
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        resident: Resident = NOTHING,
+    ) -> dict[str, Array]:
+        """Run once; as `Graph.run`. Waits while as many runs are in flight as there are places."""
+        ins, outs = self._packings
+        wanted = self._wanted.keys() - resident.hidden
+        with self._place() as place:
+            place.upload(inputs)
+            with self._streams.computing():
+                self._streams.compute.wait_event(place.uploaded)
+                vendor = self._streams.vendor
+                for span in ins.spans(inputs):
+                    vendor.copy(self._inputs[span], place.inputs[span])
+                resident.gather(self._given)
+                self._graph.replay()
+                resident.scatter(self._wanted)
+                for span in outs.spans(wanted):
+                    vendor.copy(place.outputs[span], self._outputs[span])
+                place.computed.record(self._streams.compute)
+            return place.download(wanted, outputs)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[_Place]:
+        place = self._free.get()
+        try:
+            yield place
+        except BaseException:
+            with contextlib.suppress(RuntimeError), self._streams.computing():
+                self._streams.vendor.synchronize()  # copies of the place may be queued
+            raise
+        finally:
+            self._free.put(place)
+
+
+class _Place:
+    """Where one run in flight keeps its tensors.
+
+    Attributes:
+        inputs, outputs: on the device.
+        uploaded, computed: the inputs have arrived; the outputs are there.
+    """
+
+    def __init__(self, streams: Streams, inputs: Packing, outputs: Packing) -> None:
+        vendor = streams.vendor
+        self.inputs = vendor.empty(inputs.nbytes)
+        self.outputs = vendor.empty(outputs.nbytes)
+        self.uploaded, self.computed = vendor.new_event(), vendor.new_event()
+        self._downloaded = vendor.new_event()
+        self._streams = streams
+        self._packings = inputs, outputs
+        self._sent, self._received = vendor.pinned(inputs.nbytes), vendor.pinned(outputs.nbytes)
+        self._arguments = inputs.arrays(self._sent)
+        self._results = outputs.arrays(self._received)
+
+    def upload(self, inputs: Mapping[str, Array]) -> None:
+        """Queue these inputs' way to the device; they are read before this returns."""
+        for name, array in inputs.items():
+            np.copyto(self._arguments[name], array, casting="no")
+        streams = self._streams
+        with streams.vendor.on(streams.uploads):
+            for span in self._packings[0].spans(inputs):
+                streams.vendor.copy(self.inputs[span], self._sent[span])
+            self.uploaded.record(streams.uploads)
+
+    def download(self, wanted: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Wait for these outputs, and return them: in the given arrays where they fit, else new."""
+        streams = self._streams
+        with streams.vendor.on(streams.downloads):
+            streams.downloads.wait_event(self.computed)
+            for span in self._packings[1].spans(wanted):
+                streams.vendor.copy(self._received[span], self.outputs[span])
+            self._downloaded.record(streams.downloads)
+        self._downloaded.synchronize()
+        return {
+            name: _delivered(array, outputs.get(name))
+            for name, array in self._results.items()
+            if name in wanted
+        }
+
+
+def _delivered(result: Array, place: Array | None) -> Array:
+    if place is None or place.shape != result.shape or place.dtype != result.dtype:
+        return result.copy()
+    np.copyto(place, result)
+    return place

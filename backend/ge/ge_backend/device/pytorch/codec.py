@@ -1,0 +1,110 @@
+"""How the arrays of a run become tensors of a torch program and back, alike on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from ge_backend.device.pytorch.program import Program
+from ge_backend.errors import GraphFailed
+from ge_backend.tensors import DATA_TYPES, Array, DataType
+
+__all__ = ["ENGINE_ERRORS", "TorchCodec"]
+
+PRECISIONS: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+# What a run of a torch program may raise: `failures.failure` makes one of our errors of it.
+ENGINE_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    AssertionError,  # a guard of torch.export: a size that the program was not exported for
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+)
+
+
+class TorchCodec:
+    """Checks and converts what goes into a program and what comes out of it.
+
+    Args:
+        program: its weights are converted here, once, if the precision is a lower one.
+        path: of the model file, for messages.
+        precision: `origin`, `bf16` or `fp16`.
+
+    Attributes:
+        low: the type of that precision; None for `origin`.
+    """
+
+    def __init__(self, program: Program, path: str, precision: str) -> None:
+        self.low = PRECISIONS.get(precision)
+        if self.low is not None:
+            program.lower(self.low)
+        self._signature = program.signature
+        self._copies = program.writes_in_place
+        self._path = path
+
+    def check(self, inputs: Mapping[str, Array]) -> None:
+        """See that names, types and ranks are the program's, where its file states them.
+
+        Raises:
+            GraphFailed: they are not.
+        """
+        known = [spec.name for spec in self._signature.inputs]
+        if known and set(known) != set(inputs):
+            raise GraphFailed(
+                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
+            )
+        for name, array in inputs.items():
+            spec = self._signature.input(name)
+            if spec and (array.dtype, array.ndim) != (spec.dtype.numpy, len(spec.dims)):
+                raise GraphFailed(
+                    f"input {name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
+                )
+
+    def tensor(self, name: str, array: Array) -> torch.Tensor:
+        """Return an input as a host tensor of its own type.
+
+        It lies in the array's memory, unless the program might write to it.
+        """
+        if self._copies or not array.flags.writeable:
+            array = array.copy()
+        tensor = torch.from_numpy(array)
+        spec = self._signature.input(name)
+        return tensor.view(torch.bfloat16) if spec and spec.dtype.name == "BF16" else tensor
+
+    def lowered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor in the type that the program computes in."""
+        if self.low is not None and tensor.is_floating_point():
+            return tensor.to(self.low)
+        return tensor
+
+    def array(self, name: str, result: torch.Tensor, place: Array | None) -> Array:
+        """Copy a host result to its place, or to a new array where it has none that fits."""
+        dtype = self.output_type(name, result)
+        shape = tuple(result.shape)
+        if place is None or place.shape != shape or place.dtype != dtype.numpy:
+            place = np.empty(shape, dtype=dtype.numpy)
+        target = torch.from_numpy(place)
+        if dtype.name == "BF16":
+            target = target.view(torch.bfloat16)
+        target.copy_(result)
+        return place
+
+    def output_type(self, name: str, result: torch.Tensor) -> DataType:
+        """Return the declared type of an output, or where nothing is declared the one that came.
+
+        Raises:
+            GraphFailed: Triton has no such type.
+        """
+        spec = self._signature.output(name)
+        if spec is not None:
+            return spec.dtype
+        kind = "float32" if result.dtype == self.low else str(result.dtype).removeprefix("torch.")
+        known = {dtype.torch: dtype for dtype in DATA_TYPES.values()}
+        if kind not in known:
+            raise GraphFailed(f"output {name!r} of {self._path} is {kind}, which Triton has not")
+        return known[kind]

@@ -1,0 +1,78 @@
+"""torch on NVIDIA GPUs: what to see to before `torch.cuda` is used, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.device.pytorch.vendor import TorchVendor, renamed
+from ge_backend.errors import DeviceUnavailable, Unsupported
+
+__all__ = ["open_cuda"]
+
+_NO_MEMORY = re.compile(r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED")
+# After these every later call of the process fails, too.
+# Source: CUDA Runtime API, cudaError_t: "leaves the process in an inconsistent state".
+_FAULT = re.compile(
+    r"CUDA.*("
+    "an illegal memory access|an illegal instruction|device-side assert|hardware stack error|"
+    "invalid program counter|launch timed out|misaligned address|global/shared address space|"
+    "uncorrectable ECC|uncorrectable NVLink|unspecified launch failure|unknown error"
+    ")",
+    re.IGNORECASE | re.DOTALL,
+)
+# What ends a capture in the allocator: since torch 2.8, and before.
+# Source: torch/cuda/memory.py of the wheels 2.7.1 and 2.8.0.
+END_POOL = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
+
+
+def open_cuda(index: int) -> TorchVendor:
+    """Return a GPU by its index among those that CUDA_VISIBLE_DEVICES shows.
+
+    From then on FP32 is computed in FP32 in this process, not in TF32, which keeps 10 bits of the
+    fraction: `origin` promises what the file says. torch's own default is TF32 in convolutions.
+    Source: PyTorch documentation, "CUDA semantics", TensorFloat-32.
+
+    Raises:
+        DeviceUnavailable: torch is built without CUDA, finds no GPU, or not so many.
+    """
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise DeviceUnavailable(f"device 'cuda:{index}': {_why_none(said)}")
+    if index >= count:
+        raise DeviceUnavailable(
+            f"device 'cuda:{index}': torch sees {count} GPUs, from cuda:0 on "
+            f"(CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})"
+        )
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return TorchVendor(
+        device=f"cuda:{index}",
+        api=torch.cuda,
+        graph=torch.cuda.CUDAGraph,
+        end_pool=renamed(torch._C, END_POOL, f"torch {torch.__version__}"),  # noqa: SLF001 - as torch.cuda.memory uses it
+        compiler=_refuse,
+        no_memory=_NO_MEMORY,
+        fault=_FAULT,
+    )
+
+
+def _refuse(module: torch.nn.Module) -> None:
+    del module
+    raise Unsupported("torch.mode torchair is for NPUs; on CUDA say graphs or eager")
+
+
+def _why_none(said: list[warnings.WarningMessage]) -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is built without CUDA; install a build that has it"
+    told = f" ({reason(Warning(str(said[0].message)))})" if said else ""
+    return (
+        f"torch {torch.__version__} finds no GPU{told}; see whether nvidia-smi shows one, and "
+        "what CUDA_VISIBLE_DEVICES says"
+    )

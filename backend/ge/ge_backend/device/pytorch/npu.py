@@ -1,0 +1,116 @@
+"""torch on Ascend NPUs: `torch.npu`, which `torch_npu` adds, how to set it, what its errors mean.
+
+Not run on an NPU. A test holds every name and keyword that is used of it, here and in
+`vendor.py`, against the sources of torch_npu 2.7.1 to 2.14.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import MutableMapping
+
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.device.pytorch.vendor import TorchVendor, renamed
+from ge_backend.errors import DeviceUnavailable
+
+__all__ = ["END_POOL", "open_npu"]
+
+log = logging.getLogger(__name__)
+
+# torch_npu puts the error codes of ACL into its messages: "error code is 507015", "NPU error code
+# is:507015", "error code:507015" (strings of libtorch_npu.so 2.7.1 and 2.12); CANN adds a number of
+# its own, "[PID: 507123]". 507xxx: the device, a core or the driver broke, or does not answer;
+# 507903 only says that a capture was spoilt. Source of the codes: CANN, API reference, aclError.
+_CODE = r"error code(?: is)?:?\s*"
+_NO_MEMORY = re.compile(rf"out of memory|{_CODE}(200000|207001|207018|245000)\b")
+_FAULT = re.compile(rf"{_CODE}507(?!903)\d{{3}}\b")
+# What ends a capture in the allocator: of torch_npu for torch 2.13 and later, and before.
+# Source: torch_npu/npu/_graph_tree.py of the wheels 2.7.1 to 2.14.
+END_POOL = ("_npu_endAllocateToPool", "_npu_endAllocateCurrentStreamToPool")
+
+# What an import raises where CANN is missing or does not fit; an assertion is torchair's.
+_IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
+# So many shapes get a program of their own; by default torch.compile gives up after 8.
+_PROGRAMS = 512
+
+
+def open_npu(index: int) -> TorchVendor:
+    """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
+
+    From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
+    computed in FP32, not in HF32: `origin` promises what the file says. Settings of the environment
+    with which torch_npu captures nothing are changed.
+    Source: torch_npu 2.13, npu/npu_config.py.
+
+    Raises:
+        DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
+    """
+    _permit_captures(os.environ)
+    try:
+        import torch_npu  # adds torch.npu
+    except _IMPORT_ERRORS as error:
+        raise DeviceUnavailable(
+            f"device 'npu:{index}' needs torch_npu for torch models: {reason(error)}; install the "
+            "torch_npu that belongs to your torch, and source CANN's set_env.sh"
+        ) from error
+    count = torch.npu.device_count() if torch.npu.is_available() else 0
+    if index >= count:
+        raise DeviceUnavailable(
+            f"device 'npu:{index}': torch sees {count} NPUs; see npu-smi info and "
+            "ASCEND_RT_VISIBLE_DEVICES"
+        )
+    torch.npu.set_device(index)
+    torch.npu.set_compile_mode(jit_compile=False)
+    torch.npu.matmul.allow_hf32 = False
+    torch.npu.conv.allow_hf32 = False
+    return TorchVendor(
+        device=f"npu:{index}",
+        api=torch.npu,
+        graph=torch.npu.NPUGraph,
+        end_pool=renamed(torch_npu._C, END_POOL, f"torch_npu {torch_npu.__version__}"),  # noqa: SLF001 - as torch_npu.npu uses it
+        compiler=_compile,
+        no_memory=_NO_MEMORY,
+        fault=_FAULT,
+    )
+
+
+def _permit_captures(environment: MutableMapping[str, str]) -> None:
+    """Undo what torch_npu reads from the environment and then refuses to capture with.
+
+    Source: strings of libtorch_npu.so 2.12; NPUGraph.cpp.
+    """
+    if environment.get("TASK_QUEUE_ENABLE") == "2":
+        environment["TASK_QUEUE_ENABLE"] = "1"
+        log.warning("TASK_QUEUE_ENABLE is 2, with which no graph can be captured: it is 1 here")
+    name = "PYTORCH_NPU_ALLOC_CONF"
+    given = [part for part in environment.get(name, "").split(",") if part]
+    kept = [part for part in given if not part.strip().startswith("pin_memory_expandable_segments")]
+    if kept != given:
+        environment[name] = ",".join(kept)
+        log.warning(
+            "%s has pin_memory_expandable_segments, with which no graph can be captured: "
+            "it is left out here",
+            name,
+        )
+
+
+def _compile(module: torch.nn.Module) -> None:
+    """Let torchair make a GE graph for each shape.
+
+    Source: torch_npu 2.13, dynamo/torchair/configs/compiler_config.py: `max-autotune` is GE.
+    """
+    try:
+        from torch_npu.dynamo import torchair
+    except _IMPORT_ERRORS as error:
+        raise DeviceUnavailable(
+            f"torch.mode torchair: torchair cannot be imported: {reason(error)}"
+        ) from error
+    torch._dynamo.config.recompile_limit = _PROGRAMS  # noqa: SLF001 - torch documents it so
+    config = torchair.CompilerConfig()
+    config.mode = "max-autotune"
+    backend = torchair.get_npu_backend(compiler_config=config)
+    module.compile(backend=backend, dynamic=False)

@@ -1,0 +1,266 @@
+"""Model files of torch, read into one form: a module, its signature, and how to call it by names.
+
+`torch.export` keeps the names of inputs only, and TorchScript no types and shapes. Both formats
+carry extra files, and these two are ours:
+
+    ge_names.json in a `.pt2`, every key optional; a free dimension is named by its symbol:
+        {"inputs": ["input_ids"], "outputs": ["embedding"], "axes": {"s77": "sequence"}}
+    ge_signature.json in a `.pt`: the format of `files/signature_file.py`, in the order of `forward`
+
+    torch.export.save(program, path, extra_files={"ge_names.json": json.dumps(names)})
+    torch.jit.save(module, path, _extra_files={"ge_signature.json": json.dumps(signature)})
+
+Without them: outputs of a `.pt2` are named by the keys of the dictionary that `forward` returns,
+`output` if it returns one tensor, else `output_0` and so on. A `.pt` has an empty signature, so
+config.pbtxt declares its tensors; inputs are the arguments of `forward` or `INPUT__0` and so on,
+outputs `OUTPUT__0` and so on, as with Triton's PyTorch backend.
+Source: triton-inference-server/pytorch_backend README, "Model Configuration" (naming convention).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ge_backend.device.failures import reason
+from ge_backend.device.files.signature_file import read_signature
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+__all__ = ["Program", "load_program"]
+
+Tensors = Mapping[str, torch.Tensor]
+
+NAMES_FILE = "ge_names.json"
+SIGNATURE_FILE = "ge_signature.json"
+
+# A bound at least this large is torch's way of saying "none".
+UNBOUNDED = 2**62
+
+LOAD_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ImportError,
+    OSError,
+    AssertionError,
+    zipfile.BadZipFile,
+    pickle.UnpicklingError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A loaded module, called with tensors by name.
+
+    Attributes:
+        signature: empty for a TorchScript file that does not state it.
+        writes_in_place: some operation does, so inputs must be copies.
+    """
+
+    module: Any
+    signature: Signature
+    call: Callable[[Tensors], dict[str, torch.Tensor]]
+    writes_in_place: bool
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Convert the weights to a smaller type, and drop the checks that types are as exported.
+
+        `torch.export` writes such a check before every conversion, and it would fail.
+        """
+        self.module.to(dtype)
+        for module in self.module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                for node in list(module.graph.nodes):
+                    if node.target is torch.ops.aten._assert_tensor_metadata.default:  # noqa: SLF001 - its name
+                        module.graph.erase_node(node)
+                module.recompile()
+
+
+def load_program(path: str, device: str = "cpu") -> Program:
+    """Return the program of a `.pt2` or `.pt` file, its weights on a device as torch calls it.
+
+    Raises:
+        ModelError: the file is corrupt, or its signature is none that can be served.
+    """
+    read = _exported if Path(path).suffix == ".pt2" else _scripted
+    try:
+        return read(path, device)
+    except LOAD_ERRORS as error:
+        raise ModelError(f"{path}: torch cannot load it: {reason(error)}") from error
+
+
+def _exported(path: str, device: str) -> Program:
+    extra = {NAMES_FILE: ""}
+    with Path(path).open("rb") as file:
+        program = torch.export.load(file, extra_files=extra)
+    if device != "cpu":
+        from torch.export.passes import move_to_device_pass  # since torch 2.7
+
+        # The exporter writes the device into every operator that makes a tensor (arange, zeros).
+        program = move_to_device_pass(program, device)
+    names = json.loads(extra[NAMES_FILE] or "{}")
+    module = program.module()
+    signature, inputs, outputs = _Reader(program, names, path).read()
+    in_spec = program.call_spec.in_spec
+
+    def call(tensors: Tensors) -> dict[str, torch.Tensor]:
+        flat = [tensors[item] if named else item for named, item in inputs]
+        args, kwargs = pytree.tree_unflatten(flat, in_spec)
+        leaves = pytree.tree_leaves(module(*args, **kwargs))
+        return {name: leaves[index] for index, name in outputs}
+
+    return Program(
+        module=module, signature=signature, call=call, writes_in_place=_writes(program.graph)
+    )
+
+
+def _writes(graph: Any) -> bool:
+    schemas = (getattr(node.target, "_schema", None) for node in graph.nodes)
+    return any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+class _Reader:
+    """Reads the signature of an exported program."""
+
+    def __init__(self, program: Any, names: Mapping[str, Any], path: str) -> None:
+        self._program = program
+        self._names = names
+        self._axes: Mapping[str, str] = names.get("axes", {})
+        self._path = path
+        self._values = {
+            node.name: node.meta["val"] for node in program.graph.nodes if "val" in node.meta
+        }
+
+    def read(self) -> tuple[Signature, list[tuple[bool, Any]], list[tuple[int, str]]]:
+        """Return the signature, how to fill the flat inputs, and where the outputs are.
+
+        An input is (True, name of a tensor) or (False, the constant it was exported with). Outputs
+        that are not tensors are left out.
+        """
+        signature = self._program.graph_signature
+        given = [s.arg for s in signature.input_specs if s.kind.name == "USER_INPUT"]
+        taken = [s.arg for s in signature.output_specs if s.kind.name == "USER_OUTPUT"]
+        tensors = [arg for arg in given if self._is_tensor(arg)]
+        names = self._chosen("inputs", [arg.name for arg in tensors])
+        specs = tuple(self._spec(arg, name) for arg, name in zip(tensors, names, strict=True))
+        by_arg = {arg.name: spec.name for arg, spec in zip(tensors, specs, strict=True)}
+        inputs = [
+            (True, by_arg[arg.name]) if self._is_tensor(arg) else (False, self._constant(arg))
+            for arg in given
+        ]
+        found = [(index, arg) for index, arg in enumerate(taken) if self._is_tensor(arg)]
+        defaults = self._output_names(len(taken))
+        chosen = self._chosen("outputs", [defaults[index] for index, _ in found])
+        outputs = tuple(self._spec(arg, name) for (_, arg), name in zip(found, chosen, strict=True))
+        places = [(index, name) for (index, _), name in zip(found, chosen, strict=True)]
+        whole = Signature(inputs=specs, outputs=outputs, axis_limits=self._limits())
+        return whole, inputs, places
+
+    def _is_tensor(self, arg: Any) -> bool:
+        return isinstance(self._values.get(arg.name), torch.Tensor)
+
+    def _constant(self, arg: Any) -> Any:
+        if not hasattr(arg, "value"):
+            raise ModelError(
+                f"{self._path}: input {arg.name!r} is a number that changes, and Triton sends "
+                "tensors; export the program with a tensor in its place"
+            )
+        return arg.value
+
+    def _chosen(self, what: str, defaults: Sequence[str]) -> Sequence[str]:
+        names: Sequence[str] = self._names.get(what, defaults)
+        if len(names) != len(defaults):
+            raise ModelError(
+                f"{self._path}: {NAMES_FILE} names {len(names)} {what}, the program has "
+                f"{len(defaults)}: {', '.join(defaults)}"
+            )
+        return names
+
+    def _output_names(self, count: int) -> list[str]:
+        spec = self._program.call_spec.out_spec
+        if spec.type is dict and len(spec.context) == count:
+            return [str(key) for key in spec.context]
+        return ["output"] if count == 1 else [f"output_{index}" for index in range(count)]
+
+    def _spec(self, arg: Any, name: str) -> TensorSpec:
+        value = self._values[arg.name]
+        by_torch = {f"torch.{d.torch}": d for d in DATA_TYPES.values() if d.torch}
+        if str(value.dtype) not in by_torch:
+            raise ModelError(
+                f"{self._path}: {name!r} is {value.dtype}; Triton carries {', '.join(by_torch)}"
+            )
+        fixed = [isinstance(dim, int) for dim in value.shape]
+        symbols = [self._axes.get(str(dim), str(dim)) for dim in value.shape]
+        return TensorSpec(
+            name=name,
+            dtype=by_torch[str(value.dtype)],
+            dims=tuple(
+                int(dim) if known else -1 for dim, known in zip(value.shape, fixed, strict=True)
+            ),
+            axes=tuple("" if known else s for s, known in zip(symbols, fixed, strict=True)),
+        )
+
+    def _limits(self) -> dict[str, int]:
+        limits: dict[str, int] = {}
+        for symbol, bounds in self._program.range_constraints.items():
+            upper = bounds.upper
+            if getattr(upper, "is_Integer", False) and int(upper) < UNBOUNDED:
+                limits[self._axes.get(str(symbol), str(symbol))] = int(upper)
+        return limits
+
+
+def _scripted(path: str, device: str) -> Program:
+    extra: dict[str, Any] = {SIGNATURE_FILE: ""}
+    module = torch.jit.load(path, map_location=device, _extra_files=extra)
+    module.eval()
+    signature = Signature(inputs=(), outputs=(), axis_limits={})
+    if extra[SIGNATURE_FILE]:
+        signature = read_signature(json.loads(extra[SIGNATURE_FILE]), f"{path}: {SIGNATURE_FILE}")
+    arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
+    inputs = [spec.name for spec in signature.inputs] or arguments
+    outputs = [spec.name for spec in signature.outputs]
+
+    def call(tensors: Tensors) -> dict[str, torch.Tensor]:
+        result = module(*_in_order(tensors, inputs, path))
+        return dict(_named(result, outputs, path))
+
+    return Program(module=module, signature=signature, call=call, writes_in_place=True)
+
+
+def _in_order(tensors: Tensors, names: Sequence[str], path: str) -> list[torch.Tensor]:
+    """Return the tensors in the order of `forward`'s arguments: by their names, or by `...__1`."""
+    places: dict[int, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        position = re.search(r"__(\d+)$", name)
+        if name in names:
+            places[names.index(name)] = tensor
+        elif position:
+            places[int(position[1])] = tensor
+    if sorted(places) != list(range(len(tensors))):
+        raise GraphFailed(
+            f"{path} takes the inputs {', '.join(names)}, or INPUT__0 and so on; "
+            f"got {', '.join(tensors)}"
+        )
+    return [places[index] for index in range(len(tensors))]
+
+
+def _named(result: Any, names: Sequence[str], path: str) -> Sequence[tuple[str, torch.Tensor]]:
+    if isinstance(result, dict):
+        return list(result.items())
+    leaves = pytree.tree_leaves(result)
+    names = names or [f"OUTPUT__{index}" for index in range(len(leaves))]
+    if len(names) != len(leaves):
+        raise GraphFailed(f"{path} returned {len(leaves)} tensors; its outputs are {names}")
+    return list(zip(names, leaves, strict=True))

@@ -1,0 +1,50 @@
+"""The streams of one accelerator, and the memory that its captured graphs share."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from ge_backend.device.pytorch.vendor import CapturedGraph, Vendor
+
+__all__ = ["Streams"]
+
+
+class Streams:
+    """What all torch graphs of a device use together.
+
+    Everything is computed in one stream, one run after the other: captured graphs share one pool
+    of scratch memory, so no two may run at once. Copies to and from the host have streams of
+    their own and overlap it.
+
+    Attributes:
+        pool: for the scratch memory of captured graphs; as large as the largest one's. After a
+            capture that failed it is another one, and graphs captured before keep theirs.
+    """
+
+    def __init__(self, vendor: Vendor) -> None:
+        self.vendor = vendor
+        self.compute = vendor.new_stream()
+        self.uploads = vendor.new_stream()
+        self.downloads = vendor.new_stream()
+        self.pool = vendor.new_pool()
+        self._order = threading.Lock()
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Be the only thread that queues work in the compute stream, which is current meanwhile."""
+        with self._order, self.vendor.on(self.compute):
+            yield
+
+    def capture(self, work: Callable[[], None]) -> CapturedGraph:
+        """Record what `work` queues in the compute stream; the caller is the one who computes.
+
+        Raises:
+            RuntimeError: as `Vendor.capture`.
+        """
+        try:
+            return self.vendor.capture(work, pool=self.pool, stream=self.compute)
+        except BaseException:
+            self.pool = self.vendor.new_pool()
+            raise

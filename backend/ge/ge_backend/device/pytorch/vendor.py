@@ -1,0 +1,278 @@
+"""What an accelerator must offer so that torch programs run on it: streams, graphs, memory.
+
+`TorchVendor` has it from `torch.cuda` or from `torch.npu`, which give the same things the same
+names; `cuda.py` and `npu.py` say what differs. Tests have a `Vendor` on the CPU whose
+streams run later. What is done with it is in `accelerator.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from ge_backend.device.base import MemoryInfo
+from ge_backend.errors import DeviceUnavailable
+
+__all__ = ["CapturedGraph", "Event", "Stream", "TorchVendor", "Vendor", "renamed"]
+
+
+class Stream(Protocol):
+    """A queue of work on the device; what is in it runs in order, and later."""
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is queued from now on wait until the event has happened."""
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def record(self, stream: Stream) -> None:
+        """Let it happen when all that is queued in the stream so far is done."""
+
+    def synchronize(self) -> None:
+        """Wait until it has happened; other Python threads run meanwhile.
+
+        Raises:
+            RuntimeError: something that was queued before has failed.
+        """
+
+
+class CapturedGraph(Protocol):
+    """Work that was recorded once, with its addresses, and is queued again as one."""
+
+    def replay(self) -> None:
+        """Queue it in the current stream."""
+
+
+class Vendor(Protocol):
+    """One opened device. Its methods may be called from any thread."""
+
+    @property
+    def device(self) -> str:
+        """As torch calls it: `cuda:0`, `npu:1`."""
+
+    def new_stream(self) -> Stream:
+        """Return a stream that does not wait for the default one."""
+
+    def new_event(self) -> Event:
+        """Return an event that only orders work; it measures no time."""
+
+    def new_pool(self) -> object:
+        """Return a handle for the memory that captured graphs share."""
+
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
+        """Make a stream, and its device, the thread's current one."""
+
+    def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
+        """Record what `work` queues, in a stream that is current and empty.
+
+        Its scratch memory comes from the pool. One capture at a time per process; other threads
+        may go on using the device.
+
+        Raises:
+            RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
+                device has no streams or events left for another graph. Others can be captured, in
+                another pool: this one may be unusable for captures from now on.
+        """
+
+    def empty(self, nbytes: int) -> torch.Tensor:
+        """Return device memory, UINT8 `[nbytes]`, its content undefined."""
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        """Return host memory that the device reads and writes by itself, UINT8 `[nbytes]`."""
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Queue a copy in the current stream; leave both alone until it has run."""
+
+    def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
+        """Queue a copy of the source's rows of these numbers, INT64 `[rows]` on the device."""
+
+    def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
+        """Queue a copy of the source's rows into the target's rows of these numbers."""
+
+    def fill(self, target: torch.Tensor, value: int) -> None:
+        """Queue the writing of one value, over and over."""
+
+    def synchronize(self) -> None:
+        """Wait for everything that is queued on the device."""
+
+    def memory(self) -> MemoryInfo:
+        """Return the device's memory now; what torch keeps for later tensors counts as used."""
+
+    def allocated_bytes(self) -> int:
+        """Return the bytes that tensors of this process have now."""
+
+    def begin_peak(self) -> None:
+        """Begin to watch for the largest value of `allocated_bytes`."""
+
+    def peak_bytes(self) -> int:
+        """Return the largest value since then."""
+
+    def give_back(self) -> None:
+        """Return memory that torch keeps for later tensors to the device."""
+
+    def compile(self, module: torch.nn.Module) -> None:
+        """Let the vendor's compiler make a program of its own for each shape that comes.
+
+        Raises:
+            Unsupported: the vendor has none.
+            DeviceUnavailable: it is not installed.
+        """
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the error says that device memory is used up."""
+
+    def is_fault(self, error: BaseException) -> bool:
+        """Whether the error says that the device, or this process's hold of it, is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchVendor:
+    """A `Vendor` through one of torch's own modules.
+
+    Attributes:
+        api: `torch.cuda` or `torch.npu`.
+        graph: its class of captured graphs.
+        end_pool: ends what a capture has begun in the allocator, by the device's index and the
+            pool.
+        compiler: see `Vendor.compile`.
+        no_memory, fault: found in the messages of errors that say so.
+        abandoned: graphs whose capture failed.
+    """
+
+    device: str
+    api: Any
+    graph: Callable[[], CapturedGraph]
+    end_pool: Callable[[int, object], None]
+    compiler: Callable[[torch.nn.Module], None]
+    no_memory: re.Pattern[str]
+    fault: re.Pattern[str]
+    abandoned: list[CapturedGraph] = field(default_factory=list)
+
+    def new_stream(self) -> Stream:
+        """See `Vendor`."""
+        stream: Stream = self.api.Stream(device=self.device)
+        return stream
+
+    def new_event(self) -> Event:
+        """See `Vendor`."""
+        event: Event = self.api.Event()
+        return event
+
+    def new_pool(self) -> object:
+        """See `Vendor`."""
+        pool: object = self.api.graph_pool_handle()
+        return pool
+
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
+        """See `Vendor`."""
+        context: AbstractContextManager[object] = self.api.stream(stream)
+        return context
+
+    def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
+        """See `Vendor`. By keyword, since the vendors' further parameters come in another order."""
+        graph = self.graph()
+        context = self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+        try:
+            with context:
+                work()
+        except BaseException:
+            self._abandon(graph, pool)
+            raise
+        return graph
+
+    def _abandon(self, graph: CapturedGraph, pool: object) -> None:
+        """Undo what a capture that failed leaves behind.
+
+        The allocator believes that it goes on, and would refuse to free anything from then on, and
+        with it every later capture; and it keeps a pointer to the graph, which must not dangle.
+        The allocator of host memory believes so too, in torch 2.11 and 2.12 and the torch_npu for
+        them, and cannot be told: only another pool helps (`Streams.capture`).
+        Source: pytorch 2.11, CUDAGraph::capture_end, which returns early; CUDACachingAllocator,
+        captures_underway; CachingHostAllocator.h (pytorch #167507, mended by #180395).
+        """
+        self.abandoned.append(graph)
+        with contextlib.suppress(RuntimeError):  # the capture was ended properly after all
+            self.end_pool(torch.device(self.device).index, pool)
+
+    def empty(self, nbytes: int) -> torch.Tensor:
+        """See `Vendor`."""
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        """See `Vendor`."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Vendor`."""
+        target.copy_(source, non_blocking=True)
+
+    def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
+        """See `Vendor`."""
+        torch.index_select(source, 0, index, out=target)
+
+    def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Vendor`."""
+        target.index_copy_(0, index, source)
+
+    def fill(self, target: torch.Tensor, value: int) -> None:
+        """See `Vendor`."""
+        target.fill_(value)
+
+    def synchronize(self) -> None:
+        """See `Vendor`."""
+        self.api.synchronize(self.device)
+
+    def memory(self) -> MemoryInfo:
+        """See `Vendor`."""
+        free, total = self.api.mem_get_info(self.device)
+        return MemoryInfo(free_bytes=free, total_bytes=total)
+
+    def allocated_bytes(self) -> int:
+        """See `Vendor`."""
+        return int(self.api.memory_allocated(self.device))
+
+    def begin_peak(self) -> None:
+        """See `Vendor`."""
+        self.api.reset_peak_memory_stats(self.device)
+
+    def peak_bytes(self) -> int:
+        """See `Vendor`."""
+        return int(self.api.max_memory_allocated(self.device))
+
+    def give_back(self) -> None:
+        """See `Vendor`."""
+        self.api.empty_cache()
+
+    def compile(self, module: torch.nn.Module) -> None:
+        """See `Vendor`."""
+        self.compiler(module)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """See `Vendor`."""
+        return bool(self.no_memory.search(str(error)))
+
+    def is_fault(self, error: BaseException) -> bool:
+        """See `Vendor`."""
+        return bool(self.fault.search(str(error)))
+
+
+def renamed(bindings: Any, names: Sequence[str], library: str) -> Any:
+    """Return what a library's private bindings have under one of the names that it had over time.
+
+    Raises:
+        DeviceUnavailable: under none of them: it is a version that nobody has tried.
+    """
+    for name in names:
+        if hasattr(bindings, name):
+            return getattr(bindings, name)
+    raise DeviceUnavailable(
+        f"{library} has none of {', '.join(names)}, without which no graph can be captured; "
+        "docs/devices.md lists the versions that are known to fit"
+    )

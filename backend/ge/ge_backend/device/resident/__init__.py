@@ -1,0 +1,1 @@
+"""Tensors and states that stay on a device between runs."""

@@ -1,0 +1,180 @@
+"""State of live sequences in host memory, where the device has no memory of its own or keeps none.
+
+Fixed sizes lie in one array with a line per slot, so that a batch is gathered and scattered by one
+call each. Sizes that change from step to step lie in a buffer per slot whose capacity grows by
+doubling, so that a sequence of n steps allocates log n times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ge_backend.config.sequence_batching import State
+from ge_backend.device.base import Graph
+from ge_backend.device.resident.state_seam import SlotPlan, Slots, StatefulGraph, initial_value
+from ge_backend.errors import GraphFailed
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["HostSlots", "HostStates", "open_slots"]
+
+
+class HostSlots:
+    """The states of one graph's sequences in host memory; see `Slots`.
+
+    Args:
+        graph: runs in host memory; stays the caller's.
+        plan: what to keep.
+
+    Raises:
+        ModelError: an initial value cannot be read or has another size.
+    """
+
+    def __init__(self, graph: Graph, plan: SlotPlan) -> None:
+        self._graph = graph
+        self._plan = plan
+        self._states = HostStates(plan)
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        slots: Sequence[int],
+        fresh: Sequence[int],
+        *,
+        rows: int,
+        exclusive: bool,
+    ) -> tuple[dict[str, Array], dict[str, Shape]]:
+        """Run once; see `Slots.run`."""
+        gathered = self._states.gather(slots, fresh, rows)
+        results = self._graph.run({**inputs, **gathered}, outputs, exclusive=exclusive)
+        shapes = self._states.keep(results, slots)
+        return self._plan.shown(results), shapes
+
+    def close(self) -> None:
+        """Do nothing: a run in flight still has the states, and they go with the last of both."""
+
+
+class HostStates:
+    """States in host memory, by slot; no graph.
+
+    Raises:
+        ModelError: an initial value cannot be read or has another size.
+    """
+
+    def __init__(self, plan: SlotPlan) -> None:
+        self._plan = plan
+        self._kept: dict[str, _Kept] = {
+            state.input: (_Growing if -1 in state.dims else _Fixed)(
+                initial_value(state), plan.count
+            )
+            for state in plan.states
+        }
+
+    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
+        """Return the inputs of a run that are states; as `Slots.run`."""
+        return {
+            name: self._rows(kept.gather(slots, fresh, rows)) for name, kept in self._kept.items()
+        }
+
+    def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
+        """Keep the outputs of a run that are states; return the shape of one row of each.
+
+        Raises:
+            GraphFailed: one is missing, or not as declared; all are as before then.
+        """
+        following = {state.input: self._next(state, results, slots) for state in self._plan.states}
+        for name, values in following.items():
+            self._kept[name].scatter(slots, values)
+        return {name: values.shape[1:] for name, values in following.items()}
+
+    def _rows(self, values: Array) -> Array:
+        return values if self._plan.batched else values[0]
+
+    def _next(self, state: State, results: Mapping[str, Array], slots: Sequence[int]) -> Array:
+        values = results.get(state.output)
+        if values is None:
+            raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
+        values = values if self._plan.batched else values[None]
+        row = values.shape[1:]
+        fits = len(row) == len(state.dims) and all(
+            dim in (-1, size) for dim, size in zip(state.dims, row, strict=True)
+        )
+        if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
+            raise GraphFailed(
+                f"state {state.output!r} came as {values.dtype} {list(values.shape)}; declared is "
+                f"{state.dtype.name} {list(state.dims)} for each row"
+            )
+        return values[: len(slots)]
+
+
+def open_slots(graph: Graph, plan: SlotPlan) -> Slots:
+    """Return the slots of a graph: its device's own where it has some, else in host memory.
+
+    Raises:
+        ModelError, OutOfMemory: as `StatefulGraph.open_slots`.
+    """
+    if isinstance(graph, StatefulGraph):
+        return graph.open_slots(plan)
+    return HostSlots(graph, plan)
+
+
+class _Kept(Protocol):
+    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
+        """Return the states of these slots, one row each, and of padding behind them."""
+
+    def scatter(self, slots: Sequence[int], values: Array) -> None:
+        """Keep one row for each slot."""
+
+
+class _Fixed:
+    """A state whose size never changes."""
+
+    def __init__(self, initial: Array, count: int) -> None:
+        self._initial = initial
+        self._values = np.empty((count, *initial.shape), initial.dtype)
+
+    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
+        self._values[list(fresh)] = self._initial
+        gathered = np.empty((rows, *self._initial.shape), self._initial.dtype)
+        gathered[: len(slots)] = self._values[list(slots)]
+        gathered[len(slots) :] = self._initial
+        return gathered
+
+    def scatter(self, slots: Sequence[int], values: Array) -> None:
+        self._values[list(slots)] = values
+
+
+class _Growing:
+    """A state whose size changes; the rows of one run have equal sizes."""
+
+    def __init__(self, initial: Array, count: int) -> None:
+        self._initial = initial
+        self._buffers = [np.empty(0, initial.dtype) for _ in range(count)]
+        self._shapes = [initial.shape] * count
+
+    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
+        for slot in fresh:
+            self._keep(slot, self._initial)
+        shapes = {self._shapes[slot] for slot in slots}
+        if len(shapes) != 1:
+            raise GraphFailed(f"states of different sizes came in one run: {sorted(shapes)}")
+        (shape,) = shapes
+        gathered = np.zeros((rows, *shape), self._initial.dtype)
+        for row, slot in enumerate(slots):
+            gathered[row] = self._buffers[slot][: math.prod(shape)].reshape(shape)
+        return gathered
+
+    def scatter(self, slots: Sequence[int], values: Array) -> None:
+        for slot, value in zip(slots, values, strict=True):
+            self._keep(slot, value)
+
+    def _keep(self, slot: int, value: Array) -> None:
+        if self._buffers[slot].size < value.size:
+            capacity = 1 << (value.size - 1).bit_length()
+            self._buffers[slot] = np.empty(capacity, value.dtype)
+        self._buffers[slot][: value.size] = value.reshape(-1)
+        self._shapes[slot] = value.shape

@@ -1,0 +1,1 @@
+"""What a stub holds of an executor."""

@@ -1,0 +1,168 @@
+"""The runs of one graph that are with an executor and not answered yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ge_backend.errors import GeError, ProtocolError, error_from_name
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol import messages, wire
+from ge_backend.executor.protocol.arena import Arena, Segment
+from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["Flight", "Outcome", "RunOrder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """One run to make: tensors already staged in the session's arena; see `messages.Run`."""
+
+    inputs: tuple[messages.TensorRef, ...]
+    outputs: tuple[messages.TensorRef, ...]
+    deadline_ns: int = 0
+    slots: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+    rows: int = 0
+    cost_ns: int = 0
+    fed: tuple[messages.FedRef, ...] = ()
+    kept: tuple[messages.KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
+    bucket: Shape = ()
+    real_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended: outputs by name (views, valid until the next `reserve`), or an error.
+
+    Attributes:
+        kept: outputs that have stayed on the device.
+    """
+
+    outputs: dict[str, Array]
+    error: GeError | None
+    queue_ns: int = 0
+    run_ns: int = 0
+    held_up_ns: int = 0
+    states: Mapping[str, Shape] = field(default_factory=dict)
+    kept: tuple[messages.KeptRef, ...] = ()
+
+
+class Flight:
+    """Submits runs and takes their outcomes as they come.
+
+    All methods raise ExecutorLost when the executor is gone, and ProtocolError when it says what
+    this version does not expect; the link is of no use then.
+
+    Args:
+        priority: of all its runs; 1 is the highest.
+
+    Attributes:
+        started: the executor has begun a run that was submitted with `solo`.
+    """
+
+    def __init__(self, link: Link, graph: int, arena: Arena, *, priority: int = NORMAL) -> None:
+        self.started = False
+        self._link = link
+        self._graph = graph
+        self._arena = arena
+        self._priority = priority
+        self._runs: dict[int, tuple[int, RunOrder]] = {}  # message id -> index and order
+
+    @property
+    def indices(self) -> list[int]:
+        """The runs in flight, in the order of their submission."""
+        return [index for index, _ in self._runs.values()]
+
+    def fileno(self) -> int:
+        """Return what becomes readable when a run has ended, or the executor is gone."""
+        return self._link.sock.fileno()
+
+    def submit(self, index: int, order: RunOrder, *, solo: bool = False) -> bool:
+        """Send a run; False when an outcome has to be taken first.
+
+        With something in flight it never waits for room in the socket: the executor may be waiting
+        for room for its answers, and then neither would move.
+        """
+        message = messages.Run(
+            id=self._link.next_id(),
+            graph=self._graph,
+            arena=self._arena.id,
+            inputs=order.inputs,
+            outputs=order.outputs,
+            deadline_ns=order.deadline_ns,
+            priority=self._priority,
+            solo=solo,
+            slots=order.slots,
+            fresh=order.fresh,
+            rows=order.rows,
+            cost_ns=order.cost_ns,
+            fed=order.fed,
+            kept=order.kept,
+            dropped=order.dropped,
+            bucket=order.bucket,
+            real_rows=order.real_rows,
+        )
+        if not self._runs:
+            wire.send(self._link.sock, message)
+        elif not wire.send_unless_full(self._link.sock, message):
+            return False
+        self._runs[message.id] = (index, order)
+        self.started = False
+        return True
+
+    def cancel(self, index: int) -> bool:
+        """Ask that a run in flight is dropped if it has not begun; its outcome comes as ever.
+
+        False when there is no room for the question; it can be asked again.
+        """
+        number = next(number for number, (other, _) in self._runs.items() if other == index)
+        message = messages.Cancel(id=self._link.next_id(), run=number)
+        return wire.send_unless_full(self._link.sock, message)
+
+    def receive(self) -> tuple[int, Outcome] | None:
+        """Wait for the next message: which run has ended, and how; None if one has only begun."""
+        answer, descriptors = self._link.inbox.receive()
+        try:
+            if isinstance(answer, messages.Started):
+                self.started = True
+                return None
+            outcome = self._outcome(answer, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return self._runs.pop(answer.id)[0], outcome
+
+    def drain(self) -> None:
+        """Wait until every run in flight has ended."""
+        while self._runs:
+            self.receive()
+
+    def _outcome(self, answer: messages.Message, descriptors: tuple[int, ...]) -> Outcome:
+        known = answer.id in self._runs
+        if isinstance(answer, messages.Failed):
+            error = error_from_name(answer.error, answer.message)
+            if not known:
+                raise error
+            return Outcome(outputs={}, error=error)
+        if not known or not isinstance(answer, messages.Done):
+            raise ProtocolError(f"expected the outcome of a run in flight, got {answer}")
+        order = self._runs[answer.id][1]
+        outputs = {
+            ref.name: self._arena.view(ref) for ref in order.outputs if ref.name in answer.settled
+        }
+        for descriptor in descriptors:
+            spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
+            outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
+        return Outcome(
+            outputs=outputs,
+            error=None,
+            queue_ns=answer.queue_ns,
+            run_ns=answer.run_ns,
+            held_up_ns=answer.held_up_ns,
+            states=answer.states,
+            kept=order.kept,
+        )

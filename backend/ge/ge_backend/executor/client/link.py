@@ -1,0 +1,100 @@
+"""A stub's end of a connection to an executor: one question, one answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TypeVar
+
+from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
+from ge_backend.executor.protocol import wire
+from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Message, Welcome
+from ge_backend.executor.protocol.outstanding import OutstandingView
+from ge_backend.executor.protocol.peer import peer_uid
+
+__all__ = ["Link"]
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+class Link:
+    """A connection that has shaken hands.
+
+    Args:
+        sock: becomes the link's, and is closed if the handshake fails.
+
+    Attributes:
+        welcome: what the executor said of itself.
+        outstanding: how much work it holds, now and later.
+        inbox: what arrives on the socket.
+
+    Raises:
+        DeviceUnavailable: the peer is another user's process.
+        ExecutorLost: the executor is gone.
+        ProtocolError: it is of another version.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.inbox = wire.Inbox(sock)
+        self._last_id = 0
+        try:
+            if peer_uid(sock) != os.getuid():
+                raise DeviceUnavailable(
+                    f"the executor belongs to user {peer_uid(sock)}, not to {os.getuid()}; "
+                    "set GE_RUNTIME_DIR to a folder of this user's"
+                )
+            self.welcome, self.outstanding = self._shake_hands()
+        except BaseException:
+            sock.close()
+            raise
+
+    def next_id(self) -> int:
+        """Return an id for a message that has not been used on this connection."""
+        self._last_id += 1
+        return self._last_id
+
+    def ask(
+        self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...] = ()
+    ) -> _Answer:
+        """Send a message and return its answer; no runs are in flight meanwhile.
+
+        Raises:
+            GeError: what the executor answered, if it failed.
+            ExecutorLost: the executor is gone.
+            ProtocolError: it answered something else; the link is closed.
+        """
+        answer, strays = self._exchange(message, expected, descriptors)
+        for stray in strays:
+            os.close(stray)
+        return answer
+
+    def close(self) -> None:
+        """Leave the executor."""
+        self.sock.close()
+
+    def _shake_hands(self) -> tuple[Welcome, OutstandingView]:
+        hello = Hello(id=self.next_id(), version=VERSION)
+        welcome, pages = self._exchange(hello, Welcome, ())
+        try:
+            if len(pages) != 1:
+                raise ProtocolError(f"Welcome came with {len(pages)} descriptors, not 1")
+            return welcome, OutstandingView(pages[0])
+        finally:
+            for page in pages:
+                os.close(page)
+
+    def _exchange(
+        self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...]
+    ) -> tuple[_Answer, tuple[int, ...]]:
+        """Send a message; return its answer and the descriptors that came along, now ours."""
+        wire.send(self.sock, message, descriptors)
+        answer, received = self.inbox.receive()
+        if isinstance(answer, expected) and answer.id == message.id:
+            return answer, received
+        for stray in received:
+            os.close(stray)
+        if isinstance(answer, Failed):
+            raise error_from_name(answer.error, answer.message)
+        self.close()  # out of step: whatever is used next finds it lost and connects again
+        raise ProtocolError(f"expected {expected.__name__} to {message.id}, got {answer}")

@@ -1,0 +1,326 @@
+"""What a stub holds of an executor: one loaded graph, an arena, and the way back after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from ge_backend.config.sequence_batching import State
+from ge_backend.device.base import GraphSource
+from ge_backend.errors import ExecutorLost, GeError, ModelError
+from ge_backend.executor.client.flight import Flight
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol import messages, wire
+from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.executor.protocol.outstanding import PoolSample
+from ge_backend.tensors import Shape, Signature
+
+__all__ = ["Session"]
+
+log = logging.getLogger(__name__)
+
+# What is asked of an executor that dies over it is asked once more: one death may be a neighbour's
+# doing, a second one probably is its own.
+ATTEMPTS = 2
+
+_Result = TypeVar("_Result")
+
+
+class Session:
+    """A graph in an executor, used by one thread at a time.
+
+    When the executor dies, the next use connects again, which starts a new one: it attaches the
+    arena (staged data is still there), loads the graph and prepares what was prepared. Only runs do
+    not wait for that: a flight says that the executor is gone, and its owner decides.
+
+    Args:
+        connect: returns a fresh connection; called again after each loss.
+        source: the graph to load.
+        arena_bytes: the arena's first size.
+        on_restart: called once per executor that was found dead.
+        priority: of its runs among those of all sessions; 1 is the highest.
+        served_as: the model's name in the executor's timeline.
+
+    Raises:
+        ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
+        ExecutorLost: the executor died twice over loading it.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Link],
+        source: GraphSource,
+        *,
+        arena_bytes: int,
+        on_restart: Callable[[], None],
+        priority: int = NORMAL,
+        served_as: str = "",
+    ) -> None:
+        self.source = source
+        self.arena = Arena(arena_bytes)
+        self._connect = connect
+        self._on_restart = on_restart
+        self._priority = priority
+        self._served_as = served_as
+        self._states: messages.KeepStates | None = None
+        self._tensors: messages.KeepTensors | None = None
+        self._compiled: tuple[dict[str, Shape], ...] = ()
+        self._prepared: list[tuple[messages.PrepareInput, ...]] = []
+        self._link: Link | None = None
+        self._loaded: messages.Loaded | None = None
+        try:
+            self._retried(f"loading {source.path}", self._live)
+        except BaseException:
+            self.arena.close()
+            raise
+
+    @property
+    def signature(self) -> Signature:
+        """The graph's inputs and outputs."""
+        return self._graph().signature.signature()
+
+    @property
+    def static_shapes(self) -> bool:
+        """Whether the graph runs only in prepared shapes."""
+        return self._graph().static_shapes
+
+    @property
+    def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
+        """The only sets of input shapes that run; empty where the file leaves them open."""
+        return self._graph().fixed_shapes
+
+    def keep_states(
+        self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
+    ) -> None:
+        """Have the executor keep the states of up to `count` sequences of this session.
+
+        They are lost with the executor; runs that need them fail with ExecutorLost then.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            ModelError: an initial value cannot be used.
+        """
+        self._states = messages.KeepStates(
+            id=0,
+            graph=0,
+            states=tuple(map(messages.StateMessage.of, states)),
+            count=count,
+            batched=batched,
+            hidden=tuple(hidden),
+        )
+        self._retried("keeping states", lambda: self._keep_states(self._live()))
+
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> messages.Keeps:
+        """Let runs leave tensors on the device for other sessions of this owner; see `Keeps`.
+
+        They are lost with the executor; runs that need them fail with TensorsLost then.
+
+        Args:
+            owner: tells this one from all others of the device.
+            rooms: bytes of tensors to set memory aside for.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            OutOfMemory: the device has not that much left.
+        """
+        asked = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
+        keeps = self._retried("keeping tensors", lambda: self._keep_tensors(self._live(), asked))
+        self._tensors = asked
+        return keeps
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors on the device that no run in flight takes; those that are gone, too."""
+        link = self._link
+        if link is not None and keys:
+            free = messages.FreeTensors(
+                id=link.next_id(), graph=self._graph().graph, keys=tuple(keys)
+            )
+            with contextlib.suppress(ExecutorLost):  # they are gone then
+                wire.send(link.sock, free)
+
+    @property
+    def lanes(self) -> int:
+        """How many runs the device executes at once."""
+        return self._live().welcome.lanes
+
+    @property
+    def outstanding_ns(self) -> int:
+        """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
+        link = self._link
+        return 0 if link is None else link.outstanding.ns
+
+    @property
+    def pool(self) -> PoolSample:
+        """The workspace pool of the executor, a fraction of a second ago."""
+        link = self._link
+        return PoolSample() if link is None else link.outstanding.pool
+
+    @property
+    def executor_pid(self) -> int:
+        """The executor's process id."""
+        return self._live().welcome.pid
+
+    def reserve(self, nbytes: int, *, keep: bool = False) -> None:
+        """Make room for a batch. Earlier views become invalid unless `keep` is set.
+
+        Raises:
+            OutOfMemory: there is no memory for an arena of that size.
+        """
+        if self.arena.reserve(nbytes, keep=keep) and self._link is not None:
+            try:
+                self._attach(self._link)
+            except ExecutorLost as error:
+                self.lose(error)
+            except GeError:
+                self._drop()
+                raise
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Make ready for these sets of input shapes; the executor does it once for all stubs.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            ModelError, OutOfMemory: as `Graph.compile`.
+        """
+        compiled = tuple(map(dict, shapes))
+        self._retried("compiling", lambda: self._compile(self._live(), compiled))
+        self._compiled = compiled
+
+    def prepare(self, inputs: tuple[messages.PrepareInput, ...], repeats: int) -> messages.Prepared:
+        """Prepare and measure one set of input shapes; the executor does it once for all stubs.
+
+        Raises:
+            ExecutorLost: the executor died twice over it.
+            GraphFailed, OutOfMemory: as `Graph.prepare` and `Graph.run`.
+        """
+        shapes = {given.name: given.shape for given in inputs}
+        prepared = self._retried(
+            f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats)
+        )
+        if self.static_shapes:
+            self._prepared.append(inputs)
+        return prepared
+
+    def inspect(self) -> messages.Report:
+        """Return what the executor holds."""
+        return self._retried("reporting", self._inspect)
+
+    def flight(self) -> Flight:
+        """Return what runs are submitted through.
+
+        Raises:
+            ExecutorLost: it was found dead; `reopen` starts another.
+        """
+        if self._link is None:
+            raise ExecutorLost("the executor was found dead before")
+        return Flight(self._link, self._graph().graph, self.arena, priority=self._priority)
+
+    def reopen(self) -> None:
+        """Connect again and make everything as it was; nothing to do while the connection stands.
+
+        Raises:
+            ExecutorLost: the executor died over it; another attempt may go better.
+            DeviceUnavailable, ModelError, OutOfMemory: the device cannot be had any more.
+        """
+        self._live()
+
+    def lose(self, error: GeError) -> None:
+        """Note that the executor is gone or cannot be understood; the next use starts another."""
+        if self._link is not None:
+            device = self._link.welcome.device
+            log.warning("the executor of %s is gone (%s); another is started", device, error)
+            self._on_restart()
+            self._drop()
+
+    def close(self) -> None:
+        """Leave the executor, which frees the graph if nobody else holds it."""
+        self._drop()
+        self.arena.close()
+
+    def _live(self) -> Link:
+        """Return the connection, opening a new one after a loss."""
+        if self._link is None:
+            self._link = self._connect()
+            try:
+                self._open(self._link)
+            except ExecutorLost as error:
+                self.lose(error)
+                raise
+            except BaseException:
+                self._drop()
+                raise
+        return self._link
+
+    def _open(self, link: Link) -> None:
+        self._attach(link)
+        load = messages.Load(id=link.next_id(), source=self.source, served_as=self._served_as)
+        loaded = link.ask(load, messages.Loaded)
+        if self._loaded is not None and loaded.signature != self._loaded.signature:
+            raise ModelError(
+                f"{self.source.path} was replaced by a model with other inputs or outputs since "
+                "it was loaded; have the server load the model again"
+            )
+        self._loaded = loaded
+        if self._compiled:
+            self._compile(link, self._compiled)
+        self._keep_states(link)
+        if self._tensors is not None:
+            self._keep_tensors(link, self._tensors)
+        for inputs in self._prepared:
+            self._prepare(link, inputs, 0)
+
+    def _attach(self, link: Link) -> None:
+        arena = self.arena
+        attach = messages.Attach(id=link.next_id(), arena=arena.id, nbytes=arena.nbytes)
+        link.ask(attach, messages.Ok, (arena.descriptor,))
+        if arena.id:
+            link.ask(messages.Detach(id=link.next_id(), arena=arena.id - 1), messages.Ok)
+
+    def _prepare(
+        self, link: Link, inputs: tuple[messages.PrepareInput, ...], repeats: int
+    ) -> messages.Prepared:
+        message = messages.Prepare(
+            id=link.next_id(), graph=self._graph().graph, inputs=inputs, repeats=repeats
+        )
+        return link.ask(message, messages.Prepared)
+
+    def _compile(self, link: Link, shapes: tuple[dict[str, Shape], ...]) -> messages.Ok:
+        message = messages.Compile(id=link.next_id(), graph=self._graph().graph, shapes=shapes)
+        return link.ask(message, messages.Ok)
+
+    def _keep_states(self, link: Link) -> None:
+        if self._states is not None:
+            message = replace(self._states, id=link.next_id(), graph=self._graph().graph)
+            link.ask(message, messages.Ok)
+
+    def _keep_tensors(self, link: Link, asked: messages.KeepTensors) -> messages.Keeps:
+        message = replace(asked, id=link.next_id(), graph=self._graph().graph)
+        return link.ask(message, messages.Keeps)
+
+    def _inspect(self) -> messages.Report:
+        link = self._live()
+        return link.ask(messages.Inspect(id=link.next_id()), messages.Report)
+
+    def _graph(self) -> messages.Loaded:
+        if self._loaded is None:
+            raise ModelError(f"{self.source.path} is not loaded")
+        return self._loaded
+
+    def _retried(self, doing: str, action: Callable[[], _Result]) -> _Result:
+        for _ in range(ATTEMPTS):
+            try:
+                return action()
+            except ExecutorLost as error:
+                self.lose(error)
+        raise ExecutorLost(
+            f"the executor died {ATTEMPTS} times over {doing}; see the server's log for the reason"
+        )
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None

@@ -1,0 +1,1 @@
+"""An executor as a process: how it is found, started and ended."""

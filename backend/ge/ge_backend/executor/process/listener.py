@@ -1,0 +1,80 @@
+"""The executor's address: opened once, and left behind clean whichever way the executor ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from ge_backend.executor.process.lock import address_lock, remove_lock
+from ge_backend.executor.server.service import Executor
+
+__all__ = ["Door"]
+
+BACKLOG = 128
+
+
+class Door:
+    """A listening socket at a path, with the lock beside it and the folder around it."""
+
+    def __init__(self, address: Path) -> None:
+        self._address = address
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._bound: os.stat_result | None = None
+        self.retiring = False
+
+    def open(self) -> None:
+        """Listen at the address; called while the starter's lock is held."""
+        self._address.unlink(missing_ok=True)
+        self._listener.bind(str(self._address))
+        self._bound = self._address.stat()
+        self._listener.listen(BACKLOG)
+
+    def serve(self, executor: Executor) -> None:
+        """Serve until nobody needs the executor; close it and remove what is in the file system.
+
+        It leaves only when nobody is at the door, and holds the lock until the device is given
+        back, so that the next executor finds it free.
+        """
+        while not self.retiring:
+            executor.serve(self._listener)
+            with address_lock(self._address):
+                late = self._late()
+                if late is not None:
+                    executor.accept(late)
+                    continue
+                self.retiring = True
+                self._remove_socket()
+                self._listener.close()
+                try:
+                    executor.close()
+                finally:
+                    remove_lock(self._address)
+
+    def abandon(self) -> None:
+        """Remove at once what nobody else is using, without waiting for anything."""
+        self._remove_socket()
+        if self.retiring:
+            remove_lock(self._address)
+            return
+        with contextlib.suppress(BlockingIOError), address_lock(self._address, wait=False):
+            remove_lock(self._address)
+
+    def _late(self) -> socket.socket | None:
+        """Return a connection that came while the executor made up its mind to leave."""
+        self._listener.setblocking(False)
+        try:
+            late = self._listener.accept()[0]
+        except BlockingIOError:
+            return None
+        finally:
+            self._listener.setblocking(True)
+        late.setblocking(True)
+        return late
+
+    def _remove_socket(self) -> None:
+        """Remove the socket unless the path has become another executor's."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._bound and os.path.samestat(self._bound, self._address.stat()):
+                self._address.unlink()

@@ -1,0 +1,98 @@
+"""The executor's entry: `python -m ge_backend.executor.process.main --device cpu …`.
+
+Started by the first stub that needs the device (`launch.py`). It reports on `--ready` (a pipe)
+whether the device could be opened, gives up the `--lock` that it inherited, and removes its socket
+when it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ge_backend.device.base import open_device
+from ge_backend.errors import GeError
+from ge_backend.executor.process.listener import Door
+from ge_backend.executor.process.owner import wait_for_end
+from ge_backend.executor.server.service import Executor
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Open the device, serve until the owner is gone or nobody needs it, clean up."""
+    arguments = _arguments()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format=f"ge executor {arguments.device} [{os.getpid()}] %(levelname)s %(message)s",
+    )
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    door = Door(Path(arguments.socket))
+    threading.Thread(target=_end_with, args=(arguments.owner, door), daemon=True).start()
+    try:
+        executor = Executor(
+            open_device(arguments.device, lanes=arguments.lanes),
+            linger_s=arguments.linger,
+            pool_bytes=arguments.workspace_pool,
+            on_fault=functools.partial(_end_broken, door),
+        )
+        door.open()
+    except GeError as error:
+        _report(arguments, {"error": type(error).__name__, "message": str(error)})
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, lambda *_: _leave(door))
+    _report(arguments, {})
+    door.serve(executor)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ge_backend.executor.process.main")
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--owner", type=int, required=True)
+    parser.add_argument("--ready", type=int, required=True)
+    parser.add_argument("--lock", type=int, required=True)
+    parser.add_argument("--linger", type=float, required=True)
+    parser.add_argument("--workspace-pool", type=int, required=True, help="bytes; 0: none")
+    parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
+    return parser.parse_args()
+
+
+def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
+    """Tell the starter how it went, and let the next one have the lock."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(arguments.ready, "w") as ready:
+        json.dump(report, ready)
+    os.close(arguments.lock)
+
+
+def _end_with(owner_pid: int, door: Door) -> None:
+    """End when the owner does, whatever is running: nobody is left to answer."""
+    wait_for_end(owner_pid)
+    _leave(door)
+
+
+def _end_broken(door: Door) -> None:
+    """End because the device broke: nobody is answered, so that the stubs find out over what."""
+    door.abandon()
+    os._exit(1)
+
+
+def _leave(door: Door) -> None:
+    """End now. Not by `sys.exit`: that would wait for graphs, and engines crash in its teardown."""
+    if door.retiring and threading.current_thread() is threading.main_thread():
+        return  # SIGTERM while it is leaving anyway
+    door.abandon()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

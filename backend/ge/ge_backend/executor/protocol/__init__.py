@@ -1,0 +1,1 @@
+"""What crosses between a stub and an executor: messages, the wire, shared memory."""

@@ -1,0 +1,403 @@
+"""The messages between a stub and an executor, as frozen values; `wire.py` puts them on a socket.
+
+    stub → executor                        executor → stub
+    Hello(version)                         Welcome(version, device, lanes) + 1 descriptor
+    Attach(arena, nbytes) + 1 descriptor   Ok
+    Detach(arena)                          Ok
+    Load(source, served_as)                Loaded(graph, signature, static_shapes, fixed_shapes)
+    Compile(graph, shapes)                 Ok
+    KeepStates(graph, states, count, …)    Ok
+    KeepTensors(graph, owner, rooms)       Keeps(memory, granule)
+    FreeTensors(graph, keys)               (nothing)
+    Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
+    Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
+    Cancel(run)                            (nothing: the run itself is answered)
+    Inspect                                Report(…)
+    LookBack(after)                        History(runs, missed, last)
+    (any)                                  Failed(error, message)
+
+Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
+read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
+`TensorRef` says where they lie in an arena.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ge_backend.device.base import GraphSource
+from ge_backend.executor.protocol.descriptions import SignatureMessage, SpecMessage, StateMessage
+from ge_backend.executor.protocol.tensor_messages import (
+    FedRef,
+    FreeTensors,
+    Keeps,
+    KeepTensors,
+    KeptRef,
+    KeptRows,
+    PrepareInput,
+    TensorRef,
+)
+from ge_backend.tensors import Shape
+from ge_backend.workspace.pool import PoolFigures
+
+__all__ = [
+    "NORMAL",
+    "VERSION",
+    "Attach",
+    "Cancel",
+    "Compile",
+    "Detach",
+    "Done",
+    "Failed",
+    "FedRef",
+    "FreeTensors",
+    "GraphReport",
+    "Hello",
+    "History",
+    "Inspect",
+    "KeepStates",
+    "KeepTensors",
+    "Keeps",
+    "KeptRef",
+    "KeptRows",
+    "Load",
+    "Loaded",
+    "LookBack",
+    "Message",
+    "Ok",
+    "PastRun",
+    "Prepare",
+    "PrepareInput",
+    "Prepared",
+    "Report",
+    "Run",
+    "SignatureMessage",
+    "SpecMessage",
+    "Started",
+    "StateMessage",
+    "TensorRef",
+    "Welcome",
+]
+
+# Triton's words: priority 1 is the highest.
+NORMAL = 2
+
+# Hello itself never changes, so that every version can tell that the other is another.
+VERSION = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The first message of a stub."""
+
+    id: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The executor's answer; with it comes the page that says how much work it holds.
+
+    Attributes:
+        lanes: how many runs it executes at once.
+    """
+
+    id: int
+    version: int
+    device: str
+    lanes: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Map an arena; the descriptor of its memfd comes with the message."""
+
+    id: int
+    arena: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detach:
+    """Forget an arena once the runs that use it are done."""
+
+    id: int
+    arena: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Load a model file, or share it when some stub has loaded it before.
+
+    Attributes:
+        served_as: the model that it is for, by the name that it has in metrics.
+    """
+
+    id: int
+    source: GraphSource
+    served_as: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The graph is ready; it stays loaded until the connection closes."""
+
+    id: int
+    graph: int
+    signature: SignatureMessage
+    static_shapes: bool
+    fixed_shapes: tuple[dict[str, Shape], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """Make ready for these sets of input shapes, all at once; each is prepared afterwards."""
+
+    id: int
+    graph: int
+    shapes: tuple[dict[str, Shape], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepStates:
+    """Keep the states of up to `count` sequences for this connection; they end with it.
+
+    Attributes:
+        batched: tensors begin with a batch dimension.
+        hidden: outputs that are only states and are not sent.
+    """
+
+    id: int
+    graph: int
+    states: tuple[StateMessage, ...]
+    count: int
+    batched: bool
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Compile for these shapes if the engine does that, and time `repeats` runs (the median)."""
+
+    id: int
+    graph: int
+    inputs: tuple[PrepareInput, ...]
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The measured cost of one run; `cached` when another stub had it measured before."""
+
+    id: int
+    cost_ns: int
+    workspace_bytes: int
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Run a graph on tensors in an arena.
+
+    Attributes:
+        outputs: where to put those whose shape is known beforehand; nobody wants those `dropped`.
+        deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
+        priority: 1 is the highest.
+        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
+            when an executor died is repeated so, and if this one dies too it is clear over what.
+        slots: where the state of each real row lies; empty for graphs without.
+        fresh: those of them whose state begins anew.
+        rows: rows of the batch, padding included; only read where there are slots.
+        cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
+        fed, kept: inputs that are on the device already, and outputs that stay there.
+        bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
+    """
+
+    id: int
+    graph: int
+    arena: int
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+    deadline_ns: int = 0
+    priority: int = NORMAL
+    solo: bool = False
+    slots: tuple[int, ...] = ()
+    fresh: tuple[int, ...] = ()
+    rows: int = 0
+    cost_ns: int = 0
+    fed: tuple[FedRef, ...] = ()
+    kept: tuple[KeptRef, ...] = ()
+    dropped: tuple[str, ...] = ()
+    bucket: Shape = ()
+    real_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Drop the run with the id `run`, if it has not begun; it fails with `Cancelled` then."""
+
+    id: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The solo run with this id begins now; its `Done` or `Failed` follows."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A run's outputs.
+
+    Attributes:
+        settled: names of those that lie where the run's message said.
+        spilled: those whose shape was not known; they lie in the segment that comes along.
+        queue_ns: how long the run waited for its turn.
+        held_up_ns: for how much of that a lane was free and its workspace was not.
+        states: the shape of one row of each state as it is now, by the name of its input.
+    """
+
+    id: int
+    settled: tuple[str, ...]
+    spilled: tuple[TensorRef, ...]
+    queue_ns: int
+    run_ns: int
+    held_up_ns: int = 0
+    states: dict[str, Shape] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspect:
+    """Ask what the executor holds."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphReport:
+    """One loaded graph: how many connections hold it, how many shapes are prepared."""
+
+    path: str
+    holders: int
+    prepared: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the executor holds, and how much memory its device has left.
+
+    Attributes:
+        evictions: graphs that nobody held and that were closed to make room for another.
+        kept_tensors: how many tensors stay on the device between runs now.
+        kept_bytes: the device memory that is set aside for such.
+        defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
+    """
+
+    id: int
+    device: str
+    pid: int
+    connections: int
+    graphs: tuple[GraphReport, ...]
+    free_bytes: int
+    total_bytes: int
+    pool: PoolFigures
+    evictions: int
+    defects: tuple[str, ...]
+    kept_tensors: int = 0
+    kept_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookBack:
+    """Ask for the runs that ended after the one with the number `after`; 0: for all kept ones."""
+
+    id: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A run that has ended, or a preparation. Times are CLOCK_MONOTONIC.
+
+    Attributes:
+        number: counts the runs of this executor, by their ends, from 1.
+        model: what it was loaded as; the file where nobody said.
+        bucket: rows and sizes; empty for a preparation.
+        lane: the name of the thread that ran it.
+        came_ns: when the executor received it.
+        held_up_ns: for how much of its waiting a lane was free and its workspace was not.
+        error: a class name of `ge_backend.errors`; "" if it went well.
+    """
+
+    number: int
+    model: str
+    bucket: Shape
+    real_rows: int
+    lane: str
+    came_ns: int
+    started_ns: int
+    ended_ns: int
+    held_up_ns: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Some of the runs that were asked for, the oldest first.
+
+    Attributes:
+        missed: how many are kept no more.
+        last: the number of the newest run; ask again until `runs` has it.
+    """
+
+    id: int
+    runs: tuple[PastRun, ...]
+    missed: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ok:
+    """Done, nothing to say."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The request with this id failed; `error` is a class name of `ge_backend.errors`."""
+
+    id: int
+    error: str
+    message: str
+
+
+Message = (
+    Hello
+    | Welcome
+    | Attach
+    | Detach
+    | Load
+    | Loaded
+    | Compile
+    | KeepStates
+    | KeepTensors
+    | Keeps
+    | FreeTensors
+    | Prepare
+    | Prepared
+    | Run
+    | Cancel
+    | Started
+    | Done
+    | Inspect
+    | Report
+    | LookBack
+    | History
+    | Ok
+    | Failed
+)

@@ -1,0 +1,1 @@
+"""An executor at work: connections, lanes, models."""

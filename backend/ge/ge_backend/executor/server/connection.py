@@ -1,0 +1,398 @@
+"""One stub's connection, as the executor sees it.
+
+A thread per connection reads messages; loading happens in it, so one stub's slow load does not
+hold up another's requests. Runs go to the device's lanes, whose threads answer themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ge_backend.device.base import Device
+from ge_backend.device.resident.host_states import open_slots
+from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.errors import (
+    Cancelled,
+    DeviceFault,
+    ExecutorLost,
+    GeError,
+    GraphFailed,
+    OutOfMemory,
+    ProtocolError,
+)
+from ge_backend.executor.protocol import messages, wire
+from ge_backend.executor.protocol.arena import Segment
+from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.executor.protocol.outstanding import Outstanding
+from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.queue import Job, Turn
+from ge_backend.executor.server.registry import Entry, Registry
+from ge_backend.executor.server.runs import loaded_graph, measure, run
+from ge_backend.executor.server.shelf import KeptGraphs, Shelves
+from ge_backend.executor.server.timeline import Caption, Timeline
+from ge_backend.workspace.pool import Pool
+
+__all__ = ["Connection", "Shared"]
+
+log = logging.getLogger(__name__)
+
+# An engine's message may hold a whole model's listing; what is sent has to fit into one record.
+MAX_ERROR_CHARACTERS = 8192
+
+# A message, and a descriptor that goes with it and is then closed.
+Reply = tuple[messages.Message, int | None]
+
+
+class Shared(Protocol):
+    """What all connections of an executor share."""
+
+    device: Device
+    registry: Registry
+    lanes: Lanes
+    pool: Pool
+    outstanding: Outstanding
+    shelves: Shelves
+    timeline: Timeline
+    measuring: threading.Lock
+    on_fault: Callable[[], None]
+
+    def report(self, request_id: int) -> messages.Report:
+        """Return what the executor holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """What a message asks of a lane.
+
+    Attributes:
+        entry: the graph that it names; None if the connection has no such graph.
+        action: returns the answer.
+        nbytes: returns what it takes of the workspace pool; 0: the graph's place there.
+        then: called once, whatever happens, before the stub is told.
+        caption: what it is called in the timeline.
+    """
+
+    request_id: int
+    entry: Entry | None
+    action: Callable[[Turn], Reply]
+    nbytes: Callable[[Entry], int]
+    then: Callable[[], None]
+    caption: Caption
+
+
+class Connection:
+    """One stub: the graphs it holds and the arenas it has shown us."""
+
+    def __init__(self, sock: socket.socket, shared: Shared) -> None:
+        self._sock = sock
+        self._shared = shared
+        self._graphs: dict[int, Entry] = {}
+        self._names: dict[int, str] = {}  # of the graphs, in the timeline
+        self._arenas: dict[int, Segment] = {}
+        self._slots: dict[int, Slots] = {}  # by graph
+        self._kept = KeptGraphs(shared.shelves)
+        self._sending = threading.Lock()
+        self._open = True
+
+    def serve(self) -> None:
+        """Answer messages until the stub leaves; then give back what it held."""
+        try:
+            inbox = wire.Inbox(self._sock)
+            while True:
+                message, descriptors = inbox.receive()
+                try:
+                    self._answer(message, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        except ExecutorLost:
+            pass  # the stub is gone: the normal end of a connection
+        except ProtocolError as error:
+            log.error("a connection is dropped: %s", error)
+            self._send(_failed(0, error))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        # Under the lock, so that no lane sends into a descriptor that has become another's.
+        with self._sending:
+            self._open = False
+            self._sock.close()
+        self._shared.lanes.cancel(self)
+        for slots in self._slots.values():
+            slots.close()
+        self._kept.close()
+        for entry in self._graphs.values():
+            self._shared.registry.release(entry)
+
+    def _answer(self, message: messages.Message, descriptors: tuple[int, ...]) -> None:
+        """Answer at once, or leave it to a lane."""
+        if isinstance(message, messages.Run):
+            self._queue_run(message)
+        elif isinstance(message, messages.Prepare):
+            self._queue_prepare(message)
+        elif isinstance(message, messages.Cancel):
+            self._shared.lanes.cancel(self, message.run)
+        elif isinstance(message, messages.FreeTensors):
+            self._kept.free(message)
+        elif isinstance(message, messages.Hello):
+            self._reply(message.id, lambda: self._welcome(message))
+        else:
+            self._reply(message.id, lambda: (self._control(message, descriptors), None))
+
+    def _queue_run(self, message: messages.Run) -> None:
+        entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
+        slots, kept = self._slots.get(message.graph), self._kept.run_of(message.graph)
+        claim = self._shared.outstanding.claim(message.cost_ns)
+
+        def action(turn: Turn) -> Reply:
+            if segment is None:
+                raise ProtocolError(f"arena {message.arena} was never attached")
+            if message.solo:
+                self._send(messages.Started(id=message.id))
+            held = _held(entry, message.graph)
+            try:
+                reply = run(held, segment, message, slots, kept, turn=turn)
+            except OutOfMemory as error:
+                raise self._shared.registry.explained(error) from error
+            self._shared.registry.count_run(held)
+            return reply
+
+        def nbytes(held: Entry) -> int:
+            shapes = {ref.name: ref.shape for ref in message.inputs}
+            shapes |= {ref.name: ref.shape for ref in message.fed}
+            return self._shared.registry.run_bytes(held, shapes)
+
+        name = self._names.get(message.graph, "")
+        caption = Caption(name, message.bucket, message.real_rows)
+        self._queue(
+            _Errand(message.id, entry, action, nbytes, claim.release, caption),
+            priority=message.priority,
+            deadline_ns=message.deadline_ns,
+            solo=message.solo,
+        )
+
+    def _queue_prepare(self, message: messages.Prepare) -> None:
+        """Prepare in a lane, one at a time for all connections.
+
+        Models that warm up side by side would else measure each other; and this thread may wait,
+        since its stub does nothing else meanwhile.
+        """
+        entry, registry = self._graphs.get(message.graph), self._shared.registry
+
+        def action(turn: Turn) -> Reply:
+            del turn  # measured as it will run under load
+            held = _held(entry, message.graph)
+            prepared = measure(held, message)
+            registry.place(held, prepared.workspace_bytes)
+            return prepared, None
+
+        # Taken here and not in the lane: whoever has a lease of the workspace waits for nothing.
+        locks = contextlib.ExitStack()
+        if entry is not None:
+            locks.enter_context(entry.lock)
+            locks.enter_context(self._shared.measuring)
+        caption = Caption(self._names.get(message.graph, ""))
+        self._queue(
+            _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption)
+        )
+
+    def _queue(
+        self,
+        errand: _Errand,
+        *,
+        priority: int = NORMAL,
+        deadline_ns: int = 0,
+        solo: bool = False,
+    ) -> None:
+        """Let a lane do it, or send the error.
+
+        The error too comes from the lane, so that this thread never waits for room to send while
+        the stub may be waiting for room to send to it.
+        """
+        entry, action = errand.entry, errand.action
+        holder, nbytes = "", 0
+        if entry is not None:
+            self._shared.registry.hold(entry)
+            if self._shared.pool.size_bytes:
+                try:
+                    holder, nbytes = entry.holder, errand.nbytes(entry)
+                except Exception as error:  # noqa: BLE001 - the lane raises it
+                    holder, action = "", functools.partial(_refuse, error)
+
+        def end() -> None:
+            errand.then()
+            if entry is not None:
+                self._shared.registry.release(entry)
+
+        def work(turn: Turn) -> Callable[[], None]:
+            started_ns = time.monotonic_ns()
+            try:
+                reply = self._settled(errand.request_id, lambda: self._unless_left(action, turn))
+            finally:
+                end()
+            self._shared.timeline.add(errand.caption, turn, started_ns, reply[0])
+            return lambda: self._tell(reply)
+
+        def drop(error: GeError) -> None:
+            end()
+            self._send(_failed(errand.request_id, error))
+
+        self._shared.lanes.submit(
+            Job(
+                work=work,
+                drop=drop,
+                holder=holder,
+                nbytes=nbytes,
+                priority=priority,
+                deadline_ns=deadline_ns,
+                solo=solo,
+                owner=self,
+                number=errand.request_id,
+            )
+        )
+
+    def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:
+        if not self._open:
+            raise Cancelled("the stub has left")
+        return action(turn)
+
+    def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
+        """Send what the action returns, or its error."""
+        self._tell(self._settled(request_id, action))
+
+    def _settled(self, request_id: int, action: Callable[[], Reply]) -> Reply:
+        """Return what the action returns, or its error: no request ends the executor."""
+        try:
+            return action()
+        except DeviceFault as error:
+            log.critical("the device failed: %s", error)
+            self._shared.on_fault()
+            return _failed(request_id, error), None
+        except GeError as error:
+            return _failed(request_id, error), None
+        except Exception as error:
+            log.exception("a request failed in an unforeseen way")
+            text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
+            return _failed(request_id, GraphFailed(text)), None
+
+    def _tell(self, reply: Reply) -> None:
+        answer, spill = reply
+        try:
+            self._send(answer, () if spill is None else (spill,))
+        except GeError as error:  # it does not fit into a message
+            self._send(_failed(answer.id, error))
+        finally:
+            if spill is not None:
+                os.close(spill)
+
+    def _send(self, message: messages.Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send from whichever thread has something to say; a stub that has left misses nothing."""
+        with self._sending, contextlib.suppress(ExecutorLost):
+            if self._open:
+                wire.send(self._sock, message, descriptors)
+
+    def _control(self, message: messages.Message, descriptors: tuple[int, ...]) -> messages.Message:
+        if isinstance(message, messages.Attach):
+            return self._attach(message, descriptors)
+        answers: dict[type, Callable[[Any], messages.Message]] = {
+            messages.Detach: self._detach,
+            messages.Load: self._load,
+            messages.Compile: self._compile,
+            messages.KeepStates: self._keep_states,
+            messages.KeepTensors: self._keep_tensors,
+            messages.Inspect: lambda asked: self._shared.report(asked.id),
+            messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
+        }
+        answer = answers.get(type(message))
+        if answer is None:
+            raise ProtocolError(f"{type(message).__name__} is not a message for an executor")
+        return answer(message)
+
+    def _attach(self, message: messages.Attach, descriptors: tuple[int, ...]) -> messages.Message:
+        if len(descriptors) != 1:
+            raise ProtocolError(f"Attach came with {len(descriptors)} descriptors, not 1")
+        self._arenas[message.arena] = Segment.map(descriptors[0], message.nbytes)
+        return messages.Ok(id=message.id)
+
+    def _detach(self, message: messages.Detach) -> messages.Message:
+        self._arenas.pop(message.arena, None)
+        return messages.Ok(id=message.id)
+
+    def _welcome(self, message: messages.Hello) -> Reply:
+        if message.version != messages.VERSION:
+            raise ProtocolError(
+                f"the stub speaks protocol {message.version}, the executor {messages.VERSION}; "
+                "restart the server after an update of the backend"
+            )
+        device = self._shared.device
+        welcome = messages.Welcome(
+            id=message.id,
+            version=messages.VERSION,
+            device=device.name,
+            lanes=device.lanes,
+            pid=os.getpid(),
+        )
+        return welcome, os.dup(self._shared.outstanding.descriptor)
+
+    def _load(self, message: messages.Load) -> messages.Message:
+        entry, graph = self._shared.registry.acquire(message.source)
+        if entry.id in self._graphs:
+            self._shared.registry.release(entry)
+        self._graphs[entry.id] = entry
+        self._names[entry.id] = message.served_as or entry.holder
+        return messages.Loaded(
+            id=message.id,
+            graph=entry.id,
+            signature=messages.SignatureMessage.of(graph.signature),
+            static_shapes=graph.static_shapes,
+            fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
+        )
+
+    def _compile(self, message: messages.Compile) -> messages.Message:
+        entry = _held(self._graphs.get(message.graph), message.graph)
+        self._shared.registry.compile(entry, message.shapes)
+        return messages.Ok(id=message.id)
+
+    def _keep_states(self, message: messages.KeepStates) -> messages.Message:
+        graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
+        plan = SlotPlan(
+            states=tuple(given.state() for given in message.states),
+            count=message.count,
+            batched=message.batched,
+            hidden=frozenset(message.hidden),
+        )
+        former = self._slots.pop(message.graph, None)
+        if former is not None:
+            former.close()
+        self._slots[message.graph] = open_slots(graph, plan)
+        return messages.Ok(id=message.id)
+
+    def _keep_tensors(self, message: messages.KeepTensors) -> messages.Message:
+        entry = _held(self._graphs.get(message.graph), message.graph)
+        return self._kept.open(message, loaded_graph(entry))
+
+
+def _held(entry: Entry | None, graph: int) -> Entry:
+    if entry is None:
+        raise ProtocolError(f"graph {graph} is not held by this connection")
+    return entry
+
+
+def _refuse(error: Exception, turn: Turn) -> Reply:
+    del turn
+    raise error
+
+
+def _failed(request_id: int, error: GeError) -> messages.Failed:
+    text = str(error)[:MAX_ERROR_CHARACTERS]
+    return messages.Failed(id=request_id, error=type(error).__name__, message=text)

@@ -1,0 +1,150 @@
+"""The threads that run graphs: as many at once as the device has lanes."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+
+from ge_backend.errors import Cancelled, GeError
+from ge_backend.executor.server.queue import Job, Started, Waiting
+from ge_backend.workspace.pool import Pool
+
+__all__ = ["Lanes"]
+
+log = logging.getLogger(__name__)
+
+
+class Lanes:
+    """A fixed set of worker threads; `Waiting` says what each does next.
+
+    Jobs handle their own errors: what one raises is a defect, which is logged and costs no lane.
+    Who submits a job, or ends one, hands the next ones out itself: no thread stands between.
+
+    Args:
+        count: how many jobs run at once.
+        pool: the workspace that their graphs share.
+    """
+
+    def __init__(self, count: int, pool: Pool) -> None:
+        self._count = count
+        self._pool = pool
+        self._waiting = Waiting(pool)
+        self._begun: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
+        self._running = 0
+        self._solo = False  # the job that runs is a solo one
+        self._alarm_ns = 0  # when the watch looks next; 0 is never
+        self._closing = self._closed = False
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # for the watch, and for `close`
+        names = {f"lane-{index}": self._work for index in range(count)} | {"watch": self._watch}
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in names.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        """Return how many jobs wait or run."""
+        with self._lock:
+            return self._running + len(self._waiting)
+
+    def submit(self, job: Job) -> None:
+        """Let a job wait for its turn, which may be now."""
+        with self._lock:
+            self._waiting.add(job, time.monotonic_ns())
+            self._begin()
+            if job.deadline_ns and self._waiting and not 0 < self._alarm_ns <= job.deadline_ns:
+                self._changed.notify_all()
+
+    def cancel(self, owner: object, number: int = 0) -> None:
+        """Drop an owner's jobs, or the one of that number; what has begun ends by itself."""
+        with self._lock:
+            jobs = self._waiting.take_of(owner, number)
+            self._begin()
+        for job in jobs:
+            _drop(job, Cancelled("the client has given up on the request"))
+
+    def close(self) -> None:
+        """Let the waiting jobs finish, then end the threads."""
+        with self._changed:
+            self._closing = True
+            self._changed.wait_for(lambda: not (self._running or self._waiting))
+            self._closed = True
+            self._changed.notify_all()
+        for _ in range(self._count):
+            self._begun.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self) -> None:
+        """Hand out what may run now; the lock is held."""
+        now_ns = time.monotonic_ns()
+        while (
+            self._running < self._count
+            and not self._solo
+            and (started := self._waiting.take(now_ns, running=self._running))
+        ):
+            self._running += 1
+            self._solo = started.job.solo
+            self._begun.put(started)
+        if self._closing:
+            self._changed.notify_all()
+
+    def _give_back(self, started: Started) -> None:
+        """Let others use the job's bytes; if it is a solo one, only when its client was told."""
+        if started.lease is not None and not self._solo:
+            with self._lock:
+                self._pool.release(started.lease)
+                started.lease = None
+                self._begin()
+
+    def _end(self, started: Started) -> None:
+        with self._lock:
+            if started.lease is not None:
+                self._pool.release(started.lease)
+            self._running -= 1
+            self._solo = False
+            self._begin()
+
+    def _work(self) -> None:
+        while (started := self._begun.get()) is not None:
+            self._do(started)
+            del started  # an idle lane keeps no arena mapped
+
+    def _do(self, started: Started) -> None:
+        try:
+            tell = started.job.work(started.turn)
+            self._give_back(started)
+            tell()
+        except Exception:
+            log.exception("a job failed in a lane, which goes on")
+        finally:
+            self._end(started)
+
+    def _watch(self) -> None:
+        """Drop jobs as their deadlines pass, even while every lane is busy."""
+        while (late := self._next_late()) is not None:
+            while late:
+                _drop(*late.pop(0))
+
+    def _next_late(self) -> list[tuple[Job, GeError]] | None:
+        """Wait for deadlines; return the jobs that missed theirs, None when it is over."""
+        with self._changed:
+            while not self._closed:
+                now_ns = time.monotonic_ns()
+                if late := self._waiting.take_late(now_ns):
+                    self._begin()
+                    return late
+                self._alarm_ns = self._waiting.next_deadline_ns()
+                self._changed.wait((self._alarm_ns - now_ns) / 1e9 if self._alarm_ns else None)
+            return None
+
+
+def _drop(job: Job, error: GeError) -> None:
+    try:
+        job.drop(error)
+    except Exception:
+        log.exception("a job could not be dropped properly")

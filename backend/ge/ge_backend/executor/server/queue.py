@@ -1,0 +1,178 @@
+"""The jobs that wait for a lane, and which of them is next.
+
+They stand in the order of their coming, except that a job of priority 2 counts as if it had come
+`PRIORITY_STEP_NS` later than it did, one of priority 3 twice that. So only those that come within
+that time can pass it: nobody starves, however much of a higher priority there is.
+
+The first whose bytes are free is next. Those that it passes keep a claim on theirs: nobody behind
+them may take these. So who overlaps gets turns in order, who does not is not held up, and the first
+of all only waits for runs that have begun.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ge_backend.device.base import Range
+from ge_backend.errors import DeadlineExceeded, GeError
+from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.workspace.pool import Lease, Pool
+
+__all__ = ["PRIORITY_STEP_NS", "Job", "Started", "Turn", "Waiting", "too_late"]
+
+PRIORITY_STEP_NS = 200_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How a job got its turn.
+
+    Attributes:
+        came_ns: when it was submitted; CLOCK_MONOTONIC.
+        alone: nothing else runs or waits, so it may use the whole device.
+        held_up_ns: how long a lane was free for it and its bytes were not.
+    """
+
+    came_ns: int
+    alone: bool = False
+    held_up_ns: int = 0
+
+
+def _nothing(reason: GeError) -> None:
+    del reason
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One piece of work for a lane.
+
+    It is not changed, and not frozen either: that would make each cost microseconds more.
+
+    Attributes:
+        work: does it, and returns what is left to do once its bytes are free for others, such as
+            telling the client. What either raises is a defect.
+        drop: called instead of `work`, when its deadline passes or its owner leaves.
+        holder: whose bytes of the workspace pool it needs; "" where it needs none.
+        nbytes: how many, where that is not the holder's whole place.
+        priority: 1 is the highest.
+        deadline_ns: CLOCK_MONOTONIC; dropped if it has not begun by then. 0 is no deadline.
+        solo: begins when no other runs, and none begins until it has ended.
+        owner: who submitted it.
+        number: the owner's own, by which it can be cancelled.
+    """
+
+    work: Callable[[Turn], Callable[[], None]]
+    drop: Callable[[GeError], None] = _nothing
+    holder: str = ""
+    nbytes: int = 0
+    priority: int = NORMAL
+    deadline_ns: int = 0
+    solo: bool = False
+    owner: object = None
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Started:
+    """A job whose turn it is, and what it may use until it has ended."""
+
+    job: Job
+    lease: Lease | None
+    turn: Turn
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A job in the queue; `held_up_since_ns`: since when there is a lane for it, and no bytes."""
+
+    job: Job
+    came_ns: int
+    rank: tuple[int, int]
+    held_up_since_ns: int = 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The queue; guarded by its user.
+
+    Args:
+        pool: where the jobs' holders have their bytes.
+    """
+
+    pool: Pool
+    _places: list[_Place] = field(default_factory=list)
+    _came: int = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, job: Job, now_ns: int) -> None:
+        """Let a job wait."""
+        self._came += 1
+        rank = (now_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
+        insort(self._places, _Place(job, now_ns, rank), key=lambda place: place.rank)
+
+    def take(self, now_ns: int, *, running: int) -> Started | None:
+        """Return the job whose turn it is, with its lease; None if all have to wait.
+
+        It takes all that a job needs at once, or nothing: who waits holds nothing, so that there
+        can be no circle of those who wait for each other.
+        """
+        claimed: list[Range] = []
+        behind: set[tuple[str, int]] = set()
+        for index, place in enumerate(self._places):
+            job = place.job
+            if job.solo and running:
+                return None
+            if not job.holder:
+                return self._start(index, None, now_ns, running)
+            key = (job.holder, job.nbytes)
+            if key not in behind:
+                lease = self.pool.lease(job.holder, job.nbytes, claimed)
+                if lease is not None:
+                    return self._start(index, lease, now_ns, running)
+                behind.add(key)
+                claimed.extend(self.pool.claim(job.holder, job.nbytes))
+            place.held_up_since_ns = place.held_up_since_ns or now_ns
+        return None
+
+    def take_late(self, now_ns: int) -> list[tuple[Job, GeError]]:
+        """Remove and return the jobs whose deadline has passed, in that order, and their errors."""
+        late = self._remove(lambda job: 0 < job.deadline_ns <= now_ns)
+        late.sort(key=lambda place: place.job.deadline_ns)
+        return [
+            (place.job, too_late(now_ns - place.came_ns, now_ns - place.job.deadline_ns))
+            for place in late
+        ]
+
+    def take_of(self, owner: object, number: int = 0) -> list[Job]:
+        """Remove and return the jobs of one owner, or the one of that number."""
+        theirs = self._remove(lambda j: j.owner is owner and number in {0, j.number})
+        return [place.job for place in theirs]
+
+    def next_deadline_ns(self) -> int:
+        """Return the earliest deadline; 0 if there is none."""
+        return min((p.job.deadline_ns for p in self._places if p.job.deadline_ns), default=0)
+
+    def _start(self, index: int, lease: Lease | None, now_ns: int, running: int) -> Started:
+        place = self._places.pop(index)
+        since_ns = place.held_up_since_ns or now_ns
+        alone = place.job.solo or not (running or self._places)
+        turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns)
+        return Started(place.job, lease, turn)
+
+    def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:
+        removed = [place for place in self._places if condition(place.job)]
+        if removed:
+            self._places = [place for place in self._places if not condition(place.job)]
+        return removed
+
+
+def too_late(waited_ns: int, late_ns: int) -> DeadlineExceeded:
+    """Return the error of a run that had not begun when its deadline passed."""
+    return DeadlineExceeded(
+        f"the request waited {waited_ns / 1e6:.1f} ms for the device and was "
+        f"{late_ns / 1e6:.1f} ms too late to start; allow more time or send less at once"
+    )

@@ -1,0 +1,187 @@
+"""What a lane does for one message: run a graph on an arena's tensors, or measure it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+
+from ge_backend.device.base import ROW_ERRORS, Graph
+from ge_backend.device.resident.state_seam import Slots
+from ge_backend.errors import GeError, GraphFailed, ProtocolError, StateLost
+from ge_backend.executor.protocol.arena import Segment, aligned
+from ge_backend.executor.protocol.messages import (
+    Done,
+    Prepare,
+    Prepared,
+    PrepareInput,
+    Run,
+    TensorRef,
+)
+from ge_backend.executor.server.queue import Turn, too_late
+from ge_backend.executor.server.registry import Cost, Entry
+from ge_backend.executor.server.shelf import KeptRun
+from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
+
+__all__ = ["loaded_graph", "measure", "run"]
+
+# A measurement is repeated only while it is short: one slow bucket must not slow the whole start.
+MEASURE_BUDGET_NS = 400_000_000
+
+
+def run(
+    entry: Entry,
+    segment: Segment,
+    message: Run,
+    slots: Slots | None = None,
+    kept: KeptRun | None = None,
+    *,
+    turn: Turn,
+) -> tuple[Done, int | None]:
+    """Run a graph; return the reply and, if outputs were spilled, a descriptor to send and close.
+
+    Raises:
+        DeadlineExceeded: the run was still waiting when its deadline passed.
+        GraphFailed, OutOfMemory: as `Graph.run`.
+        StateLost: the states have moved on, and the outputs cannot be sent.
+    """
+    started_ns = time.monotonic_ns()
+    if message.deadline_ns and started_ns > message.deadline_ns:
+        raise too_late(started_ns - turn.came_ns, started_ns - message.deadline_ns)
+    graph = loaded_graph(entry)
+    inputs = {ref.name: segment.view(ref) for ref in message.inputs}
+    # BYTES has no size that could be predicted: it always comes in a segment of its own.
+    views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
+    states: dict[str, Shape] = {}
+    if message.fed or message.kept or message.dropped:
+        if kept is None:
+            raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
+        results = kept.run(message, inputs, views)
+    elif slots is None:
+        results = graph.run(inputs, views, exclusive=turn.alone)
+    else:
+        results, states = slots.run(
+            inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=turn.alone
+        )
+    ended_ns = time.monotonic_ns()
+    try:
+        strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
+        spilled, descriptor = _spill(strays, graph)
+    except GeError as error:
+        if slots is None:
+            raise
+        raise StateLost.after(error) from error
+    done = Done(
+        id=message.id,
+        settled=tuple(name for name in results if name not in strays),
+        spilled=spilled,
+        queue_ns=started_ns - turn.came_ns,
+        held_up_ns=turn.held_up_ns,
+        run_ns=ended_ns - started_ns,
+        states=states,
+    )
+    return done, descriptor
+
+
+def measure(entry: Entry, message: Prepare) -> Prepared:
+    """Prepare a graph for these inputs and measure the median of some runs, once for all stubs.
+
+    The caller holds the entry's lock.
+    With no repeats it is only prepared, as after a restart, when costs are known already.
+    """
+    cost = entry.costs.get(message.inputs)
+    cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
+    if cost is None or not cached:
+        cost = entry.costs[message.inputs] = _measured(loaded_graph(entry), message)
+    return Prepared(
+        id=message.id,
+        cost_ns=cost.run_ns,
+        workspace_bytes=cost.workspace_bytes,
+        cached=cached,
+    )
+
+
+def _measured(graph: Graph, message: Prepare) -> Cost:
+    inputs = {given.name: _synthetic(given) for given in message.inputs}
+    graph.prepare(inputs)
+    first_ns = _timed(graph, inputs)  # allocates; counts only where there is no time for another
+    times: list[int] = []
+    while len(times) < message.repeats and first_ns + sum(times) < MEASURE_BUDGET_NS:
+        times.append(_timed(graph, inputs))
+    return Cost(
+        run_ns=int(statistics.median(times or [first_ns])) if message.repeats else 0,
+        workspace_bytes=graph.workspace_bytes({name: a.shape for name, a in inputs.items()}),
+    )
+
+
+def _timed(graph: Graph, inputs: dict[str, Array]) -> int:
+    """Run once; return the nanoseconds it took."""
+    started_ns = time.monotonic_ns()
+    graph.run(inputs, {}, exclusive=False)
+    return max(1, time.monotonic_ns() - started_ns)
+
+
+def loaded_graph(entry: Entry) -> Graph:
+    """Return an entry's graph, which whoever holds the entry has loaded."""
+    if entry.graph is None:
+        raise ProtocolError(f"graph {entry.source.path} is not loaded")
+    return entry.graph
+
+
+def _synthetic(given: PrepareInput) -> Array:
+    dtype = DATA_TYPES[given.dtype]
+    if dtype.name == "BYTES":
+        return np.full(given.shape, b"", dtype=object)
+    return np.full(given.shape, given.fill, dtype=dtype.numpy)
+
+
+def _settle(name: str, value: Array, views: dict[str, Array]) -> bool:
+    """See that a result lies in its place in the arena; False when it has none that fits."""
+    view = views.get(name)
+    if view is None or view.shape != value.shape or view.dtype != value.dtype:
+        return False
+    if value is not view:
+        np.copyto(view, value)
+    return True
+
+
+def _spill(strays: dict[str, Array], graph: Graph) -> tuple[tuple[TensorRef, ...], int | None]:
+    """Copy results whose shape nobody could predict into a segment of their own."""
+    if not strays:
+        return (), None
+    dtypes = {name: _dtype_name(name, value, graph) for name, value in strays.items()}
+    texts = {name: encode_bytes(strays[name]) for name, dtype in dtypes.items() if dtype == "BYTES"}
+    refs: list[TensorRef] = []
+    total = 0
+    for name, value in strays.items():
+        nbytes = len(texts[name]) if name in texts else value.nbytes
+        shape = tuple(map(int, value.shape))
+        refs.append(
+            TensorRef(name=name, dtype=dtypes[name], shape=shape, offset=total, nbytes=nbytes)
+        )
+        total += aligned(nbytes)
+    segment, descriptor = Segment.create(max(1, total))
+    for ref in refs:
+        if ref.name in texts:
+            segment.write(ref, texts[ref.name])
+        else:
+            np.copyto(segment.view(ref), strays[ref.name])
+    return tuple(refs), descriptor
+
+
+def _dtype_name(name: str, value: Array, graph: Graph) -> str:
+    """Return the type that the signature states, which the value must have.
+
+    A file without a signature (TorchScript) states none: there the value's own type counts.
+    """
+    if name == ROW_ERRORS or not graph.signature.outputs:
+        return next(t.name for t in DATA_TYPES.values() if t.numpy == value.dtype)
+    spec = graph.signature.output(name)
+    if spec is None or spec.dtype.numpy != value.dtype:
+        stated = "no such output" if spec is None else spec.describe()
+        raise GraphFailed(
+            f"output {name!r} came as {value.dtype} {value.shape}; the graph's signature says "
+            f"{stated}"
+        )
+    return spec.dtype.name

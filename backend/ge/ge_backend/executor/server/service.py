@@ -1,0 +1,166 @@
+"""The executor: accepts stubs and owns what they share: the device, its lanes, its graphs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from ge_backend.device.base import Device
+from ge_backend.executor.protocol.messages import GraphReport, Report
+from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
+from ge_backend.executor.protocol.peer import peer_uid
+from ge_backend.executor.server.connection import Connection
+from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.registry import Registry
+from ge_backend.executor.server.shelf import Shelves
+from ge_backend.executor.server.timeline import Timeline
+from ge_backend.workspace.pool import Pool
+
+__all__ = ["Executor"]
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.2
+
+
+class Executor:
+    """Owns one device and serves connections until nobody needs it.
+
+    Args:
+        device: becomes the executor's; closed at the end.
+        linger_s: how long to stay, and to keep graphs, after the last connection has left.
+        pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
+        on_fault: called when the device broke or hangs, before anybody is told. In a process of
+            its own it ends that, and does not return: what was lost with the process, the stubs
+            repeat in the next one.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        linger_s: float,
+        pool_bytes: int = 0,
+        on_fault: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.device = device
+        self.on_fault = on_fault
+        self.pool = Pool(device.reserve(pool_bytes))
+        self.registry = Registry(device, self.pool, linger_s)
+        self.lanes = Lanes(device.lanes, self.pool)
+        self.outstanding = Outstanding()
+        self.timeline = Timeline()
+        self.shelves = Shelves()
+        self.measuring = threading.Lock()  # held by whoever measures costs
+        self._linger_s = linger_s
+        self._connections: set[Connection] = set()
+        self._lock = threading.Lock()
+
+    def serve(self, listener: socket.socket) -> None:
+        """Accept connections until there have been none for the linger time.
+
+        Returns with the listener still open, so that the caller can take a last look at it under
+        the lock that guards its address.
+        """
+        idle_since = time.monotonic()
+        while True:
+            readable, _, _ = select.select([listener], [], [], POLL_S)
+            if readable:
+                self._accept_from(listener)
+            self.registry.close_idle()
+            self._show()
+            now = time.monotonic()
+            if self.num_connections:
+                idle_since = now
+            elif now - idle_since > self._linger_s:
+                return
+
+    def accept(self, sock: socket.socket) -> None:
+        """Serve one connection in a thread of its own; other users' processes are turned away."""
+        uid = peer_uid(sock)
+        if uid != os.getuid():
+            log.warning("a process of user %d was turned away", uid)
+            sock.close()
+            return
+        connection = Connection(sock, self)
+        with self._lock:
+            self._connections.add(connection)
+        threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+
+    @property
+    def num_connections(self) -> int:
+        """How many stubs are connected."""
+        with self._lock:
+            return len(self._connections)
+
+    def report(self, request_id: int) -> Report:
+        """Return what the executor holds."""
+        memory = self.device.memory()
+        kept_tensors, kept_bytes = self.shelves.figures()
+        return Report(
+            id=request_id,
+            device=self.device.name,
+            pid=os.getpid(),
+            connections=self.num_connections,
+            graphs=tuple(
+                GraphReport(
+                    path=entry.source.path,
+                    holders=entry.holders,
+                    prepared=len(entry.costs),
+                    runs=entry.runs,
+                )
+                for entry in self.registry.entries()
+            ),
+            free_bytes=memory.free_bytes,
+            total_bytes=memory.total_bytes,
+            pool=self.pool.figures(),
+            evictions=self.registry.evictions,
+            kept_tensors=kept_tensors,
+            kept_bytes=kept_bytes,
+            defects=(*self.pool.integrity(), *self.registry.defects()),
+        )
+
+    def join(self) -> None:
+        """Wait until the last connection has left."""
+        while self.num_connections:
+            self._show()
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        """Finish the queued runs, free every graph nobody holds, and give the device back."""
+        self.lanes.close()
+        self.registry.close_idle(now=True)
+        self.device.close()
+        self.outstanding.close()
+
+    def _show(self) -> None:
+        """Let the stubs see how the pool is, for their metrics."""
+        figures = self.pool.figures()
+        self.outstanding.show(
+            PoolSample(
+                size_bytes=figures.size_bytes,
+                placed_bytes=figures.placed_bytes,
+                leased_bytes=figures.leased_bytes,
+                peak_bytes=figures.peak_bytes,
+                evictions=self.registry.evictions,
+            )
+        )
+
+    def _accept_from(self, listener: socket.socket) -> None:
+        try:
+            self.accept(listener.accept()[0])
+        except OSError:  # descriptors or memory are used up: the others are served on
+            log.exception("a connection could not be accepted")
+            time.sleep(POLL_S)
+
+    def _serve_one(self, connection: Connection) -> None:
+        try:
+            connection.serve()
+        finally:
+            with self._lock:
+                self._connections.discard(connection)

@@ -1,0 +1,86 @@
+"""What an executor's lanes did last: kept always, in a bounded list, and sent to whoever asks.
+
+Keeping is one tuple and one append per run, so there is nothing to switch on: whoever wants to know
+why the server was slow just now can still ask.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from typing import NamedTuple
+
+from ge_backend.executor.protocol.messages import Failed, History, Message, PastRun
+from ge_backend.executor.server.queue import Turn
+from ge_backend.tensors import Shape
+
+__all__ = ["Caption", "Timeline"]
+
+# At 400 runs per second the last ten seconds.
+KEPT_RUNS = 4096
+# So many fit into one message, however long the models' names are.
+RUNS_PER_MESSAGE = 100
+
+
+class Caption(NamedTuple):
+    """What a run is called; see `messages.PastRun`. No dataclass: one is made for every run."""
+
+    model: str
+    bucket: Shape = ()
+    real_rows: int = 0
+
+
+class Timeline:
+    """The last runs of all lanes, in the order of their ends."""
+
+    def __init__(self, kept_runs: int = KEPT_RUNS) -> None:
+        self._past: deque[tuple[int, Caption, str, Turn, int, int, str]] = deque(maxlen=kept_runs)
+        self._ended = 0
+        self._lock = threading.Lock()
+
+    def add(self, caption: Caption, turn: Turn, started_ns: int, answer: Message) -> None:
+        """Note that the calling lane has just ended a run that began at `started_ns`."""
+        ended_ns = time.monotonic_ns()
+        lane = threading.current_thread().name
+        error = answer.error if isinstance(answer, Failed) else ""
+        with self._lock:
+            self._ended += 1
+            self._past.append((self._ended, caption, lane, turn, started_ns, ended_ns, error))
+
+    def history(self, request_id: int, after: int) -> History:
+        """Return the first runs that ended after the one with the number `after`."""
+        with self._lock:
+            first = self._past[0][0] if self._past else self._ended + 1
+            skipped = max(0, after + 1 - first)
+            found = list(itertools.islice(self._past, skipped, skipped + RUNS_PER_MESSAGE))
+            return History(
+                id=request_id,
+                runs=tuple(_past_run(*entry) for entry in found),
+                missed=max(0, first - 1 - after),
+                last=self._ended,
+            )
+
+
+def _past_run(  # noqa: PLR0913, PLR0917 - the fields of an entry
+    number: int,
+    caption: Caption,
+    lane: str,
+    turn: Turn,
+    started_ns: int,
+    ended_ns: int,
+    error: str,
+) -> PastRun:
+    return PastRun(
+        number=number,
+        model=caption.model,
+        bucket=caption.bucket,
+        real_rows=caption.real_rows,
+        lane=lane,
+        came_ns=turn.came_ns,
+        started_ns=started_ns,
+        ended_ns=ended_ns,
+        held_up_ns=turn.held_up_ns,
+        error=error,
+    )

@@ -1,0 +1,1 @@
+"""A model's devices: who runs what, and what becomes of a lost one."""

@@ -1,0 +1,381 @@
+"""The devices that a model instance runs on, and the way of a batch over them.
+
+A batch is spread by cost (`assign.py`), staged into each device's own arena, and in flight on all
+of them at once. One thread does it, waiting for whichever answers next. With one device the way is
+the same, without anything to choose.
+
+When an executor dies, what it had not answered is run again: one run at a time, each alone on its
+device, on another device if there is one, else on the same one, as soon as it is back. So a run
+that kills executors is found out and fails, and its neighbours, here and in other stubs, do not.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ge_backend.errors import (
+    Cancelled,
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    TensorsLost,
+    error_from_name,
+)
+from ge_backend.executor.client.flight import Flight, Outcome, RunOrder
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.executor.protocol.outstanding import PoolSample
+from ge_backend.fleet.assign import Load, assign
+from ge_backend.fleet.member import Member, Pauses
+
+__all__ = ["DeviceState", "Ended", "Fleet", "Stage"]
+
+# How many devices may be lost under a repeated run before it has begun; those are not its fault.
+PATIENCE = 20
+# How often it is asked whether the runs in flight are still wanted. Asking the host costs 10-25 us
+# per request (tested on 2.51), and a batch that is done sooner asks nothing.
+LOOK_EVERY_NS = 50_000_000
+DEFAULT_PAUSES = Pauses()
+
+
+class Stage(Protocol):
+    """Writes inputs of runs where their device reads them."""
+
+    def __call__(
+        self, session: Session, chosen: Sequence[int], *, again: bool
+    ) -> Sequence[RunOrder]:
+        """Return the orders of the chosen runs, staged in this session's arena.
+
+        Args:
+            session: of the device that was chosen for them.
+            chosen: their positions.
+            again: the batch has been staged there before, and what was must stay as it is.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run of a batch that has ended: which one, how, and where; "" if it came to no device."""
+
+    index: int
+    outcome: Outcome
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """One device as it is now; `outstanding_ns` and `pool` are of all models there."""
+
+    device: str
+    up: bool
+    outstanding_ns: int
+    pool: PoolSample
+
+
+class Fleet:
+    """One session per device, used by one thread.
+
+    Args:
+        sessions: by device name, at least one; they become the fleet's.
+        pauses: between attempts to reopen a lost device.
+    """
+
+    def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = DEFAULT_PAUSES) -> None:
+        self._changed = threading.Condition()
+        self._members = [
+            Member(device, session, self._changed, pauses) for device, session in sessions.items()
+        ]
+        self._taking_turns: Sequence[Member] = ()
+        self._given_ns: dict[Member, float] = {}
+
+    @property
+    def sessions(self) -> list[Session]:
+        """All sessions. They hold the same graph; the first one speaks for them."""
+        return [member.session for member in self._members]
+
+    @property
+    def ready(self) -> bool:
+        """Whether some device can be used, or may be in a moment."""
+        return any(member.failure is None for member in self._members)
+
+    def states(self) -> list[DeviceState]:
+        """Return how each device is now; may be asked from any thread."""
+        return [
+            DeviceState(
+                device=member.device,
+                up=member.up,
+                outstanding_ns=member.session.outstanding_ns if member.up else 0,
+                pool=member.session.pool if member.up else PoolSample(),
+            )
+            for member in self._members
+        ]
+
+    def run(
+        self,
+        costs: Sequence[float],
+        stage: Stage,
+        unwanted: Callable[[int], bool] = lambda _: False,
+    ) -> Iterator[Ended]:
+        """Yield each run as it ends, once, with its outcome.
+
+        Never raises for a run's own failure: it is in the outcome. A caller that stops early waits
+        until the runs in flight have ended, because until then they write into the arenas.
+
+        Args:
+            costs: estimated nanoseconds of each run, in the order of submission.
+            stage: see `Stage`; called once per device that is used, and again for what is repeated.
+            unwanted: whether nobody waits for a run any more. Asked now and then while it is in
+                flight; a run that has not begun is not begun then, and ends with `Cancelled`.
+        """
+        waiting = dict.fromkeys(range(len(costs)))
+        for attempt in range(1 + PATIENCE):
+            if not waiting:
+                return
+            for ended in self._wave(tuple(waiting), costs, stage, unwanted, again=attempt > 0):
+                del waiting[ended.index]
+                yield ended
+        yield from _failing(waiting, _died("before it could be repeated"))
+
+    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
+        """Let runs leave tensors on the device; see `Session.keep_tensors`. No run is in flight.
+
+        Returns:
+            How; None on several devices, where a later run may come to another one.
+        """
+        if len(self._members) > 1:
+            return None
+        return self._members[0].session.keep_tensors(owner, rooms)
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget such tensors, of which no run is in flight."""
+        if self._members[0].up:
+            self._members[0].session.free_tensors(keys)
+
+    def close(self) -> None:
+        """Leave all executors, which free the graph if nobody else holds it."""
+        for member in self._members:
+            member.close()
+
+    def _wave(
+        self,
+        chosen: Sequence[int],
+        costs: Sequence[float],
+        stage: Stage,
+        unwanted: Callable[[int], bool],
+        *,
+        again: bool,
+    ) -> Iterator[Ended]:
+        """Run what is chosen once; what is not yielded has to be run again."""
+        members, failure = self._usable()
+        if failure is not None:
+            yield from _failing(chosen, failure)
+        shares: list[_Share] = []
+        try:
+            for member, indices in self._assign(chosen, costs, members):
+                try:
+                    orders = stage(member.session, indices, again=again)
+                    flight = member.session.flight()
+                except ExecutorLost as error:
+                    member.lose(error)
+                except GeError as error:  # no memory for the arena
+                    yield from _failing(indices, error)
+                else:
+                    by_index = dict(zip(indices, orders, strict=True))
+                    if again:
+                        yield from _stateful(by_index)
+                    shares.append(_Share(member, flight, by_index, solo=again))
+                    yield from shares[-1].begin()
+            yield from _ends(shares, unwanted)
+        finally:
+            for share in shares:
+                share.drain()
+
+    def _usable(self) -> tuple[list[Member], GeError | None]:
+        """Return the members that are up, and why there is none.
+
+        If none is, those that may be in a moment are waited for.
+        """
+        usable = [member for member in self._members if member.up]
+        if usable:
+            return usable, None
+        with self._changed:
+            self._changed.wait_for(
+                lambda: any(member.up for member in self._members) or not self.ready
+            )
+            usable = [member for member in self._members if member.up]
+            return usable, None if usable else self._unusable()
+
+    def _unusable(self) -> GeError:
+        """Return a new error, because whoever gets it raises it."""
+        failures = [(member.device, member.failure) for member in self._members]
+        if len(failures) == 1:
+            failure = failures[0][1]
+            return error_from_name(type(failure).__name__, str(failure))
+        reasons = "; ".join(f"{device}: {failure}" for device, failure in failures)
+        return DeviceUnavailable(f"all devices are lost, and tried again meanwhile: {reasons}")
+
+    def _assign(
+        self, chosen: Sequence[int], costs: Sequence[float], members: Sequence[Member]
+    ) -> list[tuple[Member, list[int]]]:
+        """Return the members that get something, each with its runs in the order of submission.
+
+        The one place that says where a run goes. A run that must stay on a device, such as a step
+        of a sequence whose state is there, would be placed here, before the others.
+        """
+        if len(members) <= 1:
+            return [(member, list(chosen)) for member in members]
+        if members != self._taking_turns:  # one that was away has nothing to make up for
+            self._taking_turns, self._given_ns = members, dict.fromkeys(members, 0.0)
+        loads = [Load(m.session.outstanding_ns, self._given_ns[m]) for m in members]
+        places = assign([costs[index] for index in chosen], loads)
+        parts: dict[Member, list[int]] = {}
+        for index, place in zip(chosen, places, strict=True):
+            parts.setdefault(members[place], []).append(index)
+            self._given_ns[members[place]] += costs[index]
+        return list(parts.items())
+
+
+class _Share:
+    """What one device has to run of a wave.
+
+    Args:
+        solo: the runs are repeated, one at a time, each alone on the device.
+    """
+
+    def __init__(
+        self, member: Member, flight: Flight, orders: Mapping[int, RunOrder], *, solo: bool
+    ) -> None:
+        self._member = member
+        self._flight = flight
+        self._solo = solo
+        self._left = dict(orders)
+        self._unsent = deque(orders)
+        self._cancelled: set[int] = set()
+        self._lost = False
+
+    @property
+    def running(self) -> bool:
+        """Whether something has not ended that still can."""
+        return bool(self._left) and not self._lost
+
+    def fileno(self) -> int:
+        """Return what becomes readable when a run has ended."""
+        return self._flight.fileno()
+
+    def begin(self) -> Iterator[Ended]:
+        """Submit the first runs; yield those that cannot be."""
+        try:
+            self._submit()
+        except GeError as error:
+            yield from self.lose(error)
+
+    def receive(self) -> Iterator[Ended]:
+        """Take what the executor says; if a run has ended, submit what there is room for then."""
+        ended = self._flight.receive()
+        if ended is not None:
+            index, outcome = ended
+            del self._left[index]
+            self._submit()
+            yield Ended(index, outcome, self._member.device)
+
+    def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
+        """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
+        open_ = [index for index in self._left if index not in self._cancelled]
+        for index in filter(unwanted, open_):
+            if index in self._unsent:
+                self._unsent.remove(index)
+                del self._left[index]
+                error = Cancelled("the client has given up on the request")
+                yield from _failing([index], error, self._member.device)
+            elif self._flight.cancel(index):
+                self._cancelled.add(index)
+
+    def lose(self, error: GeError) -> Iterator[Ended]:
+        """Give the device up; yield the runs that are not to be repeated."""
+        self._lost = True
+        self._member.lose(error)
+        if not isinstance(error, ExecutorLost):
+            yield from _failing(list(self._left), error, self._member.device)
+        elif self._solo and self._flight.started:
+            died = _died("when it was repeated with nothing else running")
+            yield from _failing(self._flight.indices, died, self._member.device)
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight any more; what has not been sent stays so."""
+        try:
+            if not self._lost:
+                self._flight.drain()
+        except GeError as error:
+            self._member.lose(error)
+
+    def _submit(self) -> None:
+        """Submit as much as the socket takes, in order."""
+        while self._unsent and not (self._solo and self._flight.indices):
+            index = self._unsent[0]
+            try:
+                if not self._flight.submit(index, self._left[index], solo=self._solo):
+                    return
+            except ExecutorLost:
+                return  # the next receive says so too, after the answers that came before
+            self._unsent.popleft()
+
+
+def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator[Ended]:
+    """Yield the runs of all shares as they end."""
+    poll = select.poll()
+    running = {share.fileno(): share for share in shares if share.running}
+    for descriptor in running:
+        poll.register(descriptor, select.POLLIN)
+    look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+    while running:
+        ready = [running[d] for d, _ in poll.poll(max(0, look_ns - time.monotonic_ns()) / 1e6)]
+        looking = time.monotonic_ns() >= look_ns
+        for share in running.values() if looking else ready:
+            try:
+                if share in ready:
+                    yield from share.receive()
+                if looking and share.running:
+                    yield from share.cancel(unwanted)
+            except GeError as error:
+                yield from share.lose(error)
+        if looking:
+            look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+        for descriptor in [d for d, share in running.items() if not share.running]:
+            poll.unregister(descriptor)
+            del running[descriptor]
+
+
+def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[Ended]:
+    for index in indices:
+        yield Ended(index, Outcome(outputs={}, error=error), device)
+
+
+def _stateful(orders: dict[int, RunOrder]) -> Iterator[Ended]:
+    """Take out the runs that would go on from what is gone; yield their failure."""
+    for index in [index for index, order in orders.items() if order.fed]:
+        del orders[index]
+        text = (
+            "the executor died, and with it what the steps before had left on the device; see the "
+            "server's log for the reason"
+        )
+        yield Ended(index, Outcome(outputs={}, error=TensorsLost(text)))
+    for index in [index for index, order in orders.items() if order.slots]:
+        del orders[index]
+        text = (
+            "the executor died, and with it the state of this sequence; begin the sequence again "
+            "with a request that has sequence_start set. See the server's log for the reason"
+        )
+        yield Ended(index, Outcome(outputs={}, error=ExecutorLost(text)))
+
+
+def _died(when: str) -> ExecutorLost:
+    return ExecutorLost(
+        f"the executor died while it held this request, and again {when}; a new one is "
+        "started for the next request. See the server's log for the reason"
+    )

@@ -1,0 +1,113 @@
+"""One device of a model instance: its session, and the way back when the device is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError
+from ge_backend.executor.client.session import Session
+
+__all__ = ["Member", "Pauses"]
+
+log = logging.getLogger(__name__)
+
+# How many executors may die over a reopening before the device counts as lost: other stubs' runs
+# may have killed them.
+PATIENCE = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Seconds between two attempts to reopen a device: each is twice the one before."""
+
+    first_s: float = 1.0
+    most_s: float = 30.0
+
+
+class Member:
+    """One device of a fleet.
+
+    While it is up, its session belongs to the thread that runs batches. From `lose` on it belongs
+    to a thread that reopens it, again and again until that works, and then it is up again.
+
+    Args:
+        device: its name, for logs and metrics.
+        session: becomes the member's.
+        changed: notified whenever the member is up or an attempt has failed; shared by a fleet.
+    """
+
+    def __init__(
+        self, device: str, session: Session, changed: threading.Condition, pauses: Pauses
+    ) -> None:
+        self.device = device
+        self.session = session
+        self._changed = changed
+        self._pauses = pauses
+        self._up = True
+        self._failure: GeError | None = None
+        self._stop = threading.Event()
+
+    @property
+    def up(self) -> bool:
+        """Whether runs may be submitted."""
+        return self._up
+
+    @property
+    def failure(self) -> GeError | None:
+        """Why the device could not be reopened; None while it is up, or was not tried yet."""
+        return self._failure
+
+    def lose(self, error: GeError) -> None:
+        """Note that the executor is gone, and have it reopened in the background."""
+        self.session.lose(error)
+        with self._changed:
+            if self._up:
+                self._up = False
+                name = f"reopen {self.device}"
+                threading.Thread(target=self._reopen, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Leave the executor, at once or as soon as an attempt to reopen it has ended."""
+        with self._changed:
+            self._stop.set()
+            if self._up:
+                self.session.close()
+
+    def _reopen(self) -> None:
+        pause_s = self._pauses.first_s
+        while (failure := self._attempt()) is not None and not self._stop.is_set():
+            log.warning(
+                "device %s is lost and tried again in %g s: %s", self.device, pause_s, failure
+            )
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+            if self._stop.wait(pause_s):
+                break
+            pause_s = min(2 * pause_s, self._pauses.most_s)
+        with self._changed:
+            if self._stop.is_set():
+                self.session.close()
+            elif self._failure is not None:
+                log.warning("device %s is back", self.device)
+            self._up, self._failure = True, None
+            self._changed.notify_all()
+
+    def _attempt(self) -> GeError | None:
+        """Reopen the session; return why that did not work."""
+        try:
+            for _ in range(PATIENCE):
+                try:
+                    self.session.reopen()
+                except ExecutorLost as error:
+                    lost: GeError = error
+                else:
+                    return None
+        except GeError as error:
+            return error
+        except Exception as error:
+            log.exception("device %s could not be reopened in an unforeseen way", self.device)
+            return DeviceUnavailable(f"{type(error).__name__}: {error} (see the server's log)")
+        return lost

@@ -1,0 +1,1 @@
+"""How a model's tensors relate to requests: what is padded, made and cut."""

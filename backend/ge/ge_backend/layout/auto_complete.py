@@ -1,0 +1,86 @@
+"""What a configuration leaves out, from the graph: inputs, outputs, batching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.layout.layout import WELL_KNOWN
+from ge_backend.tensors import Shape, Signature, TensorSpec
+
+__all__ = ["completed"]
+
+# What a model with a free batch dimension gets when config.pbtxt says nothing.
+DEFAULT_MAX_BATCH_SIZE = 32
+
+
+def completed(
+    config: Mapping[str, Any],
+    ours: ModelConfig,
+    signature: Signature,
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+) -> dict[str, Any]:
+    """Return the host's configuration with inputs, outputs and batching filled in.
+
+    A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
+    attention mask, its padding is harmless, so the inputs become ragged and the mask optional.
+    """
+    whole = dict(config)
+    if ours.inputs and ours.outputs:
+        return whole
+    rows = ours.max_batch_size or _batch_rows(ours, signature, compiled=bool(fixed_shapes))
+    whole["max_batch_size"] = rows
+    if not ours.inputs:
+        whole["input"] = [
+            _input(spec, ours, signature, batched=rows > 0) for spec in signature.inputs
+        ]
+    if not ours.outputs:
+        whole["output"] = [_block(spec, batched=rows > 0) for spec in signature.outputs]
+    if rows and not {"sequence_batching", "ensemble_scheduling"} & whole.keys():
+        whole.setdefault("dynamic_batching", {})
+    return whole
+
+
+def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:
+    """Return the batch size where every tensor begins with one and the same free axis, else 0.
+
+    It is a default, or the largest that a file was compiled for.
+    """
+    specs = (*signature.inputs, *signature.outputs)
+    first = {
+        (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
+        for spec in specs
+    }
+    if len(first) != 1 or "" in first:
+        return 0
+    limit = signature.axis_limits.get(first.pop(), DEFAULT_MAX_BATCH_SIZE)
+    return limit if compiled else min(DEFAULT_MAX_BATCH_SIZE, limit)
+
+
+def _input(
+    spec: TensorSpec, ours: ModelConfig, signature: Signature, *, batched: bool
+) -> dict[str, Any]:
+    made = {**WELL_KNOWN, **ours.generate}
+    mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
+    block = _block(spec, batched=batched)
+    block["optional"] = batched and spec.name in made
+    if batched and mask is not None and _follows(spec, mask):
+        block["allow_ragged_batch"] = True
+    return block
+
+
+def _follows(spec: TensorSpec, mask: TensorSpec) -> bool:
+    """Whether every free axis of a tensor is one that the mask covers."""
+    free = [axis for dim, axis in zip(spec.dims, spec.axes, strict=True) if dim < 0]
+    return set(free) <= set(mask.axes)
+
+
+def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
+    """Return a tensor's declaration; the host takes no empty dims, so one value is `[1]` there.
+
+    Source: Triton's model configuration, "Reshape".
+    """
+    dims = list(spec.dims[1:] if batched else spec.dims)
+    block = {"name": spec.name, "data_type": spec.dtype.config_name, "dims": dims or [1]}
+    return block if dims else {**block, "reshape": {"shape": []}}

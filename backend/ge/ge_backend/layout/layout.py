@@ -1,0 +1,349 @@
+"""How a graph's tensors relate to requests: which axes are padded, what is made, what is cut.
+
+Derived once at load from the configuration and the graph's signature, and frozen. `stage` and
+`split` read the same layout, so padding is never decided twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.config.sequence_batching import State
+from ge_backend.errors import ConfigError
+from ge_backend.layout.freed_dims import opened_signature
+from ge_backend.layout.sequence_tensors import with_controls, without_states
+from ge_backend.layout.validate import WELL_KNOWN, agreed_signature, made, tensor_named
+from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
+
+__all__ = ["WELL_KNOWN", "InputLayout", "Layout", "OutputLayout", "build_layout"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLayout:
+    """One input of the graph.
+
+    Attributes:
+        dims: sizes of one row, the batch dimension left out; -1 is free.
+        axes: per dimension of `dims` the index of the free axis that it is, or -1. The padded axes
+            of the layout come first, then its matched ones.
+        names: per dimension its axis name.
+        fill: what padding is filled with, as stored (BF16: the bit pattern).
+        made: `mask`, `lengths`, `positions` or `zeros` when the backend makes the input for
+            clients that do not send it, a kind of `batch_input`, or "" when clients must send it.
+        source: for an input that is written for a whole batch at once, the input whose tensors it
+            is made from: itself where they are concatenated flat; "" for one written row by row.
+        optional: the graph runs without it.
+    """
+
+    name: str
+    dtype: DataType
+    dims: Shape
+    axes: tuple[int, ...]
+    names: tuple[str, ...]
+    fill: float
+    made: str
+    source: str = ""
+    optional: bool = False
+
+    def row_shape(self, sizes: Shape) -> Shape:
+        """Return one row's shape for these sizes of the padded and the matched axes."""
+        return tuple(
+            [
+                sizes[axis] if axis >= 0 else dim
+                for dim, axis in zip(self.dims, self.axes, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLayout:
+    """One output of the graph; fields as in `InputLayout`.
+
+    Attributes:
+        source: for an output that is scattered over the requests of a batch, the input whose
+            shapes it takes; "" for one that is cut row by row.
+        lengths: per dimension the output that tells each row's real size, "" where none does; ()
+            where no dimension has one.
+        fill: what stands behind a row's real size where other rows of its request are longer.
+    """
+
+    name: str
+    dtype: DataType
+    dims: Shape
+    axes: tuple[int, ...]
+    names: tuple[str, ...]
+    source: str = ""
+    lengths: tuple[str, ...] = ()
+    fill: float = 0.0
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """`lengths`, one for each dimension also where none has any."""
+        return self.lengths or ("",) * len(self.dims)
+
+    def row_shape(self, sizes: Shape) -> Shape:
+        """Return one row's shape; -1 where the graph alone knows."""
+        return tuple(
+            [
+                sizes[axis] if axis >= 0 else dim
+                for dim, axis in zip(self.dims, self.axes, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The whole graph.
+
+    Attributes:
+        batched: tensors begin with a batch dimension (`max_batch_size` > 0).
+        axes: names of the padded axes. A request has one size for each.
+        matched: names of the free axes that are not padded: only rows of equal sizes run together.
+            Each input that clients must send has its own, even under one name: graphs exist that
+            reuse a symbol for dimensions that differ, and here nothing depends on it.
+        limits: the largest size that the graph itself allows, by axis name.
+        concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
+        states: what sequences carry from step to step; not among the inputs and outputs.
+    """
+
+    batched: bool
+    axes: tuple[str, ...]
+    limits: Mapping[str, int]
+    inputs: tuple[InputLayout, ...]
+    outputs: tuple[OutputLayout, ...]
+    matched: tuple[str, ...] = ()
+    concatenated: bool = False
+    states: tuple[State, ...] = ()
+
+
+def build_layout(
+    config: ModelConfig,
+    signature: Signature,
+    *,
+    static_shapes: bool,
+    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+) -> Layout:
+    """Return the layout of a model.
+
+    Axes are padded where the configuration marks an input `allow_ragged_batch`, or where the
+    engine needs static shapes. Nothing is padded if an output has a free dimension that is not
+    known to follow an input's: its padding could not be cut off again.
+
+    Args:
+        config: the model's configuration.
+        signature: the graph's.
+        static_shapes: as in `Graph`.
+        fixed_shapes: as in `Graph`; what never differs among them is padded if the configuration
+            says so (`freed_dims.py`).
+
+    Raises:
+        ConfigError: configuration and graph contradict each other; both sides are named.
+    """
+    if config.concatenate and static_shapes:
+        raise ConfigError(
+            "concatenated inputs have another size in every batch, and this engine needs static "
+            "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
+        )
+    signature = opened_signature(config, signature, fixed_shapes)
+    config = with_controls(config, signature)
+    signature = agreed_signature(config, without_states(config, signature))
+    inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
+    wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
+    outputs = tuple(_output(spec, config, signature) for spec in wanted or signature.outputs)
+    padded = _padded_axes(config, inputs, static_shapes=static_shapes)
+    unknown = _uncuttable(config, inputs, outputs) if padded else ()
+    if unknown and static_shapes:
+        raise ConfigError(
+            f"output {unknown[0]!r} has a free dimension that no input's is known to equal, and "
+            f"this engine needs static shapes; name it: parameter 'axes.{unknown[0]}'"
+        )
+    if unknown:
+        log.warning(
+            "requests of different lengths are not batched: output %r has a free dimension that "
+            "no input's is known to equal; name it with the parameter 'axes.%s'",
+            unknown[0],
+            unknown[0],
+        )
+        padded = ()
+    matched = _matched_axes(inputs, padded)
+    return Layout(
+        batched=config.max_batch_size > 0,
+        axes=padded,
+        matched=tuple(name for _, name in matched),
+        limits=signature.axis_limits,
+        inputs=tuple(replace(i, axes=_indices(i, padded, matched)) for i in inputs),
+        outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
+        concatenated=config.concatenate,
+        states=config.sequence.states if config.sequence is not None else (),
+    )
+
+
+def _used(spec: TensorSpec, config: ModelConfig) -> bool:
+    """Whether an input is given to the graph: all but optional ones that nobody declares."""
+    described = any(spec.name in block.names for block in config.batch_inputs)
+    declared = described or tensor_named(config.inputs, spec.name) is not None
+    return declared or bool(made(config, spec.name)) or not spec.optional
+
+
+def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
+    """Return an input's layout; `axes` is filled in when the padded axes are known."""
+    tensor = tensor_named(config.inputs, spec.name)
+    block = next((b for b in config.batch_inputs if spec.name in b.names), None)
+    dims, names = _row(spec, config)
+    how, source = made(config, spec.name), ""
+    if block is not None:
+        dims, names, how, source = (), (), block.kind, block.sources[0]
+    elif tensor is not None and tensor.ragged and config.concatenate:
+        dims, source = tensor.graph_dims, spec.name
+        names = _own_names(spec.name, dims)
+    return InputLayout(
+        name=spec.name,
+        dtype=spec.dtype,
+        dims=dims,
+        axes=(),
+        names=names,
+        fill=_stored(spec, config.pad.get(spec.name)),
+        made=how,
+        source=source,
+        optional=spec.optional,
+    )
+
+
+def _output(spec: TensorSpec, config: ModelConfig, signature: Signature) -> OutputLayout:
+    block = next((b for b in config.batch_outputs if spec.name in b.names), None)
+    tensor = tensor_named(config.outputs, spec.name)
+    dims, names = _row(spec, config)
+    if block is not None and tensor is not None:
+        dims, names = tensor.graph_dims, _own_names(spec.name, tensor.graph_dims)
+    lengths = tuple(signature.lengths.get(name, "") for name in names)
+    return OutputLayout(
+        name=spec.name,
+        dtype=spec.dtype,
+        dims=dims,
+        axes=(),
+        names=names,
+        source=block.sources[0] if block is not None else "",
+        lengths=lengths if any(lengths) else (),
+        fill=_stored(spec, config.pad.get(spec.name)),
+    )
+
+
+def _row(spec: TensorSpec, config: ModelConfig) -> tuple[Shape, tuple[str, ...]]:
+    """Return one row's dims and axis names; what has no name gets one that nothing else has."""
+    skip = 1 if config.max_batch_size else 0
+    own = _own_names(spec.name, spec.dims)
+    names = tuple(name or other for name, other in zip(spec.axes, own, strict=True))
+    return spec.dims[skip:], names[skip:]
+
+
+def _own_names(tensor: str, dims: Shape) -> tuple[str, ...]:
+    return tuple(f"{tensor}.{index}" for index in range(len(dims)))
+
+
+def _stored(spec: TensorSpec, value: float | None) -> float:
+    """Return a padding value as the input's type stores it.
+
+    Raises:
+        ConfigError: the type cannot hold it.
+    """
+    if value is None and not spec.fill:
+        return 0.0
+    value = spec.fill if value is None else value
+    dtype = spec.dtype.numpy
+    if spec.dtype.name == "BF16":
+        return float(float32_to_bf16(np.array([value]))[0])
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            fits = math.isinf(float(np.array(value).astype(dtype))) == math.isinf(value)
+    elif dtype.kind == "b":
+        fits = value in (0.0, 1.0)
+    elif dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        fits = value.is_integer() and limits.min <= int(value) <= limits.max
+    else:
+        fits = False  # BYTES is padded with empty strings
+    if not fits:
+        raise ConfigError(
+            f"parameter 'pad.{spec.name}' is {value:g}, which {spec.dtype.name} cannot hold"
+        )
+    return value
+
+
+def _padded_axes(
+    config: ModelConfig, inputs: tuple[InputLayout, ...], *, static_shapes: bool
+) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for item in inputs:
+        tensor = tensor_named(config.inputs, item.name)
+        ragged = tensor is not None and tensor.ragged and not config.concatenate
+        if static_shapes or ragged:
+            names |= dict.fromkeys(_free_axes((item,)))
+    return tuple(names)
+
+
+def _free_axes(inputs: tuple[InputLayout, ...]) -> tuple[str, ...]:
+    """Return the names of the free axes of inputs that are written row by row."""
+    return tuple(
+        dict.fromkeys(
+            name
+            for item in inputs
+            if not item.source
+            for dim, name in zip(item.dims, item.names, strict=True)
+            if dim < 0
+        )
+    )
+
+
+def _uncuttable(
+    config: ModelConfig, inputs: tuple[InputLayout, ...], outputs: tuple[OutputLayout, ...]
+) -> tuple[str, ...]:
+    """Return the outputs with a free dimension of unknown origin; `axes.<output>` settles it."""
+    known = _free_axes(inputs)
+    return tuple(
+        output.name
+        for output in outputs
+        if output.name not in config.axes
+        and any(
+            dim < 0 and name not in known and not told
+            for dim, name, told in zip(output.dims, output.names, output.told, strict=True)
+        )
+    )
+
+
+def _matched_axes(
+    inputs: tuple[InputLayout, ...], padded: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """Return (input, axis name) of the free axes that are not padded; made inputs come last."""
+    matched: list[tuple[str, str]] = []
+    for item in sorted(inputs, key=lambda item: bool(item.made)):
+        known = [*padded, *(name for _, name in matched)] if item.made else padded
+        matched += [(item.name, name) for name in _free_axes((item,)) if name not in known]
+    return matched
+
+
+def _indices(
+    item: InputLayout | OutputLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+) -> tuple[int, ...]:
+    """Return per dimension the free axis that it is: the item's own, else the first so named."""
+    free = [*padded, *(name for _, name in matched)]
+    own = {name: len(padded) + at for at, (owner, name) in enumerate(matched) if owner == item.name}
+    return tuple(
+        own.get(name, free.index(name)) if dim < 0 and name in free and not item.source else -1
+        for dim, name in zip(item.dims, item.names, strict=True)
+    )
+
+
+def _output_indices(
+    item: OutputLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+) -> tuple[int, ...]:
+    """As `_indices`; a dimension with lengths of its own follows no input, whatever its name."""
+    found = _indices(item, padded, matched)
+    return tuple(-1 if told else axis for axis, told in zip(found, item.told, strict=True))

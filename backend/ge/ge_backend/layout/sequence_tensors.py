@@ -1,0 +1,98 @@
+"""What a sequence adds to a graph: control inputs from the host, and states that stay with us.
+
+Clients know neither. So before anything else looks at a graph, its states are taken out of the
+signature, and the controls that it has are declared as inputs like any others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ge_backend.config.model import ModelConfig, TensorConfig
+from ge_backend.config.sequence_batching import Control, State
+from ge_backend.errors import ConfigError
+from ge_backend.tensors import Signature, TensorSpec
+
+__all__ = ["hidden_outputs", "with_controls", "without_states"]
+
+
+def with_controls(config: ModelConfig, signature: Signature) -> ModelConfig:
+    """Return the configuration with those controls as inputs that the graph has.
+
+    The others are dropped: the host sends them to every model that names them. A graph that does
+    not say what inputs it has (TorchScript) gets all of them.
+    """
+    if config.sequence is None:
+        return config
+    controls = tuple(
+        _declared(control)
+        for control in config.sequence.controls
+        if not signature.inputs or signature.input(control.name) is not None
+    )
+    return replace(config, inputs=config.inputs + controls)
+
+
+def without_states(config: ModelConfig, signature: Signature) -> Signature:
+    """Return the signature as clients see it.
+
+    Where a file has none (TorchScript), what is declared counts.
+
+    Raises:
+        ConfigError: a declared state and the graph contradict each other; both are named.
+    """
+    if config.sequence is None or not config.sequence.states:
+        return signature
+    if config.learn == "serve":
+        raise ConfigError(
+            "learn: serve changes to another connection with every new set of buckets, and states "
+            "stay with the old one; set the parameter 'learn' to record"
+        )
+    for state in config.sequence.states:
+        if signature.inputs:
+            _check(state, state.input, signature.input(state.input), config)
+        if signature.outputs:
+            _check(state, state.output, signature.output(state.output), config)
+    taken = {state.input for state in config.sequence.states}
+    hidden = hidden_outputs(config)
+    return replace(
+        signature,
+        inputs=tuple(spec for spec in signature.inputs if spec.name not in taken),
+        outputs=tuple(spec for spec in signature.outputs if spec.name not in hidden),
+    )
+
+
+def hidden_outputs(config: ModelConfig) -> tuple[str, ...]:
+    """Return the outputs that are only states: those that `output` does not declare as well."""
+    if config.sequence is None:
+        return ()
+    declared = {tensor.name for tensor in config.outputs}
+    return tuple(s.output for s in config.sequence.states if s.output not in declared)
+
+
+def _declared(control: Control) -> TensorConfig:
+    return TensorConfig(
+        name=control.name,
+        dtype=control.dtype,
+        dims=(1,),
+        graph_dims=(1,),
+        ragged=False,
+        optional=False,
+    )
+
+
+def _check(state: State, name: str, spec: TensorSpec | None, config: ModelConfig) -> None:
+    if spec is None:
+        raise ConfigError(
+            f"sequence_batching declares the state {name!r}, which the graph does not have; "
+            "name an input and an output of the graph"
+        )
+    skip = 1 if config.max_batch_size else 0
+    row = spec.dims[skip:]
+    fits = len(row) == len(state.dims) and all(
+        dim < 0 or own < 0 or dim == own for dim, own in zip(row, state.dims, strict=False)
+    )
+    if spec.dtype.name != state.dtype.name or not fits:
+        raise ConfigError(
+            f"state {name!r} is declared as {state.dtype.name} {list(state.dims)}; the graph has "
+            f"{spec.describe()}" + (", batch dimension included" if skip else "")
+        )

@@ -1,0 +1,1 @@
+"""Better buckets from the traffic that came."""

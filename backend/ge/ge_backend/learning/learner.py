@@ -1,0 +1,195 @@
+"""A thread beside serving: it keeps what traffic was, and prepares buckets that traffic wants.
+
+Preparing happens over a fleet of its own, so requests go on in the old buckets meanwhile. Then the
+fleet and its costs take the place of those before, between two batches: its sessions know what they
+prepared, and prepare it again if an executor dies.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.buckets.axis import ROWS
+from ge_backend.buckets.costs import Bucket
+from ge_backend.buckets.grid import listed_grid, padded_elements
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.learning.regrid import extended, relearned
+from ge_backend.tensors import Shape
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.warmup.measure import added_costs, cost_model
+from ge_backend.warmup.store import Store
+
+__all__ = ["Learner"]
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+# Traffic is written this often; at most so much of it is lost if the stub is killed.
+KEEP_EVERY_S = 10.0
+# What is being prepared when the model is unloaded is not waited for any longer.
+CLOSE_WITHIN_S = 3.0
+# A prepared bucket cannot be given back while its graph is loaded. Without `max_graphs`, an
+# instance makes a graph hold at most this many times the buckets that it began with.
+GROWTH = 4
+LEAST_GRAPHS = 64
+
+
+class Learner:
+    """Records traffic, extends the grid for sizes it lacks, and re-learns it if so configured.
+
+    Args:
+        config: `learn`, `learn_every_s`, `overflow`, `max_graphs`, and how to warm up.
+        pipeline: its fleet and costs are replaced, its traffic is taken.
+        costs: the table behind the pipeline's cost model.
+        store: where traffic is kept.
+        open_fleet: opens another fleet with the same graph.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        pipeline: Pipeline,
+        costs: Mapping[Bucket, float],
+        store: Store,
+        open_fleet: Callable[[], Fleet],
+    ) -> None:
+        self._config = config
+        self._pipeline = pipeline
+        self._costs = dict(costs)
+        self._store = store
+        self._open_fleet = open_fleet
+        first = pipeline.fleet.sessions[0]
+        self._source, self._static_shapes = first.source, first.static_shapes
+        # A file that was compiled for its shapes has no others, and states of live sequences stay
+        # with the fleet that keeps them.
+        self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
+        self._learned = {name: Histogram() for name in (ROWS, *pipeline.layout.axes)}
+        # Every bucket that this instance has asked for, whether it came to use it or not.
+        self._asked = set(costs)
+        self._failed: set[Bucket] = set()
+        most = config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
+        self._most_asked = len(costs) + (most - len(costs)) // config.instances
+        self._said: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="learner", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and keep the last traffic; a bucket in preparation is abandoned."""
+        self._stop.set()
+        self._thread.join(CLOSE_WITHIN_S)
+        self._keep()
+
+    def _work(self) -> None:
+        kept = looked = time.monotonic()
+        while not self._stop.wait(LOOK_EVERY_S):
+            now = time.monotonic()
+            missed = self._pipeline.traffic.take_missed()
+            if self._config.overflow == "extend" and not self._fixed:
+                for sizes in missed:
+                    self._attempt(functools.partial(self._extend, sizes))
+            due = now - looked >= self._config.learn_every_s
+            relearning = self._config.learn == "serve" and due and not self._fixed
+            if relearning or now - kept >= KEEP_EVERY_S:
+                kept = now
+                self._keep()
+            if relearning:
+                looked = now
+                self._attempt(self._relearn)
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """Do what serving can do without: it goes on in the old buckets if this fails."""
+        try:
+            action()
+        except GeError as error:
+            reason = str(error)
+            if reason not in self._said and not self._stop.is_set():
+                self._said = {reason} if len(self._said) > LEAST_GRAPHS else {*self._said, reason}
+                log.warning("the buckets stay as they are: %s", reason)
+
+    def _keep(self) -> None:
+        if self._config.learn == "off":
+            return
+        fresh = self._pipeline.traffic.take()
+        if any(histogram.total for histogram in fresh.values()):
+            self._store.add_traffic(self._config.name, fresh)
+            for name, histogram in fresh.items():
+                self._learned[name].merge(histogram)
+
+    def _extend(self, sizes: Shape) -> None:
+        """Prepare buckets that cover these sizes, beside the present ones."""
+        layout, most = self._pipeline.layout, self._config.max_elements
+        fresh = extended(self._costs, sizes, layout.limits, layout.axes, most)
+        if not (most or self._static_shapes):
+            # Where any shape runs, buckets are only points to measure: the slow ones are left out.
+            slowest = max(map(math.prod, self._costs))
+            fresh = fresh[:1] + [b for b in fresh[1:] if math.prod(b) <= slowest]
+        if fresh:
+            self._change([*self._costs, *fresh])
+
+    def _relearn(self) -> None:
+        """Move the boundaries of each axis to where traffic wants them, if that saves enough."""
+        costs = self._costs
+        if not self._static_shapes:
+            # No row is padded to a bucket here: they are points to measure, and belong where
+            # traffic is, whatever a run costs there.
+            costs = {bucket: padded_elements(bucket) for bucket in costs}
+        buckets = relearned(costs, self._learned, self._pipeline.layout.axes)
+        if buckets:
+            self._change(buckets)
+
+    def _change(self, buckets: Sequence[Bucket]) -> None:
+        """Prepare buckets and let the next batch use exactly these.
+
+        Buckets that failed once are not tried again: one that kills executors would do so each
+        time.
+        """
+        if not self._failed.isdisjoint(buckets):
+            return
+        grid = listed_grid((ROWS, *self._pipeline.layout.axes), buckets)
+        self._ask(buckets)
+        fleet = self._open_fleet()
+        try:
+            costs = self._prepared(fleet, buckets)
+        except GeError:
+            self._failed |= set(buckets) - self._costs.keys()
+            fleet.close()
+            raise
+        self._costs = costs
+        model = cost_model(self._config, costs, static_shapes=self._static_shapes)
+        self._pipeline.hand_over(fleet, model)
+        self._pipeline.recorder.set("ge_buckets", len(costs))
+        self._pipeline.recorder.add("ge_grid_swaps_total")
+        for line in grid.describe():
+            log.info("buckets are now %s", line)
+
+    def _ask(self, buckets: Sequence[Bucket]) -> None:
+        """Count the buckets that were never prepared before.
+
+        Raises:
+            ConfigError: they are too many.
+        """
+        asked = self._asked.union(buckets)
+        if len(asked) > self._most_asked:
+            raise ConfigError(
+                f"at most {self._most_asked} may be prepared in all, because they cannot "
+                "be given back; load the model again, or raise max_graphs if it is set"
+            )
+        self._asked = asked
+
+    def _prepared(self, fleet: Fleet, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
+        sessions = fleet.sessions
+        if any(session.source != self._source for session in sessions):
+            raise ModelError(
+                f"{self._source.path} was replaced since it was loaded; load the model again"
+            )
+        layout = self._pipeline.layout
+        return added_costs(self._config, layout, sessions, buckets, self._costs, self._stop.is_set)

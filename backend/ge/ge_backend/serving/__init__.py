@@ -1,0 +1,1 @@
+"""Opening a model to serve it: its sessions, its buckets, its steps."""

@@ -1,0 +1,111 @@
+"""From a model's configuration to sessions with its devices' executors."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.sizes import size_of_device
+from ge_backend.device.base import GraphSource
+from ge_backend.device.files.model_file import find_model_file
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
+from ge_backend.fleet.fleet import Fleet
+
+__all__ = ["open_fleet", "open_session"]
+
+log = logging.getLogger(__name__)
+
+ARENA_BYTES = 1 << 20
+
+
+def open_fleet(
+    config: ModelConfig, *, on_restart: Callable[[str], None], served_as: str = ""
+) -> Fleet:
+    """Load the model on all its devices.
+
+    The first one goes ahead, so that a model that cannot be loaded fails once, and what has to be
+    compiled is compiled once.
+
+    Args:
+        config: the model's.
+        on_restart: called with the device's name whenever an executor was found dead.
+        served_as: its name in metrics and timelines, where that is not the model's own.
+
+    Raises:
+        ModelError, DeviceUnavailable, OutOfMemory: it cannot be loaded on one of them.
+    """
+
+    def opened(device: str) -> Session:
+        restarted = functools.partial(on_restart, device)
+        return open_session(config, device, on_restart=restarted, served_as=served_as)
+
+    first, *others = config.placement.devices
+    sessions = {first: opened(first)}
+    with ThreadPoolExecutor(max(1, len(others))) as threads:
+        loading = {device: threads.submit(opened, device) for device in others}
+    failures = [error for future in loading.values() if (error := future.exception())]
+    sessions |= {d: future.result() for d, future in loading.items() if not future.exception()}
+    if failures:
+        for session in sessions.values():
+            session.close()
+        raise failures[0]
+    return Fleet(sessions)
+
+
+def open_session(
+    config: ModelConfig, device: str, *, on_restart: Callable[[], None], served_as: str = ""
+) -> Session:
+    """Load the model into a device's executor, starting that if it does not run yet.
+
+    The server is this process's parent (Triton starts its stubs itself), and the executor ends
+    with it.
+
+    Raises:
+        ModelError: there is no model file, or it cannot be loaded.
+        DeviceUnavailable: the device or its engine is not there.
+    """
+    path = find_model_file(config.directory, config.filename, device)
+    source = GraphSource.of(
+        path,
+        precision=config.precision,
+        threads=config.threads,
+        options=config.options,
+    )
+    owner_pid = os.getppid()
+    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    pool_bytes = size_of_device(machine.workspace_pool, device)
+    if config.executor == "inline":
+        link = functools.partial(connect_inline, device, pool_bytes, config.lanes)
+    else:
+        address = ExecutorAddress(
+            device=device,
+            directory=machine.runtime_dir,
+            owner_pid=owner_pid,
+            python=machine.python,
+            library_path=machine.library_path,
+            linger_s=machine.linger_s,
+            pool_bytes=pool_bytes,
+            lanes=config.lanes,
+        )
+        link = functools.partial(connect, address)
+    session = Session(
+        link,
+        source,
+        arena_bytes=ARENA_BYTES,
+        on_restart=on_restart,
+        priority=config.priority,
+        served_as=served_as or config.name,
+    )
+    if config.lanes not in {0, session.lanes}:
+        log.warning(
+            "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",
+            device,
+            session.lanes,
+            config.lanes,
+        )
+    return session

@@ -1,0 +1,223 @@
+"""A model that runs a whole ensemble of its repository inside itself: the parameter `fuse`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ge_backend.batching.pipeline import Pipeline, Reply
+from ge_backend.batching.request import Request
+from ge_backend.config.model import ModelConfig
+from ge_backend.config.model_folder import ModelFolder
+from ge_backend.ensemble.dag import Dag
+from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
+from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
+from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.errors import GeError, OutOfMemory
+from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.learning.learner import Learner
+from ge_backend.metrics import Recorder
+from ge_backend.serving.opening import open_model
+from ge_backend.tensors import Signature
+from ge_backend.warmup.store import Store
+
+__all__ = ["FusedPipeline", "fused_document", "open_fused"]
+
+log = logging.getLogger(__name__)
+
+# What an ensemble declares and its fused model takes over when it says nothing itself.
+TAKEN_OVER = ("input", "output", "max_batch_size")
+Complete = Callable[[dict[str, Any], ModelConfig], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedPipeline:
+    """The steps of an ensemble behind the face of one model's pipeline."""
+
+    layout: Layout
+    recorder: Recorder
+    runner: Runner
+    pipelines: Sequence[Pipeline]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every step has a device that can be used."""
+        return all(pipeline.ready for pipeline in self.pipelines)
+
+    @property
+    def free_at_ns(self) -> float:
+        """When the step that began last was expected to end; CLOCK_MONOTONIC."""
+        return max(pipeline.free_at_ns for pipeline in self.pipelines)
+
+    def sample_devices(self) -> None:
+        """Record how the devices are now; may be called from any thread."""
+        for pipeline in self.pipelines:
+            pipeline.sample_devices()
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yield one reply per request."""
+        self.recorder.add("ge_batches_total")
+        self.recorder.add("ge_requests_total", len(requests))
+        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
+        yield from self.runner.run(requests)
+
+    def close(self) -> None:
+        """Leave the executors."""
+        self.runner.close()
+
+
+def fused_document(given: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
+    """Return the host's configuration with what the ensemble declares and it does not say itself.
+
+    Raises:
+        ConfigError, DeviceUnavailable: as `read_ensemble`.
+    """
+    ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
+    whole = dict(given)
+    for field in TAKEN_OVER:
+        if not whole.get(field) and field in ensemble.document:
+            whole[field] = ensemble.document[field]
+    _as_numbers(whole)
+    if int(whole.get("max_batch_size", 0)):
+        whole.setdefault("dynamic_batching", {})
+    return whole
+
+
+def open_fused(
+    config: ModelConfig,
+    recorder: Recorder,
+    store: Store,
+    complete: Complete,
+    *,
+    on_restart: Callable[[str], None],
+) -> tuple[FusedPipeline, list[Learner]]:
+    """Load every step of the ensemble that `config.fuse` names, on the devices of the steps.
+
+    Raises:
+        GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
+    """
+    ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
+    steps = _configured(ensemble, config, complete)
+    check_members(ensemble, config, steps)
+    dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
+    pipelines: list[Pipeline] = []
+    learners: list[Learner] = []
+    try:
+        for own in steps:
+            log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
+            served_as = f"{config.name}/{own.name}"
+            opened = open_model(
+                own,
+                recorder.labelled(model=served_as),
+                store,
+                on_restart=on_restart,
+                served_as=served_as,
+            )
+            pipelines.append(opened.pipeline)
+            learners.append(opened.learner)
+        stages = _stages(dag, pipelines, steps)
+    except GeError:
+        _close(learners, pipelines)
+        raise
+    batched = config.max_batch_size > 0
+    nothing = Signature(inputs=(), outputs=(), axis_limits={})
+    fused = FusedPipeline(
+        layout=build_layout(config, nothing, static_shapes=False),
+        recorder=recorder,
+        runner=Runner(dag, stages, recorder, batched=batched),
+        pipelines=pipelines,
+    )
+    return fused, learners
+
+
+def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]) -> list[Stage]:
+    """Return the steps, with what of them stays on their devices; there is room for it then.
+
+    Raises:
+        GeError: an executor died over it.
+    """
+    owner = uuid.uuid4().hex
+    places = [
+        Place(
+            step=step,
+            layout=pipeline.layout,
+            inputs={tensor.name: tensor for tensor in own.inputs},
+            outputs={tensor.name: tensor for tensor in own.outputs},
+            keeps=pipeline.keep_tensors(owner),
+        )
+        for step, pipeline, own in zip(dag.steps, pipelines, steps, strict=True)
+    ]
+    return [
+        Stage(
+            step=place.step,
+            runs=pipeline,
+            inputs=place.inputs,
+            outputs=place.outputs,
+            kept=_with_room(dag, place, pipeline, kept, owner),
+        )
+        for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True)
+    ]
+
+
+def _with_room(dag: Dag, place: Place, pipeline: Pipeline, kept: KeptStep, owner: str) -> KeptStep:
+    """Return what stays of a step once there is room for it; else nothing does."""
+    if not kept.outputs:
+        return kept
+    names = ", ".join(kept.outputs)
+    try:
+        pipeline.keep_tensors(owner, _rooms(pipeline, kept))
+    except OutOfMemory as error:
+        log.warning("ensemble %s: %s go through the host: %s", dag.name, names, error)
+        return replace(kept, outputs={})
+    log.info("ensemble %s: of %s stays on the device: %s", dag.name, place.step.model, names)
+    return kept
+
+
+def _rooms(pipeline: Pipeline, kept: KeptStep) -> list[int]:
+    """Return the bytes of each output that stays, in the largest bucket, where they are known."""
+    sizes = pipeline.costs.limits + (0,) * len(pipeline.layout.matched)
+    rooms = [
+        pipeline.costs.steps[-1] * math.prod(output.row_shape(sizes)) * output.dtype.itemsize
+        for output in pipeline.layout.outputs
+        if output.name in kept.outputs
+    ]
+    return [nbytes for nbytes in rooms if nbytes]
+
+
+def _close(learners: Sequence[Learner], pipelines: Sequence[Pipeline]) -> None:
+    for learner in learners:
+        learner.close()
+    for pipeline in pipelines:
+        pipeline.close()
+
+
+def _configured(ensemble: Ensemble, config: ModelConfig, complete: Complete) -> list[ModelConfig]:
+    """Return the steps' configurations, completed from their graphs where they say too little."""
+    return [
+        replace(_completed(folder, complete), instances=config.instances)
+        for folder in ensemble.folders
+    ]
+
+
+def _completed(folder: ModelFolder, complete: Complete) -> ModelConfig:
+    given = folder.config(os.environ)
+    if given.inputs and given.outputs:
+        return given
+    return folder.config(os.environ, complete(dict(folder.document), given))
+
+
+def _as_numbers(document: dict[str, Any]) -> None:
+    """Make whole numbers of dims: protobuf's JSON has 64-bit numbers as texts, the host's not."""
+    for field in ("input", "output"):
+        document[field] = json.loads(json.dumps(document.get(field, [])))
+        for tensor in document[field]:
+            tensor["dims"] = [int(dim) for dim in tensor.get("dims", [])]
+            if "reshape" in tensor:
+                shape = tensor["reshape"].get("shape", [])
+                tensor["reshape"]["shape"] = [int(dim) for dim in shape]

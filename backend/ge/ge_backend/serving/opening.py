@@ -1,0 +1,142 @@
+"""Opening a model: its graph on its devices, its buckets and their costs, and who learns them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.buckets.build import build_grid
+from ge_backend.buckets.costs import Bucket
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.executor.client.session import Session
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.layout.sequence_tensors import hidden_outputs
+from ge_backend.learning.learner import Learner
+from ge_backend.metrics import Recorder
+from ge_backend.serving.connect import open_fleet
+from ge_backend.tensors import Signature
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.measure import cost_model, measured_costs
+from ge_backend.warmup.store import Store
+
+__all__ = ["OpenModel", "keep_states", "open_model"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModel:
+    """A model that is ready to serve. Close the learner first."""
+
+    pipeline: Pipeline
+    learner: Learner
+
+
+def open_model(
+    config: ModelConfig,
+    recorder: Recorder,
+    store: Store,
+    *,
+    on_restart: Callable[[str], None],
+    served_as: str = "",
+) -> OpenModel:
+    """Load a model on its devices and warm it up.
+
+    Args:
+        config: the model's, complete.
+        recorder: counts what it does.
+        store: keeps its costs and traffic.
+        on_restart: called with a device's name whenever its executor was found dead.
+        served_as: its name in metrics and timelines, where that is not the model's own.
+
+    Raises:
+        GeError: the model cannot be served as configured.
+    """
+    connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
+    fleet = connect()
+    session = fleet.sessions[0]
+    layout = build_layout(
+        config,
+        session.signature,
+        static_shapes=session.static_shapes,
+        fixed_shapes=session.fixed_shapes,
+    )
+    started = time.monotonic()
+    costs = _prepare(config, layout, fleet, store)
+    keep_states(config, layout, session)
+    recorder.set("ge_warmup_seconds", time.monotonic() - started)
+    recorder.set("ge_buckets", len(costs))
+    pipeline = Pipeline(
+        layout=layout,
+        fleet=fleet,
+        costs=cost_model(config, costs, static_shapes=session.static_shapes),
+        policy=_policy(config, layout, fleet),
+        recorder=recorder,
+        traffic=Traffic(layout.axes),
+    )
+    return OpenModel(pipeline=pipeline, learner=Learner(config, pipeline, costs, store, connect))
+
+
+def _prepare(
+    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
+) -> dict[Bucket, float]:
+    """Return the measured costs of the model's buckets."""
+    grid = build_grid(
+        config,
+        layout,
+        static_shapes=fleet.sessions[0].static_shapes,
+        traffic=_recorded(config, store),
+        fixed_shapes=fleet.sessions[0].fixed_shapes,
+    )
+    for line in grid.describe():
+        log.info("buckets %s", line)
+    return measured_costs(config, layout, fleet.sessions, grid, store)
+
+
+def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
+    """Return the recorded traffic where it decides something; a broken file is as good as none."""
+    try:
+        return store.traffic(config.name) if config.max_graphs else {}
+    except ConfigError as error:
+        log.warning("buckets are chosen without traffic: %s", error)
+        return {}
+
+
+def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
+    """Return what the planner goes by; instances of a model share the lanes of its devices."""
+    lanes = sum(session.lanes for session in fleet.sessions)
+    return Policy(
+        axes=layout.axes,
+        lanes=max(1, lanes // config.instances),
+        refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
+    )
+
+
+def keep_states(config: ModelConfig, layout: Layout, session: Session) -> None:
+    """Have the session keep the states of the model's sequences, where it has any.
+
+    Called once the model is compiled for its buckets.
+    """
+    batching = config.sequence
+    if batching is not None and batching.states:
+        session.keep_states(
+            batching.states,
+            batching.slots,
+            batched=config.max_batch_size > 0,
+            hidden=_hidden(config, layout, session.signature),
+        )
+
+
+def _hidden(config: ModelConfig, layout: Layout, signature: Signature) -> tuple[str, ...]:
+    """Return the outputs that no client gets, which need not leave the device."""
+    wanted = {name for output in layout.outputs for name in (output.name, *output.lengths)}
+    unwanted = [spec.name for spec in signature.outputs if spec.name not in wanted]
+    return tuple(dict.fromkeys([*hidden_outputs(config), *unwanted]))

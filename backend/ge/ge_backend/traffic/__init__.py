@@ -1,0 +1,1 @@
+"""What sizes come: histograms of real requests, and recordings of them."""

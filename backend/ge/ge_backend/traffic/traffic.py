@@ -1,0 +1,70 @@
+"""Counting the sizes of real requests: rows per batch, and each row's size on each padded axis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from ge_backend.tensors import Shape
+from ge_backend.traffic.histogram import Histogram
+
+__all__ = ["Counted", "Traffic"]
+
+# Sizes without a bucket that are remembered until somebody takes them.
+MAX_MISSED = 64
+
+
+class Counted(Protocol):
+    """What is counted of a request: its rows, and their size on each padded axis."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+
+    @property
+    def sizes(self) -> Shape:
+        """How large its rows are on each axis."""
+
+
+class Traffic:
+    """Histograms by axis, `rows` first; bounded memory, safe to use from several threads."""
+
+    def __init__(self, axes: Sequence[str]) -> None:
+        self._names = ("rows", *axes)
+        self._lock = threading.Lock()
+        self._histograms = self._empty()
+        self._missed: set[Shape] = set()
+
+    def add(self, requests: Sequence[Counted]) -> None:
+        """Count one batch."""
+        if not requests:
+            return
+        with self._lock:
+            rows, *sizes = self._histograms.values()
+            rows.add(sum([request.rows for request in requests]))
+            for request in requests:
+                for histogram, size in zip(sizes, request.sizes, strict=True):
+                    histogram.add(size, request.rows)
+
+    def miss(self, sizes: Shape) -> None:
+        """Note sizes that no bucket covers."""
+        with self._lock:
+            if len(self._missed) < MAX_MISSED:
+                self._missed.add(sizes)
+
+    def take(self) -> dict[str, Histogram]:
+        """Return what was counted since the last call."""
+        fresh = self._empty()
+        with self._lock:
+            taken, self._histograms = self._histograms, fresh
+        return taken
+
+    def take_missed(self) -> list[Shape]:
+        """Return the sizes without a bucket since the last call, the largest first."""
+        with self._lock:
+            taken, self._missed = self._missed, set()
+        return sorted(taken, reverse=True)
+
+    def _empty(self) -> dict[str, Histogram]:
+        return {name: Histogram() for name in self._names}

@@ -1,0 +1,227 @@
+"""From buckets to a cost model: prepared, measured, or remembered from an earlier start."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import platform
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts, element_costs
+from ge_backend.buckets.grid import BucketGrid, covers, largest_buckets
+from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.model_file import model_files
+from ge_backend.errors import Cancelled, GraphFailed
+from ge_backend.executor.client.session import Session
+from ge_backend.layout.layout import Layout
+from ge_backend.warmup.store import Store
+from ge_backend.warmup.warmup import Effort, warm_up
+
+__all__ = ["added_costs", "cost_key", "cost_model", "measured_costs"]
+
+log = logging.getLogger(__name__)
+
+SAMPLES, SAMPLE_BYTES = 64, 1 << 16
+# Between the smallest and the largest size that is run at every start there are so many steps.
+SAMPLED_SIZES = 3
+
+
+def measured_costs(
+    config: ModelConfig,
+    layout: Layout,
+    sessions: Sequence[Session],
+    grid: BucketGrid,
+    store: Store,
+) -> dict[Bucket, float]:
+    """Prepare the grid's buckets and return their costs in nanoseconds.
+
+    Costs that an earlier start measured are taken from the store, so that only what has to be
+    compiled is prepared again. Buckets that were not measured get an estimate.
+
+    Args:
+        config: how to warm up.
+        layout: the graph's.
+        sessions: one per device, all of one kind: measured is on the first, prepared on all.
+        grid: the buckets.
+        store: where costs are kept.
+
+    Raises:
+        ModelError: a bucket of an engine with static shapes failed.
+    """
+    session = sessions[0]
+    if layout.concatenated or not (config.warmup or session.static_shapes):
+        return element_costs(list(grid.entries))
+    key = cost_key(config, layout, session)
+    kept = store.costs(key)
+    missing = [bucket for bucket in grid.entries if bucket not in kept]
+    if kept:
+        found = len(grid.entries) - len(missing)
+        log.info("costs of %d buckets are kept from an earlier start", found)
+    measured = warm_up(
+        session,
+        layout,
+        grid.entries if session.static_shapes else [*missing, *_rerun(session, grid.entries, kept)],
+        Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
+        known=kept.keys() if config.warmup else grid.entries,
+    )
+    _prepare_others(sessions[1:], layout, grid.entries, lambda: False)
+    costs = {**kept, **measured}
+    if measured.keys() - kept.keys():
+        store.keep_costs(key, costs)
+    return _completed(grid.entries, costs)
+
+
+def added_costs(
+    config: ModelConfig,
+    layout: Layout,
+    sessions: Sequence[Session],
+    buckets: Sequence[Bucket],
+    known: Mapping[Bucket, float],
+    stopped: Callable[[], bool],
+) -> dict[Bucket, float]:
+    """Prepare other buckets while the model serves, and return the costs of all of them.
+
+    They are measured beside traffic, which makes them look slow. So none costs more than a known
+    one that covers it: else the planner would never choose it.
+
+    Raises:
+        Cancelled: `stopped` said so before all were prepared.
+        GraphFailed: some could not be prepared.
+        ModelError: as above, where shapes are static.
+    """
+    session = sessions[0]
+    fresh = [bucket for bucket in buckets if bucket not in known]
+    to_measure = fresh if config.warmup else []
+    measured = warm_up(
+        session,
+        layout,
+        buckets if session.static_shapes else to_measure,
+        Effort(repeats=config.warmup_repeats),
+        known=known.keys() if config.warmup else buckets,
+        stopped=stopped,
+    )
+    _prepare_others(sessions[1:], layout, buckets, stopped)
+    if stopped():
+        raise Cancelled("the model is unloaded before its new buckets are prepared")
+    if len(measured) < len(to_measure):
+        failed = len(to_measure) - len(measured)
+        raise GraphFailed(f"{failed} of {len(to_measure)} new buckets cannot be run")
+    bounded = {
+        bucket: min(cost, _covering_cost(bucket, known)) for bucket, cost in measured.items()
+    }
+    completed = _completed([*known, *fresh], {**known, **bounded})
+    return {bucket: completed[bucket] for bucket in buckets}
+
+
+def cost_model(
+    config: ModelConfig, costs: Mapping[Bucket, float], *, static_shapes: bool
+) -> CostModel:
+    """Return what the planner asks, for these costs."""
+    if static_shapes:
+        return StaticCosts(costs)
+    return DynamicCosts(costs, max(config.max_batch_size, 1), config.max_elements)
+
+
+def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:
+    """Return everything that a measured cost depends on."""
+    return [
+        *map(_fingerprint, model_files(Path(session.source.path))),
+        session.source.precision,
+        str(session.source.threads),
+        str(session.source.options),
+        config.placement.kind,
+        str(session.lanes),
+        *_machine(session),
+        ",".join(layout.axes),
+        str(layout.batched),
+    ]
+
+
+def _prepare_others(
+    sessions: Sequence[Session],
+    layout: Layout,
+    buckets: Sequence[Bucket],
+    stopped: Callable[[], bool],
+) -> None:
+    """Prepare on the further devices, side by side, what was measured on the first.
+
+    Where any shape runs, a few runs wake the engine up, and that is all.
+    """
+
+    def prepare(session: Session) -> None:
+        chosen = buckets if session.static_shapes else _rerun(session, buckets, buckets)
+        warm_up(session, layout, chosen, Effort(repeats=0), known=buckets, stopped=stopped)
+
+    if sessions:
+        with ThreadPoolExecutor(len(sessions)) as threads:
+            list(threads.map(prepare, sessions))  # raises what any of them raised
+
+
+def _machine(session: Session) -> list[str]:
+    """Return what tells kinds of machines apart.
+
+    Not the host's name: every container has another one, and would measure anew.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    processor = next((line for line in lines if line.startswith("model name")), "")
+    memory_gib = session.inspect().total_bytes >> 30
+    return [platform.machine(), processor.partition(":")[2].strip(), f"{memory_gib} GiB"]
+
+
+def _fingerprint(path: Path) -> str:
+    """Return what tells two model files apart wherever they lie: size and samples of the content.
+
+    A model of many gigabytes is not read whole for it.
+    """
+    size = path.stat().st_size
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for sample in range(SAMPLES):
+            file.seek(sample * max(size - SAMPLE_BYTES, 0) // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
+    return f"{size}-{digest.hexdigest()[:32]}"
+
+
+def _rerun(session: Session, entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:
+    """Return the buckets to run again although their costs are kept.
+
+    Where scratch memory comes from a pool the largest are among them: what these take, which the
+    executor remembers only while it lives, decides about the model's place and bounds every run.
+    """
+    chosen = _samples(entries, kept)
+    if session.inspect().pool.size_bytes:
+        chosen += [b for b in largest_buckets(entries) if b in kept and b not in chosen]
+    return chosen
+
+
+def _samples(entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:
+    """Return some buckets to run again although their costs are kept: small and large, few rows.
+
+    Nothing must be compiled, but the device measures with each how many threads a run of about
+    that size should use when it is alone, and remembers that only while it lives.
+    """
+    fewest = min(bucket[0] for bucket in entries)
+    alone = sorted((bucket for bucket in entries if bucket[0] == fewest), key=math.prod)
+    chosen = {alone[(len(alone) - 1) * part // SAMPLED_SIZES] for part in range(SAMPLED_SIZES + 1)}
+    return [bucket for bucket in chosen if bucket in kept]
+
+
+def _covering_cost(bucket: Bucket, known: Mapping[Bucket, float]) -> float:
+    """Return the cost of the cheapest known bucket that covers this one; inf where none does."""
+    return min((cost for other, cost in known.items() if covers(other, bucket)), default=math.inf)
+
+
+def _completed(entries: Sequence[Bucket], costs: Mapping[Bucket, float]) -> dict[Bucket, float]:
+    """Return a cost for every bucket: those not measured cost in proportion to their elements."""
+    known = {bucket: costs[bucket] for bucket in entries if bucket in costs}
+    estimates = element_costs(list(entries))
+    if not known:
+        return estimates
+    scale = sum(known.values()) / sum(estimates[bucket] for bucket in known)
+    return {b: known.get(b, estimate * scale) for b, estimate in estimates.items()}

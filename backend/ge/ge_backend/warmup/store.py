@@ -1,0 +1,149 @@
+"""What outlives a server: measured costs, and what sizes traffic has had; one small file each.
+
+Costs are kept under a key that names everything they depend on, so a second start need not measure
+again. Traffic is kept per model; instances of one model add into one file, under a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.buckets.costs import Bucket
+from ge_backend.errors import ConfigError
+from ge_backend.traffic.histogram import Histogram, dump_histograms, load_histograms
+
+__all__ = ["Store"]
+
+log = logging.getLogger(__name__)
+
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder of small files; with None nothing is kept.
+
+    A folder that cannot be written costs a warning, never a request.
+    """
+
+    directory: Path | None
+
+    def costs(self, key: Sequence[str]) -> dict[Bucket, float]:
+        """Return the costs kept under a key, nanoseconds by bucket; empty when there are none."""
+        path = self._costs_path(key)
+        if path is None or not path.is_file():
+            return {}
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["version"] != VERSION or document["key"] != list(key):
+                return {}
+            return _checked(document["costs"])
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            log.warning("costs in %s are not used: %r", path, error)
+            return {}
+
+    def keep_costs(self, key: Sequence[str], costs: Mapping[Bucket, float]) -> None:
+        """Keep costs under a key, in place of those before."""
+        path = self._costs_path(key)
+        if path is not None:
+            table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
+            _write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
+
+    def traffic_path(self, model: str) -> Path | None:
+        """Return the file that holds a model's traffic."""
+        return None if self.directory is None else self.directory / "traffic" / f"{model}.json"
+
+    def traffic(self, model: str) -> dict[str, Histogram]:
+        """Return what sizes a model's traffic has had, by axis.
+
+        Raises:
+            ConfigError: the file cannot be read, or is something else.
+        """
+        path = self.traffic_path(model)
+        if path is None or not path.is_file():
+            return {}
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"traffic {path} cannot be read: {error}") from error
+        return load_histograms(text, str(path))
+
+    def add_traffic(self, model: str, fresh: Mapping[str, Histogram]) -> None:
+        """Add what was counted since the last call; a file that is something else is replaced."""
+        path = self.traffic_path(model)
+        if path is None:
+            return
+        with _locked(path) as possible:
+            if not possible:
+                return
+            try:
+                whole = self.traffic(model)
+            except ConfigError as error:
+                log.warning("%s", error)
+                whole = {}
+            for axis, histogram in fresh.items():
+                whole.setdefault(axis, Histogram()).merge(histogram)
+            _write(path, dump_histograms(whole))
+
+    def _costs_path(self, key: Sequence[str]) -> Path | None:
+        if self.directory is None:
+            return None
+        digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:32]
+        return self.directory / "costs" / f"{digest}.json"
+
+
+def _checked(table: list[tuple[list[int], float]]) -> dict[Bucket, float]:
+    """Return a table of costs; the planner takes only finite ones, one kind of bucket."""
+    costs = {tuple(map(int, bucket)): float(cost) for bucket, cost in table}
+    if len(set(map(len, costs))) > 1 or not all(0 <= cost < math.inf for cost in costs.values()):
+        raise ValueError("a bucket or a cost is out of range")
+    return costs
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock beside a file; False when the folder cannot be written."""
+    descriptor = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        possible = True
+    except OSError as error:
+        _warn(path, error)
+        possible = False
+    try:
+        yield possible
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file whole, so that a reader never sees half of it."""
+    draft = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+        draft = Path(name)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+    except OSError as error:
+        _warn(path, error)
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+
+
+def _warn(path: Path, error: OSError) -> None:
+    log.warning("%s is not kept: %s; set GE_CACHE_DIR to a folder of yours", path, error)

@@ -1,0 +1,170 @@
+"""Preparing and measuring every bucket before the model is READY, largest first."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ge_backend.buckets.costs import Bucket
+from ge_backend.config.sequence_batching import State
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.messages import Prepared, PrepareInput
+from ge_backend.layout.layout import InputLayout, Layout
+from ge_backend.tensors import Shape
+
+__all__ = [
+    "RUN_OVERHEAD_NS",
+    "Effort",
+    "bucket_inputs",
+    "bucket_shapes",
+    "describe_bucket",
+    "warm_up",
+]
+
+log = logging.getLogger(__name__)
+
+# What rows cost is measured with free axes that are not padded at this size: any is a guess.
+MATCHED_SIZE = 16
+# What a run takes beside the graph's own time: staging, two messages, splitting. Else little models
+# are run in many pieces: a tokenizer's row takes less. benchmarks/README.md has what the trip takes
+# with one request in flight; less counts here, since with several a part overlaps with other runs.
+RUN_OVERHEAD_NS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much warm-up measures.
+
+    Attributes:
+        repeats: runs per bucket; the median counts.
+        budget_s: seconds after which nothing more is measured; 0 is no limit. Engines with static
+            shapes still prepare every bucket: what is not prepared cannot be served.
+    """
+
+    repeats: int
+    budget_s: float = 0.0
+
+
+def warm_up(
+    session: Session,
+    layout: Layout,
+    buckets: Sequence[Bucket],
+    effort: Effort,
+    known: Collection[Bucket] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[Bucket, float]:
+    """Return what a run of each bucket costs in nanoseconds; what could not run is left out.
+
+    The executor measures a shape once, whichever instance asks first. Buckets in `known` are
+    prepared, not measured again. It ends between two buckets once `stopped` says so.
+
+    Raises:
+        ModelError: an engine with static shapes failed on a bucket: it could never serve it.
+        OutOfMemory: the compiled model does not fit.
+        ExecutorLost: the executor died over a bucket, twice.
+    """
+    costs: dict[Bucket, float] = {}
+    started = time.monotonic()
+    ordered = sorted(buckets, key=math.prod, reverse=True)
+    if session.static_shapes and ordered:
+        session.compile([bucket_shapes(bucket, layout) for bucket in ordered])
+    for number, bucket in enumerate(ordered, start=1):
+        if stopped():
+            break
+        late = 0 < effort.budget_s < time.monotonic() - started
+        if late and not session.static_shapes:
+            log.info("warm-up stops at %d/%d: its budget is used up", number - 1, len(ordered))
+            break
+        measured = not (late or bucket in known)
+        label = describe_bucket(bucket, layout)
+        prepared = _prepare(session, layout, bucket, effort.repeats if measured else 0)
+        if prepared is None:
+            log.warning("warm-up %d/%d %s failed", number, len(ordered), label)
+            continue
+        if measured:
+            costs[bucket] = float(prepared.cost_ns + RUN_OVERHEAD_NS)
+        log.info(
+            "warm-up %d/%d %s %s, %.1f GiB free",
+            number,
+            len(ordered),
+            label,
+            _outcome(prepared, measured=measured),
+            session.inspect().free_bytes / 2**30,
+        )
+    log.info("warm-up took %.1f s", time.monotonic() - started)
+    return costs
+
+
+def _prepare(session: Session, layout: Layout, bucket: Bucket, repeats: int) -> Prepared | None:
+    """Prepare one bucket; None when an engine that need not be prepared cannot run it."""
+    try:
+        return session.prepare(bucket_inputs(bucket, layout), repeats)
+    except GraphFailed as error:
+        label = describe_bucket(bucket, layout)
+        if session.static_shapes:
+            raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
+        log.warning("bucket %s cannot be measured: %s", label, error)
+        return None
+
+
+def _outcome(prepared: Prepared, *, measured: bool) -> str:
+    if not measured:
+        return "prepared"
+    return f"{prepared.cost_ns / 1e6:.1f} ms" + (" (measured before)" if prepared.cached else "")
+
+
+def describe_bucket(bucket: Bucket, layout: Layout) -> str:
+    """Return `rows=8 sequence=64`."""
+    names = ("rows", *layout.axes)
+    return " ".join(f"{name}={size}" for name, size in zip(names, bucket, strict=True))
+
+
+def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
+    """Return the shape that every input of the graph has in a bucket."""
+    shapes = {item.name: _shape(item, bucket, layout) for item in layout.inputs}
+    return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
+
+
+def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
+    """Return what every input of the graph is when a bucket is prepared."""
+    states = tuple(
+        PrepareInput(
+            name=state.input,
+            dtype=state.dtype.name,
+            shape=_state_shape(state, bucket, layout),
+            fill=0,
+        )
+        for state in layout.states
+    )
+    return states + tuple(
+        PrepareInput(
+            name=item.name,
+            dtype=item.dtype.name,
+            shape=_shape(item, bucket, layout),
+            fill=_fill(item, bucket[1:]),
+        )
+        for item in layout.inputs
+    )
+
+
+def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
+    """Return the padded shape; free axes that are not padded get a modest size."""
+    matched = tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
+    row = item.row_shape(bucket[1:] + matched)
+    return (bucket[0], *row) if layout.batched else row
+
+
+def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
+    """Return the shape of a batch of states; sizes that vary get a modest one."""
+    row = tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
+    return (bucket[0], *row) if layout.batched else row
+
+
+def _fill(item: InputLayout, sizes: Shape) -> float:
+    if item.made == "mask":
+        return 1.0
+    return float(sizes[0]) if item.made == "lengths" and sizes else item.fill

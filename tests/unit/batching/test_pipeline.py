@@ -1,0 +1,584 @@
+"""A batch's way through an executor on the null device: every request gets one reply, its own."""
+
+import functools
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders.null_models import SHORT
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.costs import DynamicCosts, StaticCosts
+from ge_backend.config.model import ModelConfig
+from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.errors import (
+    DeadlineExceeded,
+    ExecutorLost,
+    GraphFailed,
+    InvalidRequest,
+    OutOfMemory,
+    ShapeTooLarge,
+)
+from ge_backend.executor.client.flight import Outcome
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.outstanding import PoolSample
+from ge_backend.fleet.fleet import Ended, Fleet
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_layout
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+from ge_backend.traffic.traffic import Traffic
+
+POISON = 666
+TABLE = {(1, 8): 10.0, (4, 8): 12.0, (1, 32): 40.0, (4, 32): 90.0}
+ECHO = {
+    "inputs": [
+        {"name": "ids", "dtype": "INT64", "dims": ["batch", "length"]},
+        {"name": "attention_mask", "dtype": "INT64", "dims": ["batch", "length"]},
+    ],
+    "outputs": [
+        {
+            "name": "echo",
+            "dtype": "INT64",
+            "dims": ["batch", "length"],
+            "compute": "echo",
+            "of": "ids",
+        },
+        {
+            "name": "length",
+            "dtype": "INT64",
+            "dims": ["batch"],
+            "compute": "sum",
+            "of": "attention_mask",
+        },
+    ],
+}
+
+
+@pytest.fixture
+def open_pipeline(tmp_path):
+    """Returns a function from a null graph to a pipeline over an inline executor."""
+    fleets = []
+
+    def build(*, costs=None, policy=None, arena_bytes=1, **graph):
+        path = tmp_path / "model.null"
+        path.write_text(json.dumps({**ECHO, **graph}))
+        session = Session(
+            functools.partial(connect_inline, "null"),
+            GraphSource.of(path),
+            arena_bytes=arena_bytes,
+            on_restart=lambda: None,
+        )
+        fleets.append(Fleet({"null": session}, SHORT))
+        layout = build_layout(CONFIG, session.signature, static_shapes=session.static_shapes)
+        return Pipeline(
+            layout=layout,
+            fleet=fleets[-1],
+            costs=costs or DynamicCosts(TABLE, 4),
+            policy=policy or Policy(axes=layout.axes),
+            recorder=Recorder(),
+            traffic=Traffic(layout.axes),
+        )
+
+    yield build
+    for fleet in fleets:
+        fleet.close()
+
+
+CONFIG = ModelConfig.read(
+    {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [
+            {"name": "ids", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
+        ],
+    },
+    directory=None,
+    version="1",
+    environment={},
+)
+
+
+def requests_of(layout, *tensors, deadlines=None):
+    return [
+        check_request(
+            i,
+            {"ids": np.array(rows, np.int64)},
+            layout,
+            deadline_ns=0 if deadlines is None else deadlines[i],
+        )
+        for i, rows in enumerate(tensors)
+    ]
+
+
+def replies_of(pipeline, requests):
+    """Run a batch and return the reply per request; each must have exactly one."""
+    replies = list(pipeline.run(requests))
+    assert sorted(reply.request for reply in replies) == list(range(len(requests)))
+    return {reply.request: reply for reply in replies}
+
+
+def counted(recorder):
+    return {
+        (name, *dict(labels).values()): value for (name, labels), value in recorder.drain().items()
+    }
+
+
+def assert_echoed(reply, rows):
+    assert reply.error is None
+    assert reply.outputs["echo"].tolist() == rows
+    assert reply.outputs["length"].tolist() == [len(row) for row in rows]
+
+
+def test_every_request_gets_its_own_rows_back(open_pipeline):
+    """Requests of different lengths and client batches share runs and are told apart again."""
+    pipeline = open_pipeline()
+    batch = [[[1, 2]], [[3, 4, 5], [6, 7, 8]], [[9]], [[10, 11]]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    for position, rows in enumerate(batch):
+        assert_echoed(replies[position], rows)
+
+
+def test_a_client_batch_larger_than_a_run_is_put_together_again(open_pipeline):
+    """Its rows run in several sub-batches and come back in order."""
+    pipeline = open_pipeline()
+    rows = [[n, n] for n in range(11)]
+    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, rows))[0], rows)
+
+
+def test_static_shapes_run_in_prepared_buckets_only(open_pipeline):
+    """The graph would refuse any other shape; what it returns is cut back."""
+    pipeline = open_pipeline(static_shapes=True, costs=StaticCosts(TABLE))
+    for bucket in TABLE:
+        pipeline.fleet.sessions[0].prepare(prepare_inputs(bucket), 1)
+    batch = [[[1, 2]], [[3] * 20], [[4] * 8], [[5]]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    for position, rows in enumerate(batch):
+        assert_echoed(replies[position], rows)
+    names = {key for key in counted(pipeline.recorder) if key[0] == "ge_sub_batches_total"}
+    assert names == {("ge_sub_batches_total", "4x8"), ("ge_sub_batches_total", "1x32")}
+
+
+def prepare_inputs(bucket):
+    from ge_backend.executor.protocol.messages import PrepareInput
+
+    return tuple(
+        PrepareInput(name=spec["name"], dtype="INT64", shape=bucket, fill=1.0)
+        for spec in ECHO["inputs"]
+    )
+
+
+def test_outputs_are_cut_to_lengths_that_the_graph_tells(open_pipeline):
+    """Rows of one request that ran in sub-batches of different lengths come back as one tensor."""
+    ids, length = ECHO["outputs"]
+    told = {**ids, "dims": ["batch", "places"], "fill": -1}
+    pipeline = open_pipeline(outputs=[told, length], lengths={"places": "length"})
+    batch = [[[7, 7, 0]], [[n] * 5 for n in range(9)]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    for position, rows in enumerate(batch):
+        assert_echoed(replies[position], rows)
+
+
+def test_one_bad_request_fails_alone(open_pipeline):
+    """The run that held it is repeated for each of its requests, and only its own fails."""
+    pipeline = open_pipeline(faults=[{"on": "run", "do": "fail", "value": POISON}])
+    batch = [[[1, 2]], [[POISON, 2]], [[3, 4], [5, 6]]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    assert isinstance(replies[1].error, GraphFailed)
+    assert replies[1].outputs == {}
+    assert_echoed(replies[0], batch[0])
+    assert_echoed(replies[2], batch[2])
+
+
+@pytest.mark.parametrize("arena_bytes", [1, 1 << 22])
+def test_replies_stay_valid_while_suspects_run_again(open_pipeline, arena_bytes):
+    """Outputs of the first round are views of an arena that the second round must not overwrite."""
+    pipeline = open_pipeline(
+        arena_bytes=arena_bytes,
+        costs=StaticCosts({(2, 8): 10.0, (2, 2000): 50.0}),
+        faults=[{"on": "run", "do": "fail", "value": POISON}],
+    )
+    batch = [[[1]], [[2]], [[POISON] * 2000], [[3] * 2000]]  # the short ones are staged first
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    assert isinstance(replies[2].error, GraphFailed)
+    for position in (0, 1, 3):
+        assert_echoed(replies[position], batch[position])
+
+
+def test_a_bad_part_of_a_large_request_fails_it_once(open_pipeline):
+    """A request in several runs gets one error, whatever becomes of its other parts."""
+    pipeline = open_pipeline(
+        costs=StaticCosts({(2, 8): 10.0}), faults=[{"on": "run", "do": "fail", "value": POISON}]
+    )
+    batch = [[[1], [POISON], [2], [3], [POISON]], [[4]]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    assert isinstance(replies[0].error, GraphFailed)
+    assert_echoed(replies[1], batch[1])
+    # Three runs, and one more for the neighbour of the bad row: the rest of its request is given up.
+    assert counted(pipeline.recorder)["ge_sub_batches_total", "2x8"] == 4
+
+
+def test_when_every_run_fails_every_request_gets_the_error(open_pipeline):
+    """Nobody waits for a reply that never comes."""
+    pipeline = open_pipeline(faults=[{"on": "run", "do": "fail"}])
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2, 3]], [[4], [5]]))
+    assert {type(reply.error) for reply in replies.values()} == {GraphFailed}
+
+
+def test_a_full_device_is_not_tried_again(open_pipeline):
+    """Running out of memory is no single request's doing."""
+    pipeline = open_pipeline(faults=[{"on": "run", "do": "out_of_memory", "nth": 1}])
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2]]))
+    assert {type(reply.error) for reply in replies.values()} == {OutOfMemory}
+
+
+def test_requests_that_are_too_late_are_told_so(open_pipeline):
+    """A deadline that has passed fails the run, unless a neighbour in it has none."""
+    pipeline = open_pipeline(costs=DynamicCosts({(1, 8): 1.0}, 1))
+    batch = requests_of(pipeline.layout, [[1]], [[2]], deadlines=[1, 0])
+    replies = replies_of(pipeline, batch)
+    assert isinstance(replies[0].error, DeadlineExceeded)
+    assert_echoed(replies[1], [[2]])
+
+
+def test_an_oversized_request_is_refused_without_touching_the_others(open_pipeline):
+    """Where the policy says so its error comes at once."""
+    pipeline = open_pipeline(policy=Policy(axes=("length",), refuse_overflow=True))
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[0] * 33], [[1]]))
+    assert isinstance(replies[0].error, ShapeTooLarge)
+    assert_echoed(replies[1], [[1]])
+
+
+def test_rows_are_counted_by_their_size(open_pipeline):
+    """Two bins per power of two, each named by the largest size in it; rows count, not requests."""
+    pipeline = open_pipeline()
+    five, six, nine = [[1] * 5] * 2, [[1] * 6], [[1] * 9]
+    replies_of(pipeline, requests_of(pipeline.layout, five, six, nine, [[]]))
+    counts = counted(pipeline.recorder)
+    sizes = {key[2]: count for key, count in counts.items() if key[0] == "ge_row_sizes_total"}
+    assert sizes == {"6": 3, "12": 1, "0": 1}
+    assert sum(sizes.values()) == counts["ge_rows_total",]
+
+
+def test_an_oversized_request_runs_and_is_counted(open_pipeline):
+    """Where the engine takes any shape it runs at its own."""
+    pipeline = open_pipeline()
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[7] * 33], [[1]]))
+    assert_echoed(replies[0], [[7] * 33])
+    counts = counted(pipeline.recorder)
+    assert counts["ge_unplanned_shapes_total",] == 1
+    assert counts["ge_sub_batches_total", "unplanned"] == 1
+
+
+def test_sizes_without_a_bucket_are_named_once(open_pipeline, caplog, monkeypatch):
+    """However often they come; after many different ones they are only counted."""
+    monkeypatch.setattr("ge_backend.batching.pipeline.MAX_LOGGED", 2)
+    pipeline = open_pipeline()
+    for length in (33, 40, 33, 41, 33):
+        replies_of(pipeline, requests_of(pipeline.layout, [[7] * length], [[1]]))
+    assert [record.message for record in caplog.records] == [
+        "no bucket covers length=33: it runs at its own shape",
+        "no bucket covers length=40: it runs at its own shape; further sizes are only counted",
+    ]
+    assert counted(pipeline.recorder)["ge_unplanned_shapes_total",] == 5
+
+
+def test_a_successor_serves_from_the_next_batch_on(open_pipeline):
+    """The batch in flight ends as it began; then the fleet before is closed."""
+    pipeline, other = open_pipeline(), open_pipeline(costs=DynamicCosts({(1, 64): 5.0}, 4))
+    first = pipeline.fleet
+    running = pipeline.run(requests_of(pipeline.layout, [[1, 2]], [[3] * 30]))
+    replies = [next(running)]
+    pipeline.hand_over(other.fleet, other.costs)
+    replies += running
+    assert {r.request: r.outputs["echo"].tolist() for r in replies} == {0: [[1, 2]], 1: [[3] * 30]}
+    assert pipeline.fleet is first
+    replies_of(pipeline, requests_of(pipeline.layout, [[7] * 60]))
+    assert (pipeline.fleet, pipeline.costs) == (other.fleet, other.costs)
+    assert pipeline.traffic.take_missed() == []
+    assert first.sessions[0].arena.descriptor < 0
+
+
+def test_a_successor_that_never_served_is_closed(open_pipeline):
+    """Because a later one took its place, or because the pipeline was closed."""
+    pipeline, second, third = open_pipeline(), open_pipeline(), open_pipeline()
+    first = pipeline.fleet
+    pipeline.hand_over(second.fleet, second.costs)
+    pipeline.hand_over(third.fleet, third.costs)
+    assert second.fleet.sessions[0].arena.descriptor < 0
+    pipeline.close()
+    assert third.fleet.sessions[0].arena.descriptor < 0
+    assert first.sessions[0].arena.descriptor < 0
+
+
+def test_the_arena_grows_with_the_batch(open_pipeline):
+    """A batch larger than any before finds room, and the next small one too."""
+    pipeline = open_pipeline(arena_bytes=1)
+    for length in (1, 5000, 1):
+        rows = [[length] * length]
+        assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, rows))[0], rows)
+
+
+def test_sizes_of_requests_are_recorded_and_those_without_a_bucket_noted(open_pipeline):
+    """Rows per batch, a size per row, and what a larger grid would have covered."""
+    pipeline = open_pipeline()
+    replies_of(pipeline, requests_of(pipeline.layout, [[1], [2]], [[3] * 33]))
+    assert pipeline.traffic.take_missed() == [(33,)]
+    taken = pipeline.traffic.take()
+    assert {name: dict(h.points()) for name, h in taken.items()} == {
+        "rows": {3: 1},
+        "length": {1: 2, 33: 1},
+    }
+
+
+def test_an_empty_batch_has_no_replies(open_pipeline):
+    """All its requests may have been refused while they were read."""
+    assert list(open_pipeline().run([])) == []
+
+
+def test_padding_is_counted_in_elements(open_pipeline):
+    """Real, run, and what padding everything to the longest would have run."""
+    pipeline = open_pipeline(static_shapes=True, costs=StaticCosts(TABLE))
+    for bucket in TABLE:
+        pipeline.fleet.sessions[0].prepare(prepare_inputs(bucket), 1)
+    replies_of(pipeline, requests_of(pipeline.layout, [[1] * 5], [[1] * 8, [2] * 8], [[1] * 20]))
+    counts = counted(pipeline.recorder)
+    assert counts["ge_batches_total",] == 1
+    assert counts["ge_requests_total",] == 3
+    assert counts["ge_rows_total",] == 4
+    assert counts["ge_elements_real_total",] == 5 + 16 + 20
+    assert counts["ge_elements_run_total",] == 4 * 8 + 1 * 32
+    assert counts["ge_elements_longest_total",] == 4 * 20
+    for stage in ("plan", "stage", "wait", "split"):
+        assert counts[f"ge_{stage}_seconds_total",] >= 0
+    for stage in ("queue", "run"):
+        assert counts[f"ge_{stage}_seconds_total", "null"] >= 0
+
+
+class FakeFleet:
+    """Echoes, and ends runs in a given order or way."""
+
+    def __init__(self, order=None, error=None, refused=None):
+        self.arena = Arena(1)
+        self.order = order
+        self.error = error
+        self.refused = refused or {}
+        self.runs = 0
+
+    def reserve(self, nbytes, *, keep=False):
+        self.arena.reserve(nbytes, keep=keep)
+
+    def run(self, costs, stage, unwanted):
+        self.unwanted = unwanted
+        orders = stage(self, range(len(costs)), again=False)
+        for index in self.order or range(len(orders)):
+            self.runs += 1
+            ids = self.arena.view(orders[index].inputs[0])
+            outputs = {"ids": ids}
+            if self.refused:
+                reasons = [self.refused.get(int(row[0]), b"") for row in ids]
+                outputs[ROW_ERRORS] = np.array(reasons, object)
+            outcome = Outcome(
+                outputs={} if self.error else outputs,
+                error=self.error,
+                queue_ns=2_000_000_000,
+                run_ns=3_000_000_000,
+                held_up_ns=500_000_000 if index else 0,
+            )
+            yield Ended(index, outcome, "null:1")
+
+
+COMMON = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
+LAYOUT = Layout(
+    batched=True,
+    axes=("length",),
+    limits={},
+    inputs=(InputLayout(name="ids", fill=0.0, made="", **COMMON),),
+    outputs=(OutputLayout(name="ids", **COMMON),),
+)
+
+
+def fake_pipeline(fleet, *, lanes=1, costs=None):
+    return Pipeline(
+        layout=LAYOUT,
+        fleet=fleet,
+        costs=costs or StaticCosts({(1, 8): 10.0, (1, 32): 40.0}),
+        policy=Policy(axes=("length",), lanes=lanes),
+        recorder=Recorder(),
+        traffic=Traffic(("length",)),
+    )
+
+
+def test_replies_come_as_their_runs_end_and_say_what_is_left():
+    """Whoever ends first is answered first; the rest is expected to take what its runs cost."""
+    batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
+    pipeline = fake_pipeline(FakeFleet(order=[2, 0, 1]))
+    assert [(r.request, r.remaining_ns) for r in pipeline.run(batch)] == [(2, 20), (0, 10), (1, 0)]
+    pipeline = fake_pipeline(FakeFleet(), lanes=2)
+    assert [r.remaining_ns for r in pipeline.run(batch)] == [25, 20, 0]
+
+
+def test_a_batch_says_when_it_is_expected_to_end():
+    """Its runs' costs over the lanes, from its beginning; nothing is known where nothing was run."""
+    batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
+    pipeline = fake_pipeline(FakeFleet(), lanes=2, costs=StaticCosts({(1, 8): 2e12, (1, 32): 6e12}))
+    assert pipeline.free_at_ns == 0
+    before = time.monotonic_ns()
+    list(pipeline.run(batch))
+    assert 5e12 <= pipeline.free_at_ns - before < 6e12
+
+
+def test_a_row_that_the_graph_refuses_fails_its_request_alone():
+    """The others have their results from the same run; nothing is run again."""
+    fleet = FakeFleet(refused={POISON: b"is poison"})
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
+    batch = [[[1], [2]], [[3], [POISON]], [[4]], [[POISON], [POISON], [5], [6], [7]]]
+    replies = replies_of(pipeline, requests_of(LAYOUT, *batch))
+    assert {at: str(r.error) for at, r in replies.items() if r.error} == {
+        1: "row 1: is poison",
+        3: "row 0: is poison",
+    }
+    assert isinstance(replies[1].error, InvalidRequest)
+    assert [replies[at].outputs["ids"].tolist() for at in (0, 2)] == [batch[0], batch[2]]
+    assert fleet.runs == 3  # of four rows at most
+
+
+def test_the_executors_times_are_summed():
+    """Queue and run times are what the executor measured, in seconds, by device."""
+    pipeline = fake_pipeline(FakeFleet())
+    list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
+    counts = counted(pipeline.recorder)
+    assert counts["ge_queue_seconds_total", "null:1"] == 4
+    assert counts["ge_run_seconds_total", "null:1"] == 6
+
+
+def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():
+    """One client that still waits keeps a run going; what was cancelled is told so."""
+    gone = set()
+    fleet = FakeFleet()
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(2, 8): 10.0}))
+    requests = [
+        replace(request, cancelled=functools.partial(gone.__contains__, request.index))
+        for request in requests_of(LAYOUT, [[1]], [[2]])
+    ]
+    list(pipeline.run(requests))
+    assert not fleet.unwanted(0)
+    gone.add(0)
+    assert not fleet.unwanted(0)
+    gone.add(1)
+    assert fleet.unwanted(0)
+
+
+def test_waiting_for_the_workspace_is_counted():
+    """Only runs that were held up count, and for so long as they were."""
+    pipeline = fake_pipeline(FakeFleet())
+    list(pipeline.run(requests_of(LAYOUT, [[1]], [[2] * 5], [[3] * 9])))
+    counts = counted(pipeline.recorder)
+    assert counts["ge_workspace_waits_total", "null:1"] == 2
+    assert counts["ge_workspace_wait_seconds_total", "null:1"] == 1
+
+
+def test_the_pool_of_a_device_is_sampled(open_pipeline):
+    """Where there is one: its size, and what of it is placed, used, and was used at most."""
+    pipeline = open_pipeline()
+    pool = PoolSample(size_bytes=12, placed_bytes=8, leased_bytes=3, peak_bytes=5, evictions=1)
+    state = replace(pipeline.fleet.states()[0], pool=pool)
+    pipeline.fleet.states = lambda: [state]
+    pipeline.sample_devices()
+    counts = counted(pipeline.recorder)
+    names = ("pool", "placed", "used", "peak")
+    assert [counts[f"ge_workspace_{name}_bytes", "null"] for name in names] == [12, 8, 3, 5]
+    assert counts["ge_evicted_graphs", "null"] == 1
+
+
+def test_devices_are_sampled(open_pipeline):
+    """Whether each is up and what it has to do, for whoever publishes metrics."""
+    pipeline = open_pipeline()
+    pipeline.sample_devices()
+    counts = counted(pipeline.recorder)
+    assert counts == {
+        ("ge_device_up", "null"): 1,
+        ("ge_device_outstanding_seconds", "null"): 0,
+        ("ge_evicted_graphs", "null"): 0,
+    }
+
+
+def test_a_lost_executor_fails_the_batch():
+    """Every request is told, once."""
+    error = ExecutorLost("gone")
+    pipeline = fake_pipeline(FakeFleet(error=error))
+    replies = list(pipeline.run(requests_of(LAYOUT, [[1], [2]], [[3] * 9])))
+    assert Counter(reply.request for reply in replies) == {0: 1, 1: 1}
+    assert all(reply.error is error for reply in replies)
+
+
+def test_a_concatenating_model_runs_its_batch_as_it_came(tmp_path, open_pipeline):
+    """One run, in the order of arrival, and each request gets its own shape back."""
+    del open_pipeline
+    path = tmp_path / "model.null"
+    flat = {"dtype": "INT64", "dims": [-1]}
+    path.write_text(
+        json.dumps(
+            {
+                "inputs": [{"name": "x", **flat}, {"name": "n", "dtype": "INT32", "dims": [-1]}],
+                "outputs": [{"name": "y", "compute": "echo", "of": "x", **flat}],
+            }
+        )
+    )
+    config = ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": 8,
+            "input": [
+                {"name": "x", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
+            ],
+            "output": [{"name": "y", "data_type": "TYPE_INT64", "dims": [-1]}],
+            "batch_input": [
+                {
+                    "kind": "BATCH_ACCUMULATED_ELEMENT_COUNT",
+                    "target_name": ["n"],
+                    "data_type": "TYPE_INT32",
+                    "source_input": ["x"],
+                }
+            ],
+            "batch_output": [
+                {
+                    "kind": "BATCH_SCATTER_WITH_INPUT_SHAPE",
+                    "target_name": ["y"],
+                    "source_input": ["x"],
+                }
+            ],
+        },
+        directory=None,
+        version="1",
+        environment={},
+    )
+    session = Session(
+        functools.partial(connect_inline, "null"),
+        GraphSource.of(path),
+        arena_bytes=1,
+        on_restart=lambda: None,
+    )
+    layout = build_layout(config, session.signature, static_shapes=False)
+    pipeline = Pipeline(
+        layout=layout,
+        fleet=Fleet({"null": session}, SHORT),
+        costs=DynamicCosts({(1,): 1.0}, 8),
+        policy=Policy(axes=()),
+        recorder=Recorder(),
+        traffic=Traffic(()),
+    )
+    batch = [[[5, 6, 7]], [[1]], [[2, 3], [4, 4]]]
+    requests = [
+        check_request(i, {"x": np.array(rows, np.int64)}, layout) for i, rows in enumerate(batch)
+    ]
+    replies = replies_of(pipeline, requests)
+    assert [replies[i].outputs["y"].tolist() for i in range(3)] == batch
+    assert counted(pipeline.recorder)["ge_sub_batches_total", "1"] == 1
+    pipeline.close()

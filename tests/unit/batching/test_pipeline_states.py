@@ -1,0 +1,94 @@
+"""A batch of steps whose states have moved on: it is not run again."""
+
+import numpy as np
+import pytest
+
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.costs import StaticCosts
+from ge_backend.errors import GraphFailed, StateLost
+from ge_backend.executor.client.flight import Outcome
+from ge_backend.executor.protocol.arena import Arena
+from ge_backend.fleet.fleet import Ended
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+from ge_backend.traffic.traffic import Traffic
+
+VALUE = {"name": "x", "dtype": DATA_TYPES["FP32"], "dims": (1,), "axes": (-1,), "names": ("",)}
+LAYOUT = Layout(
+    batched=True,
+    axes=(),
+    limits={},
+    inputs=(InputLayout(fill=0.0, made="", **VALUE),),
+    outputs=(OutputLayout(**VALUE),),
+)
+
+
+class Fleet:
+    """Gives the same outcome to every run, and counts them."""
+
+    def __init__(self, outcome):
+        self.arena, self.outcome, self.runs = Arena(1), outcome, 0
+
+    def reserve(self, nbytes, *, keep=False):
+        self.arena.reserve(nbytes, keep=keep)
+
+    def run(self, costs, stage, unwanted):
+        stage(self, range(len(costs)), again=False)
+        for index in range(len(costs)):
+            self.runs += 1
+            yield Ended(index, self.outcome, "null")
+
+
+@pytest.fixture
+def replies_to():
+    """A function that runs a batch of two with this outcome; returns the fleet and the errors."""
+    arenas = []
+
+    def run(outcome):
+        fleet = Fleet(outcome)
+        arenas.append(fleet.arena)
+        pipeline = Pipeline(
+            layout=LAYOUT,
+            fleet=fleet,
+            costs=StaticCosts({(1,): 1.0, (2,): 1.0}),
+            policy=Policy(axes=()),
+            recorder=Recorder(),
+            traffic=Traffic(()),
+        )
+        batch = [check_request(i, {"x": np.ones((1, 1), np.float32)}, LAYOUT) for i in range(2)]
+        return fleet, {reply.request: reply.error for reply in pipeline.run(batch)}
+
+    yield run
+    for arena in arenas:
+        arena.close()
+
+
+# One value for each row was promised.
+BROKEN = {"x": np.zeros((2, 9), np.float32)}
+
+
+def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_to):
+    """To run them again would count them twice; every client is told to begin again."""
+    fleet, errors = replies_to(Outcome(outputs=BROKEN, error=None, states={"h": (1,)}))
+    assert fleet.runs == 1
+    assert {type(error) for error in errors.values()} == {StateLost}
+    assert len(errors) == 2
+    assert "expected [2, 1]" in str(errors[0])
+    assert "begin the sequence again" in str(errors[0])
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(outputs=BROKEN, error=None),
+        Outcome(outputs={}, error=GraphFailed("no")),
+    ],
+)
+def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome):
+    """Outside of sequences, and where the run itself failed, one bad request fails alone."""
+    fleet, errors = replies_to(outcome)
+    assert fleet.runs == 1 + 2
+    assert {type(error) for error in errors.values()} == {GraphFailed}

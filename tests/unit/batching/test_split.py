@@ -1,0 +1,253 @@
+"""Splitting is the inverse of staging, and what a graph returns is checked on the way."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ge_backend.batching.plan import Policy, Span, SubBatch, plan
+from ge_backend.batching.request import Request, check_request
+from ge_backend.batching.split import join, refused_requests, split
+from ge_backend.batching.stage import draft, stage
+from ge_backend.buckets.costs import DynamicCosts, StaticCosts
+from ge_backend.device.base import ROW_ERRORS
+from ge_backend.errors import GraphFailed, InvalidRequest
+from ge_backend.executor.protocol.arena import Arena
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.tensors import DATA_TYPES
+
+DTYPES = ["FP32", "INT8", "BOOL", "FP16", "BF16", "BYTES"]
+AXES = ("a", "b")
+
+
+@st.composite
+def layouts(draw):
+    """A layout of up to three inputs over two padded axes and a matched one; outputs echo them."""
+    inputs, outputs = [], []
+    for index in range(draw(st.integers(1, 3))):
+        # Axis 0 and 1 are padded, 2 is matched, -1 is a fixed dimension of size 2.
+        axes = tuple(draw(st.lists(st.sampled_from([0, 1, 2, -1]), max_size=3)))
+        if index == 0:
+            axes = (*axes, 0, 1, 2)  # somebody has to tell each size
+        dims = tuple(2 if axis < 0 else -1 for axis in axes)
+        names = tuple("" for _ in axes)
+        dtype = DATA_TYPES[draw(st.sampled_from(DTYPES))]
+        made = draw(st.sampled_from(["", "mask", "zeros"])) if index and dtype.itemsize else ""
+        common = {"name": f"t{index}", "dtype": dtype, "dims": dims, "axes": axes, "names": names}
+        fill = draw(st.sampled_from([0.0, 1.0]))
+        inputs.append(InputLayout(fill=fill, made=made, **common))
+        outputs.append(OutputLayout(**common))
+    return Layout(
+        batched=draw(st.booleans()),
+        axes=AXES,
+        matched=("m",),
+        limits={},
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+    )
+
+
+def random_tensor(rng, dtype, shape):
+    if dtype.name == "BYTES":
+        flat = [
+            bytes(rng.integers(0, 256, rng.integers(0, 4)).tolist())
+            for _ in range(np.prod(shape, dtype=int))
+        ]
+        array = np.empty(len(flat), object)
+        array[:] = flat
+        return array.reshape(shape)
+    return rng.integers(0, 2 if dtype.name == "BOOL" else 100, shape).astype(dtype.numpy)
+
+
+@st.composite
+def batches(draw):
+    """A layout, and requests that fit it, with client batches of up to 3."""
+    layout = draw(layouts())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    requests = []
+    for index in range(draw(st.integers(1, 6))):
+        rows = draw(st.integers(1, 3)) if layout.batched else 1
+        sizes = (draw(st.integers(0, 5)), draw(st.integers(0, 5)), draw(st.integers(0, 1)))
+        tensors = {}
+        for item in layout.inputs:
+            if item.made and draw(st.booleans()):
+                continue
+            shape = item.row_shape(sizes)
+            batch = (rows,) if layout.batched else ()
+            tensors[item.name] = random_tensor(rng, item.dtype, batch + shape)
+        requests.append(check_request(index, tensors, layout))
+    return layout, requests
+
+
+BUCKETS = st.dictionaries(
+    st.tuples(st.integers(1, 4), st.integers(0, 6), st.integers(0, 6)),
+    st.integers(1, 100).map(float),
+    max_size=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches(), BUCKETS, st.booleans())
+def test_splitting_what_was_staged_gives_back_every_request(batch, table, dynamic):
+    """Through a graph that returns its inputs, every tensor comes back bit by bit, unpadded."""
+    layout, requests = batch
+    table |= {(1 if not layout.batched else 2, 6, 6): 50.0}
+    if not layout.batched:
+        table = {(1, *bucket[1:]): cost for bucket, cost in table.items()}
+    costs = DynamicCosts(table, max(b[0] for b in table)) if dynamic else StaticCosts(table)
+    drafts = [
+        draft(s, requests, layout) for s in plan(requests, costs, Policy(axes=AXES)).sub_batches
+    ]
+    arena = Arena(1)
+    arena.reserve(sum(drawn.nbytes for drawn in drafts))
+    pieces = {position: [] for position in range(len(requests))}
+    for drawn in drafts:
+        order = stage(drawn, requests, layout, arena)
+        echoed = {ref.name: arena.view(ref) for ref in order.inputs}
+        assert {ref.name: ref.shape for ref in order.outputs}.items() <= drawn.inputs.items()
+        for piece in split(drawn.sub_batch, requests, layout, echoed):
+            pieces[piece[0].request].append(piece)
+    for position, request in enumerate(requests):
+        outputs = join(pieces[position], layout)
+        for item in layout.inputs:
+            assert same(outputs[item.name], expected(item, request, layout))
+
+
+def expected(item, request, layout):
+    """What a request sent, or what is made for it when it did not."""
+    if item.name in request.tensors:
+        return request.tensors[item.name]
+    batch = (request.rows,) if layout.batched else ()
+    one = 0x3F80 if item.dtype.name == "BF16" else 1
+    value = one if item.made == "mask" else 0
+    return np.full(batch + item.row_shape(request.sizes + request.matched), value, item.dtype.numpy)
+
+
+def same(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype and a.tolist() == b.tolist()
+
+
+def layout_of(*outputs, batched=True, matched=()):
+    return Layout(
+        batched=batched, axes=("length",), matched=matched, limits={}, inputs=(), outputs=outputs
+    )
+
+
+def output(name, dims, axes, dtype="FP32"):
+    return OutputLayout(
+        name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes, names=tuple("" for _ in dims)
+    )
+
+
+def request(length, matched=()):
+    return Request(index=0, rows=1, tensors={}, sizes=(length,), matched=matched)
+
+
+ONE = SubBatch(spans=(Span(0, 0, 1),), bucket=(2, 4), rows=1, cost_ns=1.0)
+
+
+def f32(*shape):
+    return np.zeros(shape, np.float32)
+
+
+def test_outputs_are_cut_along_the_axes_that_they_follow():
+    """Rows and padded axes are cut; matched, fixed and unknown ones are left whole."""
+    layout = layout_of(
+        output("tokens", (-1, 8), (0, -1)),
+        output("transposed", (8, -1), (-1, 0)),
+        output("pooled", (8,), (-1,)),
+        output("matched", (-1, -1), (1, 0)),
+        output("unknown", (-1,), (-1,)),
+        matched=("k",),
+    )
+    outputs = {
+        "tokens": f32(2, 4, 8),
+        "transposed": f32(2, 8, 4),
+        "pooled": f32(2, 8),
+        "matched": f32(2, 5, 4),
+        "unknown": f32(2, 77),
+    }
+    ((_, cut),) = split(ONE, [request(3, (5,))], layout, outputs)
+    assert {name: array.shape for name, array in cut.items()} == {
+        "tokens": (1, 3, 8),
+        "transposed": (1, 8, 3),
+        "pooled": (1, 8),
+        "matched": (1, 5, 3),
+        "unknown": (1, 77),
+    }
+
+
+def test_pieces_are_views_of_what_the_graph_returned():
+    """Nothing is copied before the reply."""
+    whole = f32(2, 4, 8)
+    layout = layout_of(output("tokens", (-1, 8), (0, -1)))
+    ((_, cut),) = split(ONE, [request(3)], layout, {"tokens": whole})
+    assert np.shares_memory(cut["tokens"], whole)
+
+
+def test_pieces_of_one_request_are_joined_in_row_order():
+    """Sub-batches end in any order; the rows of a request do not."""
+    late = (Span(0, 2, 1), {"y": np.array([[3]])})
+    early = (Span(0, 0, 2), {"y": np.array([[1], [2]])})
+    layout = layout_of(output("y", (1,), (-1,)))
+    assert join([late, early], layout)["y"].tolist() == [[1], [2], [3]]
+    assert join([early], layout)["y"] is early[1]["y"]
+
+
+TOLD = layout_of(replace(output("y", (-1,), (-1,), "INT64"), lengths=("n",), fill=9))
+
+
+def test_requests_are_cut_to_what_another_output_tells():
+    """Each to its own longest row; the output that tells it need not be one that clients get."""
+    spans = (Span(0, 0, 1), Span(1, 0, 2))
+    run = SubBatch(spans=spans, bucket=(4, 4), rows=3, cost_ns=1.0)
+    outputs = {"y": np.ones((4, 6), np.int64), "n": np.array([4, 1, 2, 6])}
+    pieces = split(run, [request(3), request(4)], TOLD, outputs)
+    assert [piece["y"].tolist() for _, piece in pieces] == [[[1, 1, 1, 1]], [[1, 9], [1, 1]]]
+
+
+def test_pieces_of_different_lengths_are_joined_with_the_fill():
+    """Rows of one request may have run in sub-batches of different lengths."""
+    early = (Span(0, 0, 1), {"y": np.array([[1, 2, 3]])})
+    late = (Span(0, 1, 1), {"y": np.array([[4]])})
+    assert join([late, early], TOLD)["y"].tolist() == [[1, 2, 3], [4, 9, 9]]
+
+
+def test_a_refused_row_is_told_by_its_place_in_its_own_request():
+    """Requests without a refused row are not named, and a request is named once."""
+    spans = (Span(0, 0, 2), Span(3, 4, 2), Span(1, 0, 1))
+    run = SubBatch(spans=spans, bucket=(8,), rows=5, cost_ns=1.0)
+    reasons = np.array([b"", b"", b"", b"not UTF-8: \xc3\xa9", b"", b"", b"", b""], object)
+    refused = refused_requests(run, {ROW_ERRORS: reasons})
+    assert {at: str(error) for at, error in refused.items()} == {3: "row 5: not UTF-8: é"}
+    assert isinstance(refused[3], InvalidRequest)
+    assert refused_requests(run, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        pytest.param({}, "no output 'y'", id="missing"),
+        pytest.param(
+            {"y": np.zeros((2, 4, 8))}, "float64 for output 'y'; expected FP32", id="dtype"
+        ),
+        pytest.param({"y": f32(2, 4)}, r"\[2, 4\] .* expected \[2, 4, 8\]", id="rank"),
+        pytest.param({"y": f32(1, 4, 8)}, r"\[1, 4, 8\] .* expected \[2, 4, 8\]", id="rows"),
+        pytest.param({"y": f32(2, 3, 8)}, r"\[2, 3, 8\] .* expected \[2, 4, 8\]", id="padded axis"),
+        pytest.param({"y": f32(2, 4, 7)}, r"\[2, 4, 7\] .* expected \[2, 4, 8\]", id="fixed size"),
+    ],
+)
+def test_an_output_that_is_not_what_was_promised_fails_the_run(outputs, message):
+    """Cutting it would give clients something wrong without a word."""
+    layout = layout_of(output("y", (-1, 8), (0, -1)))
+    with pytest.raises(GraphFailed, match=message):
+        split(ONE, [request(3)], layout, outputs)
+
+
+def test_an_axis_that_is_not_padded_may_have_any_size():
+    """One symbol for two sizes is common in exported graphs; nothing depends on it here."""
+    layout = layout_of(output("y", (-1,), (1,)), matched=("k",))
+    ((_, cut),) = split(ONE, [request(3, (5,))], layout, {"y": f32(2, 6)})
+    assert cut["y"].shape == (1, 6)

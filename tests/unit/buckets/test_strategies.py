@@ -1,0 +1,201 @@
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.buckets.strategies import (
+    default_limit,
+    exponential,
+    exponential_fill,
+    exponential_unclipped,
+    linear,
+    padding_aware,
+    unified,
+    unified_alpha,
+)
+from ge_backend.errors import ConfigError
+
+SIZES = st.integers(1, 5000)
+STEPS = st.sampled_from([1, 2, 3, 8, 16, 100, 128]) | st.integers(1, 300)
+LIMITS = st.integers(2, 20)
+
+
+def exact_points(first, last, step, limit):
+    """Return the points by bisection over whole numbers: slow, and without floats."""
+    points = []
+    for index in range(limit):
+        power = first ** (limit - 1 - index) * last**index
+        low, high = 0, max(first, last) // step + 1
+        while low < high:
+            middle = (low + high) // 2
+            if (middle * step) ** (limit - 1) >= power:
+                high = middle
+            else:
+                low = middle + 1
+        points.append(low * step)
+    return points
+
+
+def float_points(first, last, step, limit):
+    """Return the points by the reference's expression."""
+    return [
+        math.ceil(first * (last / first) ** ((1.0 / float(limit - 1)) * index) / step) * step
+        for index in range(limit)
+    ]
+
+
+def make(case, compat):
+    kind = case["strategy"]
+    numbers = [case[name] for name in ("min", "step", "max") if name in case]
+    if kind == "range_lin":
+        return linear(*numbers)
+    if kind == "range_pad":
+        return padding_aware(*numbers, case["pad_max"], case["pad_percent"])
+    if kind == "range_uni":
+        return unified(*numbers, case["turning_point"])
+    rule = exponential if kind == "range_exp" else exponential_fill
+    return rule(*numbers, case["limit"], contiguous=case["contiguous_pa"], compat=compat)
+
+
+KINDS = ["range_exp", "range_exp_legacy_fill", "range_lin", "range_pad", "range_uni"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reproduces_the_reference(golden, kind):
+    """Every reference range comes out in float64, and exactly where no tie decides it."""
+    for case in golden(kind):
+        for compat in (True, False):
+            if "error" in case:
+                with pytest.raises(ConfigError):
+                    make(case, compat)
+            elif compat or not case.get("float_tie"):
+                assert make(case, compat) == tuple(case["values"]), case
+
+
+def test_rounds_exact_multiples_exactly():
+    """Points that are multiples of step stay there; float64 puts some a whole step higher."""
+    assert exponential(0, 1, 32, 6) == (0, 1, 2, 4, 8, 16, 32)
+    assert exponential(0, 1, 32, 6, compat=True) == (0, 1, 2, 4, 9, 17, 32)
+
+
+@given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS)
+def test_points_agree_with_whole_number_arithmetic(first, step, last, limit):
+    """The default rounding is what bisection over integers finds, for any parameters."""
+    values = exponential_unclipped(first, step, last, limit)
+    assert values == tuple(sorted(set(exact_points(first, last, step, limit))))
+
+
+@given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS)
+def test_compat_agrees_with_the_reference_expression(first, step, last, limit):
+    """Compat rounds as the float64 expression does, for any parameters."""
+    values = exponential_unclipped(first, step, last, limit, compat=True)
+    assert values == tuple(sorted(set(float_points(first, last, step, limit))))
+
+
+@given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS, contiguous=st.booleans())
+def test_exponential_ends_at_its_maximum(first, step, last, limit, contiguous):
+    """From min to max the sizes ascend, the last is max, and there are no more than asked for."""
+    least, most = sorted((first, last))
+    values = exponential(least, step, most, limit, contiguous=contiguous)
+    assert values[-1] == most
+    assert values == tuple(sorted(values))
+    assert len(set(values)) <= limit + (least == 1)
+
+
+@given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS, compat=st.booleans())
+def test_fill_replaces_every_duplicate_it_can(first, step, last, limit, compat):
+    """Filling gives as many sizes as there are points, unless the multiples are used up."""
+    least, most = sorted((first, last))
+    values = exponential_fill(least, step, most, limit, compat=compat)
+    assert len(set(values)) == len(values)
+    assert len(values) == limit or set(range(least, most + 1, step)) <= set(values)
+
+
+@given(first=st.integers(0, 3000), step=STEPS, last=st.integers(0, 3000))
+def test_linear_is_a_ramp_and_multiples(first, step, last):
+    """Above step there are exactly its multiples, below it min doubled again and again."""
+    least, most = sorted((first, last))
+    values = set(linear(least, step, most))
+    start = least or step
+    multiples = {size for size in range(step, most + 1, step) if size >= start}
+    ramp = {start << k for k in range(13) if start << k < step and start << k <= most}
+    zero = {0} if least == 0 else set()
+    assert values == multiples | ramp | zero
+
+
+@given(
+    first=st.integers(0, 500),
+    step=st.integers(1, 64),
+    span=st.integers(1, 2000),
+    pad_max=st.integers(0, 300),
+    percent=st.integers(0, 50),
+)
+def test_padding_stays_within_its_bounds(first, step, span, pad_max, percent):
+    """Between two kept sizes above step the padding is one step's, or within both bounds."""
+    values = padding_aware(first, step, first + span, pad_max, percent)
+    assert values[0] == first
+    assert values[-1] == first + span
+    bound = pad_max or first + span
+    for lower, upper in itertools.pairwise(values):
+        gap = upper - lower - 1
+        if lower > step and gap >= step:
+            assert gap <= bound
+            assert gap * 100 <= percent * upper or upper == values[-1]
+
+
+def test_percentage_zero_keeps_every_step():
+    """Without any padding allowed, every multiple is kept; with half, a doubling remains."""
+    assert padding_aware(0, 8, 64, 64, 0) == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+    assert padding_aware(0, 8, 64, 64, 50) == (0, 1, 2, 4, 8, 16, 32, 64)
+    assert padding_aware(0, 8, 64, 16, 50) == (0, 1, 2, 4, 8, 16, 32, 48, 64)
+
+
+def test_unclipped_rounds_one_up_and_exceeds_its_maximum():
+    """The oldest rule knows no special one, and its last size is a multiple of step."""
+    assert exponential_unclipped(1, 2, 4, 3) == (2, 4)
+    assert exponential_unclipped(32, 32, 3000, 12)[-1] == 3008
+    assert exponential_unclipped(0, 128, 1024, 2) == (0, 128, 1024)
+    assert exponential_unclipped(32, 32, 3000, 1) == (3000,)
+
+
+def test_unified_alpha_has_quarters_and_halves():
+    """The first unified rule has six sizes, and zero when it starts there."""
+    assert unified_alpha(0, 300, 64) == (0, 16, 32, 64, 75, 150, 300)
+    assert unified_alpha(128, 2048, 32) == (8, 16, 32, 512, 1024, 2048)
+
+
+def test_default_limit_doubles():
+    """The default number of points doubles from one to max."""
+    assert [default_limit(size) for size in (1, 2, 3, 1024, 1025)] == [1, 2, 3, 11, 12]
+    assert exponential(1, 1, 64, default_limit(64)) == (1, 2, 4, 8, 16, 32, 64)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: exponential(-1, 1, 8, 3), "min is -1"),
+        (lambda: exponential(1, 0, 8, 3), "step is 0"),
+        (lambda: exponential(1, 1, 0, 3), "max is 0"),
+        (lambda: exponential(1, 1, 8, 0), "limit is 0"),
+        (lambda: exponential(1, 1, 8, 5000), "limit is 5000"),
+        (lambda: exponential(1, 1, 2**31, 3), "max is 2147483648"),
+        (lambda: exponential_fill(0, 1, 8, 3), "min is 0"),
+        (lambda: linear(5, 1, 4), "min is 5, expected at most max"),
+        (lambda: linear(1, 1, 10**9), "take a larger step"),
+        (lambda: padding_aware(1, 1, 8, -1, 0), "pad_max is -1"),
+        (lambda: padding_aware(1, 1, 8, 0, 51), "pad_percent is 51"),
+        (lambda: unified(1, 8, 0), "turning_point is 0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(call, said):
+    """A number that makes no sense is an error that names it and what was expected."""
+    with pytest.raises(ConfigError, match=said):
+        call()
+
+
+def test_large_limits_are_quick():
+    """The most points that may be asked for take well under a second, ties or not."""
+    assert len(exponential(1, 1, 2**31 - 1, 4096)) > 2000
+    assert exponential(64, 64, 64, 4096) == (64,)

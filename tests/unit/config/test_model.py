@@ -1,0 +1,353 @@
+"""What is configured is what is read: precedence, unknown keys, bad values, the host's own fields."""
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig
+from ge_backend.config.settings import FAMILIES, HOST_KEYS, MACHINE_SETTINGS, SETTINGS
+from ge_backend.errors import ConfigError
+
+DIRECTORY = Path("/models/m/1")
+
+
+def read(*, environment=None, parameters=None, **fields):
+    """Return the configuration of a model with these fields of config.pbtxt."""
+    texts = {key: {"string_value": value} for key, value in (parameters or {}).items()}
+    config = {"name": "m", "parameters": texts, **fields}
+    return ModelConfig.read(config, directory=DIRECTORY, version="1", environment=environment or {})
+
+
+def machine(**environment):
+    return MachineConfig.read(environment, owner_pid=77)
+
+
+def test_an_empty_configuration_is_all_defaults():
+    """A model that says nothing is served on the CPU by an executor process, padded, warmed up."""
+    config = read()
+    assert (config.device, config.executor, config.precision) == ("cpu", "process", "origin")
+    assert (config.warmup, config.early_reply, config.concatenate) == (True, True, False)
+    assert (config.inputs, config.buckets, config.instances) == ((), {}, 1)
+    assert config.directory == DIRECTORY
+
+
+def test_a_configuration_is_frozen():
+    """Nobody changes it after it was read."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        read().executor = "inline"
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.variable], ids=lambda s: s.key)
+def test_parameters_go_before_the_environment_and_this_before_defaults(setting):
+    """Each setting with a variable follows parameters, then GE_*, then its default."""
+    examples = {"device": ("null", "cpu"), "lanes": ("3", "5")}
+    first, second = setting.choices[:2] or examples[setting.key]
+    environment = {setting.variable: first}
+    given_parameters = {setting.key: second}
+
+    def value(**changes):
+        return str(getattr(read(**changes), setting.key))
+
+    assert value() == setting.default
+    assert value(environment=environment) == first
+    assert value(parameters=given_parameters) == second
+    assert value(environment=environment, parameters=given_parameters) == second
+    assert value(environment={setting.variable: ""}) == setting.default
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.choices], ids=lambda s: s.key)
+def test_a_value_that_is_no_choice_is_refused_with_the_choices(setting):
+    """The message names the model, the parameter, the value, and every choice."""
+    with pytest.raises(ConfigError) as caught:
+        read(parameters={setting.key: "sideways"})
+    text = str(caught.value)
+    assert all(word in text for word in ("'m'", setting.key, "sideways", *setting.choices))
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.choices], ids=lambda s: s.key)
+def test_every_choice_is_accepted_and_the_default_is_one(setting):
+    """What the documentation lists can be written, also with spaces around it."""
+    assert setting.default in setting.choices
+    for choice in setting.choices:
+        read(parameters={setting.key: f" {choice} "})
+
+
+def test_a_bad_value_in_the_environment_names_the_variable():
+    """Who has to change what is clear from the message."""
+    with pytest.raises(ConfigError, match="GE_EXECUTOR"):
+        read(environment={"GE_EXECUTOR": "sideways"})
+
+
+def test_every_setting_and_family_can_be_written():
+    """No key of the tables is refused as unknown, and each has a text for the documentation."""
+    defaults = {setting.key: setting.default for setting in SETTINGS}
+    read(parameters=defaults)
+    assert all(row.help for row in (*SETTINGS, *FAMILIES, *MACHINE_SETTINGS))
+
+
+@pytest.mark.parametrize("key", ["devise", "pad", "pad.", "buckets.", "pads.x", ".", "", "Device"])
+def test_an_unknown_parameter_is_refused_with_the_known_ones(key):
+    """A misspelt key does not pass in silence."""
+    with pytest.raises(ConfigError) as caught:
+        read(parameters={key: "1"})
+    text = str(caught.value)
+    assert repr(key) in text
+    assert "device" in text
+    assert "pad.<tensor>" in text
+
+
+@pytest.mark.parametrize("key", [*HOST_KEYS, "TRITON_ANYTHING", "MAX_BATCH_DELAY"])
+def test_the_hosts_own_parameters_are_left_to_it(key):
+    """Keys that the host reads are no mistakes."""
+    assert read(parameters={key: "1"}) == read()
+
+
+@given(st.text(min_size=1, max_size=10))
+def test_an_unknown_name_is_a_configuration_error_whatever_it_is(key):
+    """No key crashes the reading: it is known or it is refused."""
+    known = {setting.key for setting in SETTINGS}
+    if key in known or key.startswith(("TRITON_", "MAX_BATCH_", *(f.prefix for f in FAMILIES))):
+        return
+    with pytest.raises(ConfigError):
+        read(parameters={key: "1"})
+
+
+NUMBERS = ("threads", "max_length", "max_elements", "max_graphs", "warmup_repeats")
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("value", ["-1", "1.5", "many", "", "1e3", "0x10"])
+def test_a_count_must_be_a_whole_number(key, value):
+    """The message names the key and the value."""
+    with pytest.raises(ConfigError, match=f"{key}.*{value}"):
+        read(parameters={key: value})
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_count_is_read(key):
+    """What is written is what is read."""
+    assert getattr(read(parameters={key: "7"}), key) == 7
+
+
+@pytest.mark.parametrize("key", ["max_length", "warmup_repeats"])
+def test_some_counts_cannot_be_zero(key):
+    """A length or a number of measurements of zero means nothing."""
+    with pytest.raises(ConfigError, match="from 1 up"):
+        read(parameters={key: "0"})
+
+
+def test_families_are_read_by_the_name_after_the_dot():
+    """Names with further dots belong to the tensor, not to the key."""
+    config = read(
+        parameters={
+            "buckets.rows": "1,2,4",
+            "pad.input.ids": "-1.5",
+            "generate.attention_mask": "mask",
+            "axes.y": "batch, length,384",
+        }
+    )
+    assert config.buckets == {"rows": "1,2,4"}
+    assert config.pad == {"input.ids": -1.5}
+    assert config.generate == {"attention_mask": "mask"}
+    assert config.axes == {"y": ("batch", "length", "384")}
+
+
+def test_options_of_the_engine_keep_their_whole_keys():
+    """As `atc` or the C++ GE backend calls them; whether it knows them is the engine's to say."""
+    options = {
+        "session.ge.exec.precision_mode_v2": "fp16",
+        "ge.aicoreNum": "12|10",
+        "atc.op_select_implmode": "high_precision",
+    }
+    assert read(parameters=options).options == tuple(sorted(options.items()))
+    assert read().options == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("pad.x", "zero", "pad.x"),
+        ("generate.x", "noise", "mask, lengths, positions, zeros"),
+        ("buckets", "sizes.json", "file:NAME"),
+        ("buckets", "file:", "file:NAME"),
+    ],
+)
+def test_a_bad_value_in_a_family_is_refused(key, value, words):
+    """The message tells what can be written."""
+    with pytest.raises(ConfigError, match=words):
+        read(parameters={key: value})
+
+
+def test_a_bucket_file_lies_beside_the_version_folders():
+    """`file:NAME` is relative to the model's folder, so that every version finds it."""
+    assert read(parameters={"buckets": "file:buckets.json"}).bucket_file == Path(
+        "/models/m/buckets.json"
+    )
+    assert read().bucket_file is None
+
+
+def test_tensors_are_read_as_the_host_gives_them():
+    """Dims come as strings or numbers; reshape tells what the graph sees."""
+    config = read(
+        max_batch_size="8",
+        input=[
+            {"name": "x", "data_type": "TYPE_INT64", "dims": ["-1"], "allow_ragged_batch": True},
+            {
+                "name": "s",
+                "data_type": "TYPE_STRING",
+                "dims": ["1"],
+                "reshape": {"shape": []},
+                "optional": True,
+            },
+        ],
+        output=[{"name": "y", "data_type": "TYPE_BF16", "dims": [-1, 384]}],
+    )
+    x, s = config.inputs
+    assert (x.name, x.dtype.name, x.dims, x.graph_dims) == ("x", "INT64", (-1,), (-1,))
+    assert (x.ragged, x.optional) == (True, False)
+    assert (s.dtype.name, s.dims, s.graph_dims, s.optional) == ("BYTES", (1,), (), True)
+    assert config.outputs[0].dims == (-1, 384)
+    assert config.max_batch_size == 8
+
+
+def test_an_unknown_data_type_names_the_model():
+    """The error of a tensor is the error of its model."""
+    with pytest.raises(ConfigError, match=r"'m'.*TYPE_FP8"):
+        read(input=[{"name": "x", "data_type": "TYPE_FP8", "dims": [1]}])
+
+
+def test_instances_are_counted_over_all_groups():
+    """Several groups add up; none is one instance."""
+    assert read(instance_group=[{"count": 2}, {"count": "3"}, {}]).instances == 6
+    assert read(instance_group=[]).instances == 1
+
+
+@pytest.mark.parametrize("kind", BATCH_INPUT_KINDS)
+def test_every_kind_of_batch_input_is_read(kind):
+    """All of the host's kinds are known."""
+    block = {
+        "kind": kind,
+        "target_name": ["counts"],
+        "data_type": "TYPE_INT32",
+        "source_input": ["x"],
+    }
+    (batch_input,) = read(batch_input=[block]).batch_inputs
+    assert (batch_input.kind, batch_input.names, batch_input.sources) == (kind, ("counts",), ("x",))
+    assert batch_input.dtype.name == "INT32"
+
+
+def test_an_unknown_kind_of_batch_input_is_refused():
+    """The message lists the known ones."""
+    with pytest.raises(ConfigError, match="BATCH_ITEM_SHAPE_FLATTEN"):
+        read(batch_input=[{"kind": "BATCH_MOOD", "target_name": ["x"]}])
+
+
+@pytest.mark.parametrize(
+    ("ragged", "fields", "expected"),
+    [
+        ("auto", {}, False),
+        ("auto", {"batch_input": [{"target_name": ["c"]}]}, True),
+        ("auto", {"batch_output": [{"target_name": ["y"]}]}, True),
+        ("pad", {"batch_input": [{"target_name": ["c"]}]}, False),
+        ("concatenate", {}, True),
+    ],
+)
+def test_ragged_inputs_are_concatenated_where_the_configuration_describes_the_batch(
+    ragged, fields, expected
+):
+    """`auto` follows the host's own blocks; the other words decide themselves."""
+    assert read(parameters={"ragged": ragged}, **fields).concatenate is expected
+
+
+def test_a_machine_without_settings_has_defaults():
+    """The sockets of each server lie in a folder of its own, and executors stay three seconds."""
+    config = machine()
+    assert config.runtime_dir == Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}-77"
+    assert config.python
+    assert (config.library_path, config.linger_s) == ("", 3.0)
+
+
+def test_a_machine_is_set_by_variables():
+    """Every machine-wide setting is a variable."""
+    config = machine(
+        GE_RUNTIME_DIR="/run/ge",
+        GE_PYTHON="/opt/python",
+        GE_LIBRARY_PATH="/opt/lib",
+        GE_EXECUTOR_LINGER_S="0.5",
+    )
+    assert config.runtime_dir == Path("/run/ge")
+    assert (config.python, config.library_path, config.linger_s) == ("/opt/python", "/opt/lib", 0.5)
+
+
+def test_a_linger_time_that_is_no_number_is_refused():
+    """The message names the variable."""
+    with pytest.raises(ConfigError, match=r"GE_EXECUTOR_LINGER_S.*soon"):
+        machine(GE_EXECUTOR_LINGER_S="soon")
+
+
+def test_the_pool_has_a_size_per_device():
+    """Without the variable there is no pool; what is no size is refused with its name."""
+    assert machine().workspace_pool == {"": 0}
+    pool = machine(GE_WORKSPACE_POOL="npu:0=12GiB,512MiB").workspace_pool
+    assert pool == {"npu:0": 12 << 30, "": 512 << 20}
+    with pytest.raises(ConfigError, match=r"GE_WORKSPACE_POOL.*much"):
+        machine(GE_WORKSPACE_POOL="much")
+
+
+def test_priorities_are_tritons():
+    """1 is the highest; the default is between, so that a model can be put before all others."""
+    assert [read(parameters={"priority": text}).priority for text in "123"] == [1, 2, 3]
+    assert read().priority == 2
+    with pytest.raises(ConfigError, match="expected one of 1, 2, 3"):
+        read(parameters={"priority": "0"})
+
+
+def test_a_queue_with_bounds_is_read():
+    """Either bound makes one; a model with sequences may have none."""
+    assert read().queue is None
+    assert read(parameters={"max_queue_size": "9"}).queue.max_size == 9
+    with pytest.raises(ConfigError, match="do not go with sequence_batching"):
+        read(parameters={"max_queue_size": "9"}, sequence_batching={"direct": {}})
+
+
+def test_the_cache_can_be_moved_and_turned_off():
+    """The cache follows GE_CACHE_DIR, then XDG_CACHE_HOME, then the home folder."""
+    assert machine(GE_CACHE_DIR="off").cache_dir is None
+    assert machine(GE_CACHE_DIR="/c").cache_dir == Path("/c")
+    assert machine(XDG_CACHE_HOME="/x").cache_dir == Path("/x/ge-backend")
+    assert machine().cache_dir == Path.home() / ".cache" / "ge-backend"
+
+
+def test_every_variable_begins_alike_and_is_used_once():
+    """Names of variables are GE_*, and no two settings share one."""
+    variables = [s.variable for s in (*SETTINGS, *MACHINE_SETTINGS) if s.variable]
+    assert all(variable.startswith("GE_") for variable in variables)
+    assert len(set(variables)) == len(variables)
+
+
+def test_the_example_of_the_cpp_ge_backend_is_read():
+    """`device_ids` alone are NPUs; GE_DEVICE sends the model elsewhere, and the log says so."""
+    config = read(parameters={"device_ids": "4,5"}, max_batch_size=64)
+    assert (config.device, config.placement.devices) == ("npu:4", ("npu:4", "npu:5"))
+    config = read(parameters={"device_ids": "4,5"}, environment={"GE_DEVICE": "cpu"})
+    assert (config.device, len(config.notes)) == ("cpu", 1)
+
+
+def test_gears_and_lanes_of_the_cpp_ge_backend_are_read():
+    """In our words; what is for the compiler stays an option."""
+    config = read(
+        parameters={
+            "device_ids": "0",
+            "device_exec_blocks": "4",
+            "graph.ge.inputShape": "x:-1,3",
+            "graph.ge.dynamicDims": "1;2",
+            "ge.aicoreNum": "12|10",
+        }
+    )
+    assert (config.lanes, config.options) == (4, (("ge.aicoreNum", "12|10"),))
+    assert config.gears == ({"x": (1, 3)}, {"x": (2, 3)})

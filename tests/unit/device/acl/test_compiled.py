@@ -1,0 +1,205 @@
+"""ONNX on a simulated NPU, compiled by the fake `atc` for its buckets."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from acl_simulator import Accumulate, Ranges, Sums, TokenRows
+from builders.cann import fake_cann, runs_of_atc
+from builders.npu import Npu, floats, run
+from builders.npu_states import GEARS, WIDTH, plan
+from builders.simulated_onnx import onnx_of
+from ge_backend.device.acl.compiled import CompiledGraph
+from ge_backend.device.acl.resident import Resident
+from ge_backend.device.acl.slots import AclSlots
+from ge_backend.device.base import Range
+from ge_backend.device.resident.host_states import HostSlots
+from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+@pytest.fixture
+def npu(tmp_path, monkeypatch):
+    cann = fake_cann(tmp_path / "cann")
+    monkeypatch.setenv("PATH", str(cann / "bin"), prepend=":")
+    monkeypatch.setenv("GE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_ATC_RUNS", str(tmp_path / "runs"))
+    npu = Npu(tmp_path)
+    yield npu
+    npu.close()
+
+
+def write(npu, graph, name="model.onnx"):
+    path = npu.folder / name
+    path.write_bytes(onnx_of(graph))
+    return path
+
+
+def buckets(*shapes, name="x"):
+    return [{name: shape} for shape in shapes]
+
+
+def test_the_file_leaves_its_shapes_open(npu):
+    """Axes are named as in the ONNX file; nothing is compiled or placed yet."""
+    graph = npu.load(write(npu, Sums()))
+    assert (graph.static_shapes, graph.fixed_shapes) == (True, ())
+    assert graph.signature.input("x").describe() == "FP32 [batch, length]"
+    assert graph.signature.output("y").describe() == "FP32 [batch]"
+    assert runs_of_atc(npu.folder / "runs") == []
+    assert graph.workspace_bytes({"x": (1, 8)}) == 0
+    for action in (lambda x: run(graph, x=x), lambda x: graph.prepare({"x": x})):
+        with pytest.raises(GraphFailed, match="not compiled yet"):
+            action(floats(1, 8))
+
+
+@pytest.mark.parametrize("shapes", [[(2, 8)], [(1, 8), (4, 8)], [(1, 8), (4, 8), (4, 32)]])
+def test_it_runs_in_the_buckets_that_it_was_compiled_for(npu, shapes):
+    """One shape, batch sizes, or dims: all of them in one compilation."""
+    graph = npu.load(write(npu, Sums()))
+    graph.compile(buckets(*shapes))
+    for shape in shapes:
+        x = floats(*shape)
+        graph.prepare({"x": x})
+        place = np.empty(shape[0], np.float32)
+        result = graph.run({"x": x}, {"y": place}, exclusive=False)["y"]
+        assert result is place
+        assert np.array_equal(result, x.sum(axis=1, dtype=np.float32))
+        assert graph.workspace_bytes({"x": shape}) > 0
+    with pytest.raises(GraphFailed, match="not compiled for x 3x3"):
+        run(graph, x=floats(3, 3))
+    assert len(runs_of_atc(npu.folder / "runs")) == 1
+
+
+def test_more_buckets_take_the_place_of_those_before(npu):
+    """While it is compiled again, the former ones run on; afterwards both old and new ones do."""
+    graph = npu.load(write(npu, Sums()))
+    graph.compile(buckets((1, 8)))
+    stop, results = threading.Event(), []
+
+    def serve():
+        x = floats(1, 8)
+        while not stop.is_set():
+            results.append(np.array_equal(run(graph, x=x)["y"], x.sum(axis=1)))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    graph.compile(buckets((1, 8), (4, 32)))
+    stop.set()
+    thread.join()
+    assert all(results)
+    for shape in ((1, 8), (4, 32)):
+        x = floats(*shape)
+        assert np.allclose(run(graph, x=x)["y"], x.sum(axis=1))
+    assert len(npu.sim._machine.models) == 1
+
+
+def test_what_cannot_be_compiled_leaves_what_runs(npu, monkeypatch):
+    """The compiler's words come back, and requests go on."""
+    graph = npu.load(write(npu, Sums()))
+    graph.compile(buckets((1, 8)))
+    monkeypatch.setenv("FAKE_ATC", "fails")
+    with pytest.raises(ModelError, match="cannot be compiled for Ascend910B3"):
+        graph.compile(buckets((1, 8), (4, 32)))
+    assert run(graph, x=floats(1, 8))["y"].shape == (1,)
+
+
+class Small:
+    """A workspace with room for little."""
+
+    def place(self, nbytes):
+        if nbytes > 1024:
+            raise OutOfMemory("the pool is smaller")
+        return Range(offset=0, nbytes=nbytes)
+
+
+def test_what_does_not_fit_leaves_what_runs(npu):
+    """The larger model finds no place in the pool."""
+    npu.device.reserve(1 << 16)
+    graph = npu.load(write(npu, Sums()), Small())
+    graph.compile(buckets((1, 8)))
+    with pytest.raises(OutOfMemory, match="the pool is smaller"):
+        graph.compile(buckets((1, 8), (64, 512)))
+    assert run(graph, x=floats(1, 8))["y"].shape == (1,)
+    assert len(npu.sim._machine.models) == 1
+
+
+def test_options_reach_the_compiler_and_ours_do_not(npu):
+    """`npu.` is for the device, everything else for `atc`."""
+    options = {"ge.aicoreNum": "12|24", "atc.log": "info", "npu.timeout_s": "3"}
+    graph = npu.load(write(npu, Sums()), **options)
+    graph.compile(buckets((1, 8)))
+    (noted,) = runs_of_atc(npu.folder / "runs")
+    line = " ".join(noted if isinstance(noted, list) else map(str, noted.values()))
+    assert "--aicore_num=12|24" in line
+    assert "--log=info" in line
+    assert "timeout" not in line
+
+
+def test_without_a_cache_the_result_is_kept_beside_other_temporary_files(npu, monkeypatch):
+    """`off` keeps measured costs nowhere; a compiled model has to be somewhere."""
+    monkeypatch.setenv("GE_CACHE_DIR", "off")
+    monkeypatch.setattr("tempfile.tempdir", str(npu.folder / "tmp"))
+    graph = npu.load(write(npu, Sums()))
+    graph.compile(buckets((1, 8)))
+    assert list((npu.folder / "tmp").rglob("*.om"))
+
+
+def test_another_type_after_compiling_is_refused(npu, monkeypatch):
+    """An option such as `output_type` would make the results unreadable."""
+    graph = npu.load(write(npu, TokenRows()))
+    wrong = npu.load(write(npu, Sums(), "other.onnx"))
+    wrong.compile(buckets((1, 8)))
+    monkeypatch.setattr(graph, "_load", lambda _: wrong)
+    with pytest.raises(ModelError, match=r"takes input_ids INT64.*compiled, it takes x FP32"):
+        graph.compile(buckets((1, 8), name="input_ids"))
+
+
+def accumulator(npu, shapes):
+    """Return a graph as it is after compiling, its outputs called as in the ONNX file."""
+    signature = Signature(
+        inputs=tuple(spec(name, width) for name, width in (("x", 16), ("h", 16), ("n", 1))),
+        outputs=tuple(
+            spec(name, width) for name, width in (("y", 16), ("h_next", 16), ("n_next", 1))
+        ),
+        axis_limits={},
+    )
+    graph = CompiledGraph(
+        npu.folder / "model.onnx",
+        signature,
+        compiled=lambda _: npu.write(Accumulate(), shapes),
+        load=npu.load,
+    )
+    graph.compile(())
+    return graph
+
+
+def spec(name, width):
+    return TensorSpec(name=name, dtype=DATA_TYPES["FP32"], dims=(-1, width), axes=("batch", ""))
+
+
+def test_its_states_stay_on_the_device(npu):
+    """Under the names of the ONNX file, also once it was compiled again."""
+    graph = accumulator(npu, GEARS)
+    with contextlib.closing(graph.open_slots(plan(graph.signature))) as slots:
+        assert isinstance(slots, AclSlots)
+        x = np.ones((4, WIDTH), np.float32)
+        for total in (1, 2, 3):
+            fresh = [1, 0] if total == 1 else []
+            results, _ = slots.run({"x": x}, {}, [1, 0], fresh, rows=4, exclusive=False)
+            assert list(results) == ["y"]
+            assert (results["y"][:2] == total).all()
+            graph.compile(())
+
+
+def test_states_of_a_model_of_any_shape_are_kept_in_host_memory(npu):
+    """Its tensors have no fixed place on the device."""
+    free = ((1, 8), (1, 64))
+    graph = accumulator(npu, Ranges({"x": free, "h": free, "n": free}))
+    assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
+    with pytest.raises(GraphFailed, match="no tensor of it stays"):
+        graph.run_resident({}, {}, Resident())

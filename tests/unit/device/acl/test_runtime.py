@@ -1,0 +1,116 @@
+"""Every call of ACL is one that pyACL has, called as pyACL wants it, and checked."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acl_simulator import Simulator
+from acl_simulator.facts import CALLS
+from builders.api_use import uses
+from ge_backend.device.acl import models as acl_models
+from ge_backend.device.acl import runtime as acl_runtime
+from ge_backend.device.acl.runtime import AclRuntime
+from ge_backend.errors import GraphFailed, OutOfMemory
+
+FOLDER = Path(acl_runtime.__file__).parent
+ROOTS = {"self._acl": "", "self._rt": "rt.", "self._mdl": "mdl."}
+USED = sorted(
+    {
+        (prefix + use.name, use)
+        for module in (acl_runtime, acl_models)
+        for root, prefix in ROOTS.items()
+        for use in uses(Path(module.__file__), root)
+    }
+)
+
+
+@pytest.fixture
+def sim():
+    return Simulator()
+
+
+@pytest.fixture
+def runtime(sim):
+    runtime = AclRuntime(sim)
+    assert runtime.initialise()
+    runtime.open_device(0)
+    return runtime
+
+
+def test_the_calls_are_found():
+    """The scan itself works."""
+    names = {name for name, _ in USED}
+    assert {"init", "rt.malloc", "mdl.execute_async", "create_data_buffer"} <= names
+    assert len(names) > 50
+
+
+@pytest.mark.parametrize(("name", "use"), USED, ids=[name for name, _ in USED])
+def test_every_call_is_in_the_facts_with_its_arity(name, use):
+    """Positional only, as many arguments as it takes, and never without calling it."""
+    fewest, most = CALLS[name].arity
+    assert fewest <= use.positional <= most
+    assert use.keywords == ()
+
+
+def test_nothing_else_touches_the_module():
+    """All other files go through these two."""
+    for path in FOLDER.glob("*.py"):
+        if path.name not in {"runtime.py", "models.py"}:
+            for root in ROOTS:
+                assert not uses(path, root), path
+
+
+def test_numbers_of_numpy_are_converted(runtime):
+    """The C side refuses numpy's integers where it wants an int."""
+    size = np.int64(128)
+    address, host = runtime.allocate(size), runtime.allocate_host(size)
+    stream = runtime.create_stream()
+    runtime.upload(np.uint64(address), np.uint64(host), np.int32(64), np.int64(stream))
+    runtime.synchronise(np.int64(stream), np.float64(1000))
+    assert type(address) is type(host) is type(stream) is int
+
+
+def test_the_message_of_an_earlier_error_is_not_the_next_ones(sim, runtime):
+    """An `init` that was one too many leaves a text behind, which belongs to nothing else."""
+    assert not AclRuntime(sim).initialise()
+    sim.fail("rt.malloc", 207001, message="the real reason")
+    with pytest.raises(OutOfMemory, match="the real reason") as caught:
+        runtime.allocate(64)
+    assert "100002" not in str(caught.value)
+
+
+def test_memory_of_a_device_without_hbm(sim, runtime, monkeypatch):
+    """Small chips have DDR only, and answer 0 for HBM."""
+    monkeypatch.setattr(sim.rt, "get_mem_info", lambda kind: (1, 2, 0) if kind == 0 else (0, 0, 0))
+    assert (runtime.memory().free_bytes, runtime.memory().total_bytes) == (1, 2)
+
+
+def test_memory_that_cannot_be_told_is_an_error(sim, runtime):
+    """Neither kind answers."""
+    sim.fail("rt.get_mem_info", 100000, times=None)
+    with pytest.raises(GraphFailed, match="get_mem_info"):
+        runtime.memory()
+
+
+def test_giving_back_logs_instead_of_raising(sim, runtime, caplog):
+    """An error on the way out must not hide the one that led there."""
+    for call, action in (
+        ("rt.free", lambda: runtime.free(1)),
+        ("rt.free_host", lambda: runtime.free_host(1)),
+        ("rt.destroy_stream", lambda: runtime.close_stream(1)),
+        ("rt.destroy_stream_force", lambda: runtime.abandon_stream(1)),
+        ("rt.set_context", lambda: runtime.return_to_context(1)),
+        ("rt.reset_device", lambda: runtime.close_device(0)),
+        ("finalize", runtime.finalise),
+    ):
+        sim.fail(call, 107000)
+        action()
+        assert f"acl.{call} failed with 107000" in caplog.text
+
+
+def test_an_unknown_chip_has_no_name(sim, runtime, monkeypatch):
+    """`get_soc_name` may answer None."""
+    assert runtime.chip() == "Ascend910B3"
+    monkeypatch.setattr(sim, "get_soc_name", lambda: None)
+    assert runtime.chip() == ""

@@ -1,0 +1,107 @@
+"""The model file of a version folder is found, or its absence is explained."""
+
+import os
+
+import pytest
+
+from ge_backend.device.files.model_file import canonical, find_model_file, model_files, stamp_of
+from ge_backend.errors import ModelError
+
+
+def test_known_names_in_order(tmp_path):
+    """ONNX comes before torch when a folder holds both and nothing is named."""
+    (tmp_path / "model.pt2").touch()
+    assert find_model_file(tmp_path, "").name == "model.pt2"
+    (tmp_path / "model.onnx").touch()
+    assert find_model_file(tmp_path, "").name == "model.onnx"
+
+
+def test_default_model_filename_decides(tmp_path):
+    """A name in config.pbtxt is taken, and nothing else."""
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "other.onnx").touch()
+    assert find_model_file(tmp_path, "other.onnx").name == "other.onnx"
+    with pytest.raises(ModelError, match=r"looked for third.onnx, found model.onnx, other.onnx"):
+        find_model_file(tmp_path, "third.onnx")
+
+
+def test_empty_folder_is_explained(tmp_path):
+    """The error lists what was looked for."""
+    with pytest.raises(ModelError, match=r"looked for model.onnx.*found nothing"):
+        find_model_file(tmp_path, "")
+
+
+def test_an_npu_prefers_what_was_compiled(tmp_path):
+    """A model may lie there as ONNX for other devices."""
+    for name in ("model.onnx", "model.om"):
+        (tmp_path / name).touch()
+    assert find_model_file(tmp_path, "", "npu:1").name == "model.om"
+    assert find_model_file(tmp_path, "", "cpu").name == "model.onnx"
+    assert find_model_file(tmp_path, "model.onnx", "npu:1").name == "model.onnx"
+
+
+@pytest.mark.parametrize("device", ["npu:0", "cpu"])
+def test_a_grid_of_compiled_files_is_found(tmp_path, device):
+    """By its smallest file; on a CPU too, which then says that it does not run it."""
+    for name in ("model.8x64.om", "model.1x64.om", "model.notes.om"):
+        (tmp_path / name).touch()
+    assert find_model_file(tmp_path, "", device).name == "model.1x64.om"
+
+
+def test_the_grid_is_among_what_was_looked_for(tmp_path):
+    """The error shows how its files are called."""
+    with pytest.raises(ModelError, match=r"model\.om, model\.<rows>x<size>\.om"):
+        find_model_file(tmp_path, "", "npu:0")
+
+
+def test_a_grid_of_links_is_a_grid(tmp_path):
+    """Its files may lie elsewhere under other names; other models are known by what they link to."""
+    store, folder = tmp_path / "store", tmp_path / "real" / "1"
+    store.mkdir()
+    folder.mkdir(parents=True)
+    for name in ("model.1x8.om", "model.2x8.om", "model.onnx"):
+        (store / f"blob-{name}.onnx").touch()
+        (folder / name).symlink_to(store / f"blob-{name}.onnx")
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    reached = tmp_path / "linked" / "1"
+    assert canonical(reached / "model.1x8.om") == folder / "model.1x8.om"
+    assert canonical(reached / "model.onnx") == store / "blob-model.onnx.onnx"
+    names = [path.name for path in model_files(canonical(reached / "model.1x8.om"))]
+    assert names == ["model.1x8.om", "model.2x8.om"]
+
+
+def test_files_of_a_model(tmp_path):
+    """All that a changed stamp must come from."""
+    for name in ("model.onnx", "model.1x8.om", "model.2x8.om", "model.om.json", "model.om"):
+        (tmp_path / name).touch()
+    names = ["model.1x8.om", "model.2x8.om", "model.om.json"]
+    assert [path.name for path in model_files(tmp_path / "model.2x8.om")] == names
+    alone = [path.name for path in model_files(tmp_path / "model.om")]
+    assert alone == ["model.om", "model.om.json"]
+    assert model_files(tmp_path / "model.onnx") == (tmp_path / "model.onnx",)
+
+
+def test_a_stamp_changes_with_any_of_the_files(tmp_path):
+    """By size or time, and when one more comes."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("1")
+    second.write_text("1")
+    stamps = [stamp_of([first]), stamp_of([first, second])]
+    second.write_text("22")
+    stamps.append(stamp_of([first, second]))
+    os.utime(first, (1, 1))
+    stamps.append(stamp_of([first, second]))
+    assert len(set(stamps)) == 4
+    assert stamp_of([first, second]) == stamps[-1]
+
+
+def test_the_only_model_of_another_name_is_found(tmp_path):
+    """As it was downloaded; with two of them, or where one is named, nothing is guessed."""
+    (tmp_path / "resnet18-v1-7.onnx").touch()
+    (tmp_path / "labels.txt").touch()
+    assert find_model_file(tmp_path, "").name == "resnet18-v1-7.onnx"
+    with pytest.raises(ModelError, match=r"looked for model.onnx, found"):
+        find_model_file(tmp_path, "model.onnx")
+    (tmp_path / "older.onnx").touch()
+    with pytest.raises(ModelError, match="name it with default_model_filename"):
+        find_model_file(tmp_path, "")

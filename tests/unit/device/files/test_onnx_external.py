@@ -1,0 +1,107 @@
+"""The files that hold a model's weights beside it."""
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from ge_backend.device.files.onnx_external import external_data  # noqa: E402
+from ge_backend.errors import ModelError  # noqa: E402
+
+
+def outside(name, location):
+    """Return a tensor whose content is in a file."""
+    tensor = numpy_helper.from_array(np.arange(4, dtype=np.float32), name)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("offset", "0"), ("location", location), ("length", "16")):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    return tensor
+
+
+def model(nodes, constants=()):
+    graph = helper.make_graph(nodes, "g", [], [], list(constants))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture
+def found(tmp_path):
+    """Return a function that writes a model and returns the names of its external files."""
+
+    def found(built, *files):
+        for name in files:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(b"\0" * 16)
+        path = tmp_path / "model.onnx"
+        path.write_bytes(built if isinstance(built, bytes) else built.SerializeToString())
+        result = external_data(path)
+        assert all(where == tmp_path / name for name, where in result)
+        return [name for name, _ in result]
+
+    return found
+
+
+def test_weights_in_the_model_itself(found):
+    """Their bytes are skipped, even if they look like a name."""
+    inner = numpy_helper.from_array(np.frombuffer(b"location weights", np.uint8), "w")
+    assert found(model([], [inner])) == []
+
+
+def test_each_file_once(found):
+    """Many tensors share one file; folders are allowed."""
+    constants = [outside(f"w{at}", "weights.bin") for at in range(3)]
+    constants.append(outside("v", "more/part-2.bin"))
+    assert found(model([], constants), "weights.bin", "more/part-2.bin") == [
+        "more/part-2.bin",
+        "weights.bin",
+    ]
+
+
+def test_tensors_in_nodes_and_subgraphs(found):
+    """Constants are attributes of nodes, and branches are graphs of their own."""
+    constant = helper.make_node("Constant", [], ["c"], value=outside("", "a.bin"))
+    branch = helper.make_graph([constant], "then", [], [], [outside("b", "b.bin")])
+    sparse = helper.make_sparse_tensor(
+        outside("s", "s.bin"), numpy_helper.from_array(np.arange(4), "at"), [8]
+    )
+    nodes = [
+        helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch),
+        helper.make_node("Constant", [], ["d"], sparse_value=sparse),
+    ]
+    assert found(model(nodes), "a.bin", "b.bin", "s.bin") == ["a.bin", "b.bin", "s.bin"]
+
+
+def test_a_missing_file_is_named(found):
+    """Before the compiler fails on it, in its own way."""
+    with pytest.raises(ModelError, match=r"weights are in 'gone\.bin', which is not beside it"):
+        found(model([], [outside("w", "gone.bin")]))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a model", b"\x3a\xff\x01", b"\x3a\xff", b"\x3b", b"\x3a\x02\x2a\x09"]
+)
+def test_what_is_no_model(found, content):
+    """Empty, text, and models that were cut off."""
+    with pytest.raises(ModelError, match=r"model\.onnx: not an ONNX model"):
+        found(content)
+
+
+def test_a_missing_model(tmp_path):
+    """The operating system's reason is in the message."""
+    with pytest.raises(ModelError, match="No such file"):
+        external_data(tmp_path / "model.onnx")
+
+
+def test_all_kinds_of_numbers_are_skipped(found):
+    """Floats, doubles and numbers of one to ten bytes lie between what is looked for."""
+    node = helper.make_node("Foo", [], ["y"], alpha=1.5, beta=-1, gamma=[2**40])
+    built = model([node], [outside("w", "w.bin")])
+    built.model_version = 2**62
+    tensor = built.graph.initializer.add()
+    tensor.dims.extend([1])
+    tensor.data_type = TensorProto.DOUBLE
+    tensor.double_data.append(2.5)
+    assert found(built, "w.bin") == ["w.bin"]

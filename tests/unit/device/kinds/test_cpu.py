@@ -1,0 +1,64 @@
+"""The CPU device itself; what it loads is tested by the contract and with each engine."""
+
+import os
+import sys
+
+import pytest
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.kinds import cpu
+from ge_backend.device.kinds.cpu import CpuDevice, read_memory
+from ge_backend.errors import DeviceUnavailable, ModelError
+
+
+def test_lanes_are_the_usable_cores(monkeypatch):
+    """By default as many runs are in flight as there are usable cores."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 7)
+    assert CpuDevice().lanes == 7
+    assert CpuDevice(lanes=3).lanes == 3
+
+
+def test_reads_meminfo():
+    """Free memory is what the kernel calls available; figures are KiB."""
+    memory = read_memory(
+        "MemTotal: 2000 kB\nMemFree: 1 kB\nMemAvailable:   1500 kB\nHugePages: 0\n"
+    )
+    assert (memory.free_bytes, memory.total_bytes) == (1500 * 1024, 2000 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [
+        ("m.onnx", "onnxruntime", "onnx"),
+        ("m.pt2", "torch", "torch"),
+        ("m.pt", "torch", "torch"),
+        ("tokenizer.json", "tokenizers", "text"),
+        ("image.json", "PIL", "image"),
+    ],
+)
+def test_a_missing_engine_names_what_to_install(tmp_path, monkeypatch, name, library, extra):
+    """Without the library the error says which extra has it."""
+    (tmp_path / name).touch()
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DeviceUnavailable, match=rf"triton-ge-backend\[{extra}\]"):
+        CpuDevice().load(GraphSource.of(tmp_path / name))
+
+
+def test_a_directory_is_no_model(tmp_path):
+    """A folder with the name of a model is refused as missing."""
+    (tmp_path / "m.onnx").mkdir()
+    with pytest.raises(ModelError, match="no such file"):
+        CpuDevice().load(GraphSource.of(tmp_path / "m.onnx"))
+
+
+def test_threads_of_torch_sleep_while_they_wait(tmp_path, monkeypatch):
+    """OpenMP is told so before torch is imported, unless the user has chosen."""
+    (tmp_path / "m.pt2").touch()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for given, expected in ((None, "passive"), ("active", "active")):
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        if given:
+            monkeypatch.setenv("OMP_WAIT_POLICY", given)
+        with pytest.raises(DeviceUnavailable):
+            CpuDevice().load(GraphSource.of(tmp_path / "m.pt2"))
+        assert os.environ["OMP_WAIT_POLICY"] == expected

@@ -1,0 +1,102 @@
+"""Opening sessions of ONNX Runtime, and what they say of a file."""
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper  # noqa: E402
+
+from builders.graphs import masked_mean  # noqa: E402
+from ge_backend.device.ort import session as onnx_session  # noqa: E402
+from ge_backend.device.ort.session import (  # noqa: E402
+    open_session,
+    read_signature,
+    signature_of,
+)
+from ge_backend.errors import DeviceUnavailable, ModelError  # noqa: E402
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return a function that writes a model and returns its path as a string."""
+
+    def write(content):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content)
+        return str(path)
+
+    return write
+
+
+def test_the_signature_of_a_file(written):
+    """Names, types and axes, whether or not the file is opened to be run."""
+    path = written(masked_mean())
+    signature = read_signature(path)
+    assert [(spec.name, spec.describe()) for spec in signature.inputs] == [
+        ("ids", "INT64 [batch, sequence]"),
+        ("attention_mask", "INT64 [batch, sequence]"),
+    ]
+    assert [spec.describe() for spec in signature.outputs] == ["FP32 [batch, 4]"]
+    assert signature_of(open_session(path, 1, spin=False), path) == signature
+
+
+def test_outputs_whose_shape_the_file_leaves_out(written):
+    """They are inferred, with the names of the axes: that is why a session is asked."""
+    model = onnx.load_model_from_string(masked_mean())
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    assert read_signature(written(model.SerializeToString())).outputs[0].describe() == (
+        "FP32 [batch, 4]"
+    )
+
+
+def test_a_type_that_the_host_does_not_carry(written):
+    """The message lists those that it does."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, ["n"])
+    node = helper.make_node("SequenceConstruct", ["x"], ["y"])
+    model = helper.make_model(
+        helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 8
+    with pytest.raises(ModelError, match=r"'y' is a seq\(tensor\(float\)\); Triton carries"):
+        read_signature(written(model.SerializeToString()))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model"])
+def test_a_file_that_is_no_model(written, content):
+    """The engine's reason, in one line."""
+    with pytest.raises(ModelError, match="ONNX Runtime cannot load it") as caught:
+        open_session(written(content), 1, spin=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_with_an_operator_that_is_not_known(written):
+    """It is not loaded, which other engines might have done."""
+    node = helper.make_node("Unheard", ["x"], ["y"], domain="elsewhere")
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    built = helper.make_graph([node], "g", tensors[:1], tensors[1:])
+    model = helper.make_model(built, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    with pytest.raises(ModelError, match="cannot load it"):
+        read_signature(written(model.SerializeToString()))
+
+
+def test_a_provider_that_this_build_lacks_is_refused(written):
+    """ONNX Runtime itself would compute on the CPU."""
+    with pytest.raises(DeviceUnavailable, match=r"needs CUDAExecutionProvider; .*has only .*CPU"):
+        open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)
+
+
+def test_a_provider_that_does_not_load_is_refused(written, monkeypatch):
+    """ONNX Runtime says so only in its log, and opens the session on the CPU."""
+    opened = onnx_session.onnxruntime.InferenceSession
+
+    def fall_back(path, options, providers):
+        return opened(path, options, providers=["CPUExecutionProvider"])
+
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnx_session.onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", fall_back)
+    with pytest.raises(DeviceUnavailable, match="fell back to CPUExecutionProvider"):
+        open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)

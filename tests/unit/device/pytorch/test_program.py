@@ -1,0 +1,171 @@
+"""Signatures of torch's model files."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ge_backend.device.pytorch.program import load_program  # noqa: E402
+from ge_backend.errors import ModelError  # noqa: E402
+
+BATCH = torch.export.Dim("batch", min=1, max=64)
+LENGTH = torch.export.Dim("length", min=2)
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, ids, mask):
+        return self.function(ids, mask)
+
+
+class Options(torch.nn.Module):
+    """Takes a constant and a keyword beside its tensor."""
+
+    def forward(self, x, factor: int, *, bias):
+        return {"scaled": x * factor + bias, "rows": x.shape[0]}
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(function, names=None):
+        path = tmp_path / "model.pt2"
+        ids = torch.zeros(2, 5, dtype=torch.int64)
+        program = torch.export.export(
+            Function(function),
+            (ids, ids.clone()),
+            dynamic_shapes=({0: BATCH, 1: LENGTH}, {0: BATCH, 1: LENGTH}),
+        )
+        shape = program.graph_signature.user_inputs[0]
+        value = next(n for n in program.graph.nodes if n.name == shape).meta["val"]
+        symbols = dict(zip(("batch", "length"), map(str, value.shape), strict=True))
+        extra = {"ge_names.json": json.dumps(names(symbols))} if names else {}
+        torch.export.save(program, str(path), extra_files=extra)
+        return load_program(str(path)), symbols
+
+    return load
+
+
+def test_symbols_are_axes(load):
+    """Equal symbols are one axis, in inputs and outputs."""
+    program, symbols = load(lambda ids, mask: ids * mask)
+    batch, length = symbols["batch"], symbols["length"]
+    specs = [*program.signature.inputs, *program.signature.outputs]
+    assert [spec.name for spec in specs] == ["ids", "mask", "output"]
+    assert {spec.axes for spec in specs} == {(batch, length)}
+    assert {spec.dims for spec in specs} == {(-1, -1)}
+
+
+def test_upper_bounds_are_limits(load):
+    """A bound of the export is a limit of the axis; an axis without one has none."""
+    program, symbols = load(lambda ids, mask: ids * mask)
+    assert program.signature.axis_limits == {symbols["batch"]: 64}
+
+
+def test_names_from_the_extra_file(load):
+    """ge_names.json names inputs, outputs, axes, and with them the limits."""
+    program, _ = load(
+        lambda ids, mask: (ids * mask, ids.sum(1)),
+        lambda symbols: {
+            "inputs": ["input_ids", "attention_mask"],
+            "outputs": ["tokens", "total"],
+            "axes": {symbols["batch"]: "batch", symbols["length"]: "sequence"},
+        },
+    )
+    signature = program.signature
+    assert [spec.name for spec in signature.inputs] == ["input_ids", "attention_mask"]
+    assert signature.output("tokens").describe() == "INT64 [batch, sequence]"
+    assert signature.output("total").describe() == "INT64 [batch]"
+    assert signature.axis_limits == {"batch": 64}
+    ids = torch.ones(3, 4, dtype=torch.int64)
+    result = program.call({"attention_mask": ids, "input_ids": ids * 2})
+    assert result["total"].tolist() == [8, 8, 8]
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_too_few_names_are_refused(load, what):
+    """A wrong number of names is a ModelError that lists the program's own."""
+    with pytest.raises(ModelError, match=rf"names 3 {what}, the program has"):
+        load(lambda ids, mask: ids * mask, lambda symbols: {what: ["a", "b", "c"]})
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda ids, mask: ids + mask, ["output"]),
+        (lambda ids, mask: [ids + mask], ["output"]),
+        (lambda ids, mask: (ids + mask, mask + 1), ["output_0", "output_1"]),
+        (lambda ids, mask: {"b": ids + mask, "a": mask + 1}, ["b", "a"]),
+        (lambda ids, mask: {"b": (ids + mask, mask + 1)}, ["output_0", "output_1"]),
+    ],
+    ids=["tensor", "list of one", "tuple", "dictionary", "nested"],
+)
+def test_names_of_outputs(load, function, names):
+    """Keys of a dictionary are names; one tensor is `output`; others are numbered."""
+    program, _ = load(function)
+    assert [spec.name for spec in program.signature.outputs] == names
+    ids = torch.ones(2, 3, dtype=torch.int64)
+    assert list(program.call({"ids": ids, "mask": ids})) == names
+
+
+def test_dimensions_that_are_computed(load):
+    """A dimension that is a formula of others is an axis of that formula, which no input tells."""
+    program, symbols = load(lambda ids, mask: torch.cat([ids, mask], 1))
+    assert program.signature.outputs[0].axes == (symbols["batch"], f"2*{symbols['length']}")
+
+
+def test_constants_and_keywords(tmp_path):
+    """Constant arguments are those of the export; outputs that are not tensors are left out."""
+    path = str(tmp_path / "model.pt2")
+    example = torch.ones(3, 4)
+    program = torch.export.export(
+        Options(),
+        (example, 3),
+        {"bias": torch.ones(1)},
+        dynamic_shapes={"x": {0: BATCH}, "factor": None, "bias": None},
+    )
+    torch.export.save(program, path)
+    loaded = load_program(path)
+    assert [spec.name for spec in loaded.signature.inputs] == ["x", "bias"]
+    result = loaded.call({"bias": torch.zeros(1), "x": example})
+    assert list(result) == ["scaled"]
+    assert (result["scaled"] == 3).all()
+
+
+def test_types_that_triton_lacks_are_refused(load):
+    """A complex output is a ModelError that names it."""
+    with pytest.raises(ModelError, match=r"'output' is torch\.complex64"):
+        load(lambda ids, mask: (ids + mask).to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("function", "writes"), [(lambda a, b: a + b, False), (lambda a, b: a.add_(b) * 1, True)]
+)
+def test_in_place_operations_are_seen(load, function, writes):
+    """A program with an in-place operation says so."""
+    assert load(function)[0].writes_in_place is writes
+
+
+class Constants(torch.nn.Module):
+    """Makes tensors of its own, for which the exporter notes the device."""
+
+    def forward(self, x):
+        return x * torch.arange(4) + torch.zeros(4).to("cpu")
+
+
+@pytest.mark.parametrize("kind", [".pt2", ".pt"])
+def test_a_program_is_loaded_onto_a_device(tmp_path, kind):
+    """Weights and the tensors that the program makes itself are where it was loaded to."""
+    path = str(tmp_path / f"model{kind}")
+    if kind == ".pt2":
+        module = torch.nn.Sequential(torch.nn.Linear(4, 4), Constants())
+        torch.export.save(torch.export.export(module, (torch.ones(2, 4),)), path)
+    else:  # TorchScript keeps the device in its code
+        torch.jit.save(torch.jit.script(torch.nn.Linear(4, 4)), path)
+    program = load_program(path, "meta")
+    assert {weight.device.type for weight in program.module.parameters()} == {"meta"}
+    results = program.call({"input": torch.ones(2, 4, device="meta")})
+    assert {result.device.type for result in results.values()} == {"meta"}

@@ -1,0 +1,264 @@
+"""States on an accelerator, in captured graphs and without: as in host memory, but not there."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fakes.torch_vendor import FakeVendor  # noqa: E402
+from ge_backend.config.sequence_batching import State  # noqa: E402
+from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
+from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
+from ge_backend.device.pytorch.slots import TorchSlots  # noqa: E402
+from ge_backend.device.pytorch.streams import Streams  # noqa: E402
+from ge_backend.device.resident.host_states import HostSlots, open_slots  # noqa: E402
+from ge_backend.device.resident.state_seam import SlotPlan  # noqa: E402
+from ge_backend.errors import (  # noqa: E402
+    DeviceUnavailable,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+)
+from ge_backend.tensors import DATA_TYPES  # noqa: E402
+
+WIDTH = 3
+MODES = ("graphs", "eager")
+
+
+class Step(torch.nn.Module):
+    """y and h_next are x + h, n_next is n + 1."""
+
+    def forward(self, x, h, n):
+        total = x + h
+        return total, total.clone(), n + 1
+
+
+class Growing(torch.nn.Module):
+    """Step, with all that came before as one more state."""
+
+    def forward(self, x, h, past):
+        total = x + h
+        return total, total.clone(), torch.cat([past, x], 1)
+
+
+@pytest.fixture(params=["fake", pytest.param("cuda", marks=pytest.mark.cuda)])
+def vendor(request):
+    if request.param == "fake":
+        return FakeVendor()
+    try:
+        return open_cuda(0)
+    except DeviceUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def load(vendor, tmp_path):
+    streams = Streams(vendor)
+
+    def load(mode="graphs", module=Step, batched=True):
+        rows = (2,) if batched else ()
+        examples = [
+            torch.zeros(*rows, WIDTH),
+            torch.zeros(*rows, WIDTH),
+            torch.zeros(*rows, 1).long(),
+        ]
+        batch = {0: torch.export.Dim("batch", min=1, max=64)} if batched else {}
+        shapes = [batch, batch, batch]
+        names = ["x", "h", "n"]
+        if module is Growing:
+            examples[2] = torch.zeros(*rows, 5)
+            shapes[2] = {**batch, 1: torch.export.Dim("past", min=0, max=64)}
+            names[2] = "past"
+        program = torch.export.export(module(), tuple(examples), dynamic_shapes=tuple(shapes))
+        known = {"inputs": names, "outputs": ["y", "h_next", f"{names[2]}_next"]}
+        path = tmp_path / "model.pt2"
+        torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(known)})
+        source = GraphSource.of(path, options=(("torch.mode", mode),))
+        return AcceleratorGraph(source, streams=streams)
+
+    return load
+
+
+def state(name, dims=(WIDTH,), dtype="FP32", file="", output=""):
+    return State(
+        input=name,
+        output=output or f"{name}_next",
+        dtype=DATA_TYPES[dtype],
+        dims=dims,
+        initial_dims=tuple(max(dim, 0) for dim in dims),
+        initial_file=file,
+    )
+
+
+def plan(*states, count=4, batched=True, hidden=True):
+    wanted = states or (state("h"), state("n", (1,), "INT64"))
+    outputs = frozenset(one.output for one in wanted) if hidden else frozenset()
+    return SlotPlan(states=wanted, count=count, batched=batched, hidden=outputs)
+
+
+def prepared(graph, *rows):
+    for count in rows:
+        graph.prepare(
+            {
+                "x": np.zeros((count, WIDTH), np.float32),
+                "h": np.zeros((count, WIDTH), np.float32),
+                "n": np.zeros((count, 1), np.int64),
+            }
+        )
+    return graph
+
+
+def step(slots, values, ids, fresh=(), rows=None):
+    """Run a batch padded with ones; return the sums of its real rows."""
+    x = np.ones((rows or len(values), WIDTH), np.float32)
+    x[: len(values)] = np.array(values, np.float32)[:, None]
+    results, shapes = slots.run({"x": x}, {}, ids, fresh, rows=len(x), exclusive=False)
+    assert shapes == {"h": (WIDTH,), "n": (1,)}
+    assert list(results) == ["y"]
+    return results["y"][: len(values), 0].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_slot_goes_on_from_its_own_state(load, mode):
+    """Whoever shares the batch, in whatever order, in buckets that are captured and others."""
+    graph = prepared(load(mode), 4, 2)
+    slots = open_slots(graph, plan())
+    assert isinstance(slots, TorchSlots)
+    assert step(slots, [1, 10, 100, 1000], [3, 0, 1, 2], fresh=[3, 0, 1, 2]) == [1, 10, 100, 1000]
+    assert step(slots, [2, 3], [0, 3]) == [12, 4]
+    assert step(slots, [3], [2]) == [1003]  # not prepared
+    assert step(slots, [0, 0, 0], [2, 1, 0], rows=4) == [1003, 100, 12]
+    assert step(slots, [7], [2], fresh=[2], rows=2) == [7]
+    assert step(slots, [1], [2], rows=2) == [8]
+    replayed = {"graphs": 5, "eager": 0}[mode]
+    assert (graph.counts.replays, graph.counts.eager) == (replayed, 6 - replayed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_computes_what_host_memory_does(load, mode):
+    """A hundred random batches, to the bit."""
+    graph = prepared(load(mode), 4, 1)
+    pair = open_slots(graph, plan()), HostSlots(graph, plan())
+    generator = np.random.default_rng(11)
+    known = set()
+    for _ in range(100):
+        ids = generator.permutation(4)[: generator.integers(1, 5)].tolist()
+        fresh = [slot for slot in ids if slot not in known or generator.random() < 0.1]
+        known.update(ids)
+        rows = 1 if len(ids) == 1 else 4
+        x = generator.standard_normal((rows, WIDTH)).astype(np.float32)
+        ours, theirs = (
+            one.run({"x": x}, {}, ids, fresh, rows=rows, exclusive=False)[0]["y"] for one in pair
+        )
+        assert ours[: len(ids)].tobytes() == theirs[: len(ids)].tobytes()
+
+
+@pytest.mark.parametrize("vendor", ["fake"], indirect=True)
+def test_only_row_numbers_cross_the_bus(load, vendor):
+    """In a captured graph: x up, y down, and which rows; nothing is allocated."""
+    slots = open_slots(prepared(load(), 4), plan())
+    step(slots, [1, 2, 3, 4], [0, 1, 2, 3], fresh=[0, 1, 2, 3])
+    step(slots, [1, 2, 3, 4], [0, 1, 2, 3])
+    before = vendor.counts.copy()
+    step(slots, [1, 2, 3, 4], [2, 3, 0, 1])
+    assert vendor.counts - before == {
+        ("copy", "uploads"): 1,  # x
+        ("copy", "compute"): 3,  # x to the graph, the numbers of the rows, y from the graph
+        ("pick", "compute"): 2,
+        ("replay", "compute"): 1,
+        ("put", "compute"): 2,
+        ("copy", "downloads"): 1,  # y
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sequence_begins_with_its_file(load, mode, tmp_path):
+    """Every time it begins; so does padding."""
+    first = np.arange(WIDTH, dtype=np.float32)
+    (tmp_path / "first").write_bytes(first.tobytes())
+    states = state("h", file=str(tmp_path / "first")), state("n", (1,), "INT64")
+    slots = open_slots(prepared(load(mode), 4), plan(*states))
+    x = np.ones((4, WIDTH), np.float32)
+    for _ in range(2):
+        for number, fresh in ((1, [3]), (2, [])):
+            results, _ = slots.run({"x": x}, {}, [3], fresh, rows=4, exclusive=False)
+            assert np.array_equal(results["y"][0], first + number)
+            assert np.array_equal(results["y"][1:], np.stack([first + 1] * 3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_state_may_be_an_output_as_well(load, mode):
+    """It comes in its place then, and is kept."""
+    slots = open_slots(prepared(load(mode), 1), plan(hidden=False))
+    place = np.zeros((1, WIDTH), np.float32)
+    for total, fresh in ((1, [0]), (2, [])):
+        x = np.ones((1, WIDTH), np.float32)
+        results, _ = slots.run({"x": x}, {"h_next": place}, [0], fresh, rows=1, exclusive=False)
+        assert sorted(results) == ["h_next", "n_next", "y"]
+        assert results["h_next"] is place
+        assert place.tolist() == [[total] * WIDTH]
+        assert results["n_next"].tolist() == [[total]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_batch_dimension_there_is_one_sequence_per_run(load, mode):
+    """States and inputs have the program's own shapes."""
+    graph = load(mode, batched=False)
+    graph.prepare(
+        {
+            "x": np.zeros(WIDTH, np.float32),
+            "h": np.zeros(WIDTH, np.float32),
+            "n": np.zeros(1, np.int64),
+        }
+    )
+    slots = open_slots(graph, plan(batched=False))
+    x = np.ones(WIDTH, np.float32)
+    for slot, total in ((2, 1), (1, 1), (2, 2), (2, 3), (1, 2)):
+        fresh = [slot] if total == 1 else []
+        results, _ = slots.run({"x": x}, {}, [slot], fresh, rows=1, exclusive=False)
+        assert results["y"].tolist() == [total] * WIDTH
+
+
+def test_states_that_grow_go_through_the_host(load):
+    """Beside others that stay."""
+    slots = open_slots(load("eager", Growing), plan(state("h"), state("past", (-1,))))
+    assert isinstance(slots, TorchSlots)
+    for number in range(1, 4):
+        fresh = [1] if number == 1 else []
+        x = np.ones((1, WIDTH), np.float32)
+        results, shapes = slots.run({"x": x}, {}, [1], fresh, rows=1, exclusive=False)
+        assert results["y"].tolist() == [[number] * WIDTH]
+        assert shapes == {"h": (WIDTH,), "past": (number * WIDTH,)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_state_that_does_not_come_is_refused(load, mode):
+    """By name."""
+    slots = open_slots(
+        prepared(load(mode), 1), plan(state("h", output="z"), state("n", (1,), "INT64"))
+    )
+    with pytest.raises(GraphFailed, match="no output 'z'"):
+        step(slots, [1], [0], fresh=[0])
+
+
+def test_states_that_were_given_back_are_not_used(load):
+    """A late run is told so."""
+    slots = open_slots(load(), plan())
+    slots.close()
+    with pytest.raises(GraphFailed, match="given back"):
+        step(slots, [1], [0])
+
+
+@pytest.mark.parametrize("vendor", ["fake"], indirect=True)
+def test_too_many_sequences_do_not_fit(load, vendor, tmp_path):
+    """Nor does a bad initial value; nothing stays taken."""
+    graph = load()
+    taken = vendor.used_bytes
+    with pytest.raises(OutOfMemory):
+        open_slots(graph, plan(count=1 << 28))
+    with pytest.raises(ModelError, match="gone"):
+        open_slots(graph, plan(state("h", file=str(tmp_path / "gone"))))
+    assert vendor.used_bytes == taken

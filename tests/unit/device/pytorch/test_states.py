@@ -1,0 +1,40 @@
+"""States of a TorchScript file, which names neither its types nor its outputs."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ge_backend.config.sequence_batching import State  # noqa: E402
+from ge_backend.device.base import GraphSource, open_device  # noqa: E402
+from ge_backend.device.resident.host_states import open_slots  # noqa: E402
+from ge_backend.device.resident.state_seam import SlotPlan  # noqa: E402
+from ge_backend.tensors import DATA_TYPES  # noqa: E402
+
+
+class Accumulator(torch.nn.Module):
+    """Gives the sum twice: for the client, and as the next state."""
+
+    def forward(self, x, h):
+        total = x + h
+        return total, total.clone()
+
+
+@pytest.mark.parametrize(("given", "state"), [("x", "h"), ("INPUT__0", "STATE__1")])
+def test_they_are_given_by_their_arguments_names_or_places(tmp_path, given, state):
+    """As Triton's PyTorch backend does; outputs have places only."""
+    path = tmp_path / "model.pt"
+    torch.jit.script(Accumulator()).save(str(path))
+    kept = State(
+        input=state, output="OUTPUT__1", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,)
+    )
+    plan = SlotPlan(states=(kept,), count=2, batched=True, hidden=frozenset({"OUTPUT__1"}))
+    with contextlib.closing(open_device("cpu")) as device:
+        graph = device.load(GraphSource.of(path))
+        with contextlib.closing(graph), contextlib.closing(open_slots(graph, plan)) as slots:
+            for total, fresh in ((1, [1]), (2, []), (3, []), (1, [1])):
+                x = np.ones((1, 2), np.float32)
+                results, _ = slots.run({given: x}, {}, [1], fresh, rows=1, exclusive=False)
+                assert {n: a.tolist() for n, a in results.items()} == {"OUTPUT__0": [[total] * 2]}

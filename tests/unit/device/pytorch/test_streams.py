@@ -1,0 +1,36 @@
+"""The streams of one device."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("torch")
+
+from fakes.torch_vendor import FakeVendor
+from ge_backend.device.pytorch.streams import Streams
+
+
+def test_the_compute_stream_is_current_while_one_computes():
+    """Whatever is queued meanwhile is queued there, and afterwards no longer."""
+    streams = Streams(FakeVendor())
+    with streams.computing():
+        assert streams.vendor.current() is streams.compute
+    with streams.vendor.on(streams.uploads):
+        assert streams.vendor.current() is streams.uploads
+
+
+def test_one_thread_at_a_time_computes():
+    """A second one waits until the first has left."""
+    streams = Streams(FakeVendor())
+    order = []
+
+    def second():
+        with streams.computing():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with streams.computing():
+        thread.start()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]

@@ -1,0 +1,151 @@
+"""State in host memory: gathered, run, kept."""
+
+import numpy as np
+import pytest
+
+from ge_backend.config.sequence_batching import State
+from ge_backend.device.resident.host_states import HostSlots, open_slots
+from ge_backend.device.resident.state_seam import SlotPlan
+from ge_backend.errors import GraphFailed
+from ge_backend.tensors import DATA_TYPES
+
+
+def state(dims=(2,), dtype="FP32", initial_dims=None, file=""):
+    begin = tuple(max(d, 0) for d in dims) if initial_dims is None else initial_dims
+    return State(
+        input="h",
+        output="h_next",
+        dtype=DATA_TYPES[dtype],
+        dims=dims,
+        initial_dims=begin,
+        initial_file=file,
+    )
+
+
+class Accumulator:
+    """h_next = h + x; y is the same."""
+
+    def __init__(self, batched=True):
+        self.axis = 1 if batched else 0
+        self.batches = []
+
+    def run(self, inputs, outputs, *, exclusive):
+        self.batches.append(inputs["h"].copy())
+        if (inputs["x"] == 666).any():
+            raise GraphFailed("no")
+        total = inputs["h"] + inputs["x"]
+        return {"y": total, "h_next": total.copy()}
+
+
+class Collector:
+    """h_next = h with x behind it."""
+
+    def run(self, inputs, outputs, *, exclusive):
+        longer = np.concatenate([inputs["h"], inputs["x"]], axis=1)
+        return {"y": longer.sum(axis=1), "h_next": longer}
+
+
+def slots_of(graph, *states, count=1, batched=True, hidden=("h_next",)):
+    plan = SlotPlan(states=states, count=count, batched=batched, hidden=frozenset(hidden))
+    return HostSlots(graph, plan)
+
+
+def run(slots, x, ids, fresh=(), rows=None):
+    x = np.array(x, np.float32)
+    return slots.run({"x": x}, {}, ids, fresh, rows=rows or len(x), exclusive=False)
+
+
+def test_every_slot_goes_on_from_its_own_state():
+    """Whoever shares the batch, in whatever order."""
+    slots = slots_of(Accumulator(), state(), count=3)
+    run(slots, [[1, 1], [10, 10]], [2, 0], fresh=[2, 0])
+    results, shapes = run(slots, [[5, 5], [2, 2]], [0, 2])
+    assert results["y"].tolist() == [[15, 15], [3, 3]]
+    assert list(results) == ["y"]
+    assert shapes == {"h": (2,)}
+
+
+def test_a_fresh_slot_begins_with_the_initial_value(tmp_path):
+    """From a file, raw and in C order, again at every START."""
+    (tmp_path / "first").write_bytes(np.array([3, 4], np.float32).tobytes())
+    slots = slots_of(Accumulator(), state(file=str(tmp_path / "first")))
+    for _ in range(2):
+        assert run(slots, [[1, 1]], [0], fresh=[0])[0]["y"].tolist() == [[4, 5]]
+        assert run(slots, [[1, 1]], [0])[0]["y"].tolist() == [[5, 6]]
+
+
+def test_padding_rows_touch_no_state():
+    """A batch that was padded to a bucket has more rows than sequences."""
+    graph = Accumulator()
+    slots = slots_of(graph, state(), count=2, hidden=())
+    run(slots, [[1, 1], [7, 7]], [1], fresh=[1], rows=2)
+    run(slots, [[1, 1]], [0], fresh=[0])
+    assert run(slots, [[0, 0], [0, 0]], [0, 1])[0]["y"].tolist() == [[1, 1], [1, 1]]
+    assert graph.batches[0].tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_failed_run_leaves_the_states_alone():
+    """The step can be repeated."""
+    slots = slots_of(Accumulator(), state())
+    run(slots, [[1, 1]], [0], fresh=[0])
+    with pytest.raises(GraphFailed):
+        run(slots, [[666, 1]], [0])
+    assert run(slots, [[1, 1]], [0])[0]["y"].tolist() == [[2, 2]]
+
+
+def test_without_a_batch_dimension_there_is_one_sequence_per_run():
+    """State and inputs have the graph's own shapes."""
+    slots = slots_of(Accumulator(batched=False), state(), count=2, batched=False)
+    slots.run({"x": np.ones(2, np.float32)}, {}, [1], [1], rows=1, exclusive=False)
+    results, _ = slots.run({"x": np.ones(2, np.float32)}, {}, [1], [], rows=1, exclusive=False)
+    assert results["y"].tolist() == [2, 2]
+
+
+def test_a_state_that_is_declared_as_an_output_is_one_too():
+    """It is not hidden then."""
+    slots = slots_of(Accumulator(), state(), hidden=())
+    place = {"h_next": np.empty((1, 2), np.float32)}
+    results, _ = slots.run(
+        {"x": np.ones((1, 2), np.float32)}, place, [0], [0], rows=1, exclusive=False
+    )
+    assert sorted(results) == ["h_next", "y"]
+
+
+def test_growing_state_grows_for_each_sequence():
+    """Sizes are each sequence's own; those of one run are equal."""
+    slots = slots_of(Collector(), state(dims=(-1,)), count=2)
+    run(slots, [[1], [2]], [0, 1], fresh=[0, 1])
+    for step in range(2, 20):
+        results, shapes = run(slots, [[1], [2]], [0, 1])
+        assert results["y"].tolist() == [step, 2 * step]
+        assert shapes == {"h": (step,)}
+    run(slots, [[5]], [1], fresh=[1])
+    with pytest.raises(GraphFailed, match="different sizes"):
+        run(slots, [[1], [2]], [0, 1])
+
+
+def test_a_state_of_another_shape_or_type_is_refused():
+    """What the graph gave and what was declared are named."""
+    wrong = slots_of(Accumulator(), state(dims=(3,), dtype="INT32"))
+    with pytest.raises(GraphFailed, match=r"float64 \[1, 3\].*INT32 \[3\]"):
+        run(wrong, [[1, 1, 1]], [0], fresh=[0])
+    none = slots_of(Nothing(), state(dims=(3,)))
+    with pytest.raises(GraphFailed, match="no output"):
+        run(none, [[1, 1, 1]], [0], fresh=[0])
+
+
+class Nothing:
+    def run(self, inputs, outputs, *, exclusive):
+        return {}
+
+
+def test_a_graph_that_keeps_its_own_states_is_asked_to():
+    """Every other graph's are kept for it."""
+
+    class Keeper(Accumulator):
+        def open_slots(self, plan):
+            return "its own"
+
+    plan = SlotPlan(states=(state(),), count=1, batched=True)
+    assert open_slots(Keeper(), plan) == "its own"
+    assert isinstance(open_slots(Accumulator(), plan), HostSlots)

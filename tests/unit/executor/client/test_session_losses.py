@@ -1,0 +1,132 @@
+"""A session whose executor goes: it comes back, and says so when it cannot."""
+
+import logging
+import threading
+
+import pytest
+
+from builders.null_models import (
+    comes_true,
+    num_descriptors,
+    order,
+    run_values,
+    running,
+    sums,
+    write_null,
+)
+from ge_backend.device.null.faults import Fault
+from ge_backend.errors import (
+    ExecutorLost,
+    GraphFailed,
+)
+from ge_backend.executor.protocol.messages import PrepareInput
+
+
+def inputs_of(*shape):
+    return (PrepareInput(name="x", dtype="FP32", shape=shape, fill=1.0),)
+
+
+def test_who_stops_early_as_the_executor_dies_goes_on_with_another(session, bench):
+    """Losing the executor while waiting for outcomes nobody wants is no error."""
+    bench.device.inject(Fault(on="run", do="sleep", ms=20, nth=3))
+    session.reserve(4096)
+    runs = running(session, [order(session, 7) for _ in range(20)])
+    next(runs)
+    bench.cut()
+    runs.close()
+    assert sums(run_values(session, 1)) == [3]
+    assert bench.restarts == 1
+
+
+def test_a_lost_executor_is_replaced_and_its_runs_repeated(session, bench):
+    """After a loss the session loads, attaches and prepares again, and repeats what it had staged."""
+    bench.device.inject(Fault(on="run", do="sleep", ms=30, nth=2))
+    session.reserve(1024)
+    orders = [order(session, value) for value in (1, 2, 3)]
+    runs = running(session, orders)
+    outcomes = dict([next(runs)])
+    bench.cut()
+    outcomes.update(runs)
+    assert sums([outcomes[index] for index in range(3)]) == [3, 6, 9]
+    assert (bench.restarts, len(bench.links)) == (1, 2)
+
+
+def test_a_loss_between_batches_is_noticed_at_the_next(session, bench):
+    """An executor that died while idle costs the next batch a restart and nothing else."""
+    run_values(session, 1)
+    bench.cut()
+    assert sums(run_values(session, 4, 5)) == [12, 15]
+    assert bench.restarts == 1
+
+
+def test_a_loss_while_growing_is_repaired(session, bench):
+    """An executor that died before a larger arena was attached is replaced by the batch's runs."""
+    bench.cut()
+    assert sums(run_values(session, *range(100))) == [3.0 * v for v in range(100)]
+    assert bench.restarts == 1
+
+
+def test_static_shapes_are_prepared_again_after_a_loss(bench, tmp_path):
+    """What was prepared before the executor died runs after it, without being measured again."""
+    session = bench.session(write_null(tmp_path / "static.null", static_shapes=True))
+    assert session.prepare(inputs_of(2, 3), 2).cost_ns > 0
+    runs_before = bench.device.counts.runs
+    bench.cut()
+    assert sums(run_values(session, 1)) == [3]
+    assert bench.device.counts.prepares == 2
+    assert bench.device.counts.runs == runs_before + 2
+
+
+def test_preparing_survives_one_death_but_not_two(session, bench, monkeypatch):
+    """A measurement is repeated once; an executor that dies over it again is an error."""
+    bench.cut()
+    assert session.prepare(inputs_of(1, 1), 1).cost_ns > 0
+    assert bench.restarts == 1
+    real = bench.connect
+
+    def connect_cut():
+        link = real()
+        threading.Timer(0.05, bench.cut).start()
+        return link
+
+    session._connect = connect_cut
+    bench.device.inject(Fault(on="prepare", do="sleep", ms=300))
+    bench.cut()
+    with pytest.raises(ExecutorLost, match="died 2 times over preparing"):
+        session.prepare(inputs_of(2, 2), 1)
+
+
+def kept_by(bench):
+    """Return how many descriptors of the page with the outstanding work there are.
+
+    Each executor has one and a mapping, which has its own, and so has the view of each link.
+    """
+    return 2 * len(bench.executors) + len(bench.links)
+
+
+def test_a_session_that_cannot_be_opened_leaves_nothing(bench, tmp_path):
+    """A model that does not load is an error that keeps no descriptor and no connection."""
+    source = write_null(tmp_path / "bad.null", faults=[{"on": "load", "do": "fail"}])
+    before = num_descriptors()
+    with pytest.raises(GraphFailed):
+        bench.session(source)
+    assert comes_true(lambda: num_descriptors() == before + kept_by(bench))
+    assert bench.executors[-1].registry.entries() == []
+
+
+def test_loading_survives_one_death_but_not_two(bench, caplog):
+    """A model whose loading kills executors is not tried a third time."""
+    attempts = []
+
+    def connect():
+        attempts.append(bench.connect())
+        bench.cut()
+        return attempts[-1]
+
+    # Records that tests keep hold the errors, and these the frames that they came through.
+    caplog.set_level(logging.CRITICAL, "ge_backend")
+    before = num_descriptors()
+    with pytest.raises(ExecutorLost, match="died 2 times over loading"):
+        bench.session(connect=connect)
+    assert (len(attempts), bench.restarts) == (2, 2)
+    assert comes_true(lambda: num_descriptors() == before + kept_by(bench))

@@ -1,0 +1,91 @@
+"""Runs whose state stays in the executor between them."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders.null_models import order, running, sums, write_null
+from ge_backend.config.sequence_batching import State
+from ge_backend.errors import ExecutorLost, ModelError
+from ge_backend.tensors import DATA_TYPES
+
+STATE = State(input="h", output="h_next", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
+
+
+@pytest.fixture
+def accumulator(tmp_path):
+    """Return a model whose sums go on: y = h + sum(x), and h_next is the same."""
+    total = {"dtype": "FP32", "dims": ["batch"], "compute": "accumulate", "of": "x", "from": "h"}
+    return write_null(
+        tmp_path / "accumulator.null",
+        inputs=[
+            {"name": "x", "dtype": "FP32", "dims": ["batch", "length"]},
+            {"name": "h", "dtype": "FP32", "dims": ["batch"]},
+        ],
+        outputs=[{"name": "y", **total}, {"name": "h_next", **total}],
+    )
+
+
+@pytest.fixture
+def session(bench, accumulator):
+    session = bench.session(accumulator)
+    session.keep_states([STATE], 4, batched=True, hidden=["h_next"])
+    return session
+
+
+def order_in(session, value, slot, *, fresh=False):
+    staged = order(session, value, rows=1)
+    return replace(staged, slots=(slot,), fresh=(slot,) if fresh else (), rows=1)
+
+
+def step(session, values, slots, fresh=()):
+    """Run one batch; return its sums."""
+    session.reserve(4096)
+    orders = [
+        order_in(session, value, slot, fresh=slot in fresh)
+        for value, slot in zip(values, slots, strict=True)
+    ]
+    return sums(
+        [outcome for _, outcome in sorted(running(session, orders), key=lambda ended: ended[0])]
+    )
+
+
+def test_each_slot_goes_on_from_its_own_state(session):
+    """A run finds what the one before it in its slot has left."""
+    assert step(session, [1, 2], [0, 3], fresh=[0, 3]) == [3, 6]
+    assert step(session, [1, 2], [3, 0]) == [9, 9]
+
+
+def test_a_hidden_state_is_not_sent(session):
+    """Only the output that was declared comes back, with the state's shape."""
+    session.reserve(4096)
+    ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
+    assert list(outcome.outputs) == ["y"]
+    assert outcome.states == {"h": ()}
+
+
+def test_state_lost_with_its_executor_is_an_error(bench, session):
+    """Nothing is repeated that would go on from a state that is gone; what begins anew works."""
+    step(session, [1], [0], fresh=[0])
+    bench.cut()
+    session.reserve(4096)
+    ((_, outcome),) = running(session, [order_in(session, 1, 0)])
+    assert isinstance(outcome.error, ExecutorLost)
+    assert "begin the sequence again" in str(outcome.error)
+    assert step(session, [5], [0], fresh=[0]) == [15]
+
+
+def test_a_bad_initial_value_is_refused(bench, accumulator, tmp_path):
+    """At load, with the file's name."""
+    missing = replace(STATE, initial_file=str(tmp_path / "gone"))
+    with pytest.raises(ModelError, match="gone"):
+        bench.session(accumulator).keep_states([missing], 1, batched=True, hidden=[])
+
+
+def test_sessions_have_slots_of_their_own(bench, accumulator, session):
+    """Slot 0 of one stub is not slot 0 of another."""
+    other = bench.session(accumulator)
+    other.keep_states([STATE], 4, batched=True, hidden=["h_next"])
+    step(session, [1], [0], fresh=[0])
+    step(other, [10], [0], fresh=[0])
+    assert step(session, [1], [0]) == [6]

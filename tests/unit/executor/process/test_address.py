@@ -1,0 +1,52 @@
+"""Addresses differ by device and by server, and always fit into a socket address."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.errors import ConfigError
+from ge_backend.executor.process.address import MAX_SOCKET_PATH_BYTES, ExecutorAddress
+
+
+def address(device="cpu", directory=Path("/run/ge"), owner_pid=7):
+    return ExecutorAddress(
+        device=device, directory=directory, owner_pid=owner_pid, python="", library_path=""
+    )
+
+
+def test_devices_and_servers_have_sockets_of_their_own():
+    """Two devices, or two servers that share a folder, never meet at one socket."""
+    sockets = {address(d, owner_pid=o).socket for d in ("cpu", "cuda:0", "cuda:1") for o in (1, 2)}
+    assert len(sockets) == 6
+
+
+@given(st.text(max_size=20))
+def test_no_device_name_leaves_the_folder(device):
+    """Whatever a configuration calls a device, its socket lies in the folder."""
+    assert address(device).socket.parent == Path("/run/ge")
+
+
+def test_a_relative_folder_is_one_place_for_everybody(monkeypatch, tmp_path):
+    """The executor works in another directory, so the address must not depend on it."""
+    monkeypatch.chdir(tmp_path)
+    assert address(directory=Path("run")).socket == tmp_path / "run" / "cpu-7.sock"
+
+
+def test_a_folder_with_too_long_a_name_is_refused_with_the_setting_to_change():
+    """The system's limit is met before the system is asked."""
+    with pytest.raises(ConfigError, match="GE_RUNTIME_DIR"):
+        _ = address(directory=Path("/tmp") / ("d" * 100)).socket
+
+
+def test_the_longest_address_can_be_bound(tmp_path):
+    """The limit is the system's own: one byte more could not be bound."""
+    room = MAX_SOCKET_PATH_BYTES - len(str(tmp_path)) - 1
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with listener, pytest.raises(OSError, match="too long"):
+        listener.bind(str(tmp_path / ("s" * (room + 1))))
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with listener:
+        listener.bind(str(tmp_path / ("s" * room)))

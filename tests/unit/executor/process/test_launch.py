@@ -1,0 +1,189 @@
+"""How an executor is reached: its environment, its interpreter, and one inside this process."""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import ge_backend
+from builders.null_models import (
+    address_in,
+    comes_true,
+    num_descriptors,
+    run_values,
+    sums,
+    write_null,
+)
+from ge_backend.errors import ConfigError, DeviceUnavailable, ExecutorLost
+from ge_backend.executor.client import link
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process import launch
+from ge_backend.executor.process.launch import connect, connect_inline
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+def script(folder, text):
+    """Return an executable that stands in for an interpreter."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
+    """Inside the stub's own process the same session works, and nothing of it stays."""
+    before = num_descriptors()
+    source = write_null(tmp_path / "model.null")
+    session = Session(
+        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
+    )
+    assert session.executor_pid == os.getpid()
+    assert sums(run_values(session, 1, 2)) == [3, 6]
+    session.close()
+    del session
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_a_device_that_is_not_there_cannot_be_inline():
+    """An unknown device is an error that opens nothing."""
+    before = num_descriptors()
+    with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
+        connect_inline("abacus")
+    assert num_descriptors() == before
+
+
+def test_the_environment_is_cleaned_of_the_servers_own(folder):
+    """The server's libraries and modules stay with the server; the rest is inherited."""
+    inherited = {
+        "PATH": "/bin",
+        "LD_LIBRARY_PATH": "/opt/tritonserver/lib",
+        "PYTHONPATH": "/opt/tritonserver/python",
+        "PYTHONHOME": "/opt/tritonserver",
+        "HTTPS_PROXY": "kept",
+    }
+    environment = launch._environment(address_in(folder), inherited)
+    package = Path(ge_backend.__file__).resolve().parent.parent
+    assert environment == {
+        "PATH": "/bin",
+        "HTTPS_PROXY": "kept",
+        "PYTHONPATH": str(package),
+        "PYTHONSAFEPATH": "1",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
+
+
+def test_the_library_path_can_be_set(folder):
+    """What the machine's configuration says becomes the executor's library path."""
+    address = launch.ExecutorAddress(
+        device="null", directory=folder, owner_pid=1, python="", library_path="/opt/cann/lib"
+    )
+    assert launch._environment(address, {})["LD_LIBRARY_PATH"] == "/opt/cann/lib"
+
+
+def test_an_npus_executor_keeps_what_finds_cann(folder):
+    """CANN's parts of the search paths come behind our own."""
+    address = launch.ExecutorAddress(
+        device="npu:0", directory=folder, owner_pid=1, python="", library_path="/more"
+    )
+    inherited = {
+        "LD_LIBRARY_PATH": "/opt/tritonserver/lib:/usr/local/Ascend/cann/lib64",
+        "PYTHONPATH": "/opt/tritonserver/python:/usr/local/Ascend/cann/python/site-packages",
+    }
+    environment = launch._environment(address, inherited)
+    package = Path(ge_backend.__file__).resolve().parent.parent
+    assert environment["LD_LIBRARY_PATH"] == "/more:/usr/local/Ascend/cann/lib64"
+    assert environment["PYTHONPATH"] == f"{package}:/usr/local/Ascend/cann/python/site-packages"
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/"])
+def test_an_interpreter_that_does_not_start_is_named(folder, python):
+    """A path that is no program leads to the setting that has to change, and leaves nothing."""
+    before = num_descriptors()
+    with pytest.raises(DeviceUnavailable, match="GE_PYTHON"):
+        connect(address_in(folder, python=python))
+    assert num_descriptors() == before
+
+
+def test_an_interpreter_that_ends_without_a_report_is_named(folder, tmp_path):
+    """A program that is no Python with this package cannot pass for an executor."""
+    python = script(tmp_path, "exit 3")
+    before = num_descriptors()
+    with pytest.raises(DeviceUnavailable, match="ended with status 3 while it started"):
+        connect(address_in(folder, python=python))
+    assert not folder.exists()
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_an_executor_that_is_killed_while_it_starts_is_started_again(folder, tmp_path):
+    """A death by a signal may be a stranger's doing: it is tried again, but not for ever."""
+    count = tmp_path / "count"
+    python = script(tmp_path, f"printf x >> {count}; kill -9 $$")
+    with pytest.raises(ExecutorLost, match="5 times in a row"):
+        connect(address_in(folder, python=python))
+    assert count.read_text() == "x" * 5
+    assert not folder.exists()
+
+
+def test_the_starters_environment_and_arguments_reach_the_interpreter(folder, tmp_path):
+    """The interpreter gets the entry module, a private working directory and the clean environment."""
+    told = tmp_path / "told"
+    python = script(tmp_path, f'pwd > {told}; echo "$@" >> {told}; env >> {told}; exit 3')
+    with pytest.raises(DeviceUnavailable):
+        connect(address_in(folder, python=python))
+    lines = told.read_text().splitlines()
+    assert lines[0] == str(folder)
+    assert lines[1].startswith("-m ge_backend.executor.process.main --device=null")
+    assert f"--owner={os.getpid()}" in lines[1]
+    assert "PYTHONSAFEPATH=1" in lines
+
+
+def test_an_executor_that_always_vanishes_is_given_up(folder, tmp_path):
+    """A program that claims to be ready but never listens is not started for ever."""
+    count = tmp_path / "count"
+    body = (
+        "import os, sys\n"
+        f"open({str(count)!r}, 'a').write('x')\n"
+        "ready = next(a for a in sys.argv if a.startswith('--ready=')).partition('=')[2]\n"
+        f"os.write(int(ready), {json.dumps({})!r}.encode())\n"
+    )
+    (tmp_path / "fake.py").write_text(body)
+    python = script(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
+    with pytest.raises(ExecutorLost, match="5 times in a row"):
+        connect(address_in(folder, python=python))
+    assert count.read_text() == "x" * 5
+
+
+def test_a_folder_that_is_not_private_is_refused(folder):
+    """An executor is neither started nor reached in a folder that others can write to."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(ConfigError, match="nobody else can write"):
+        connect(address_in(folder))
+    assert list(folder.iterdir()) == []
+
+
+def test_an_executor_of_another_user_is_refused(monkeypatch):
+    """Whoever listens must be this user: tensors are not shown to others."""
+    uid = os.getuid()
+    monkeypatch.setattr(link, "peer_uid", lambda _: uid + 1)
+    with pytest.raises(DeviceUnavailable, match=f"user {uid + 1}"):
+        connect_inline("null")
+
+
+def test_losing_an_executor_is_not_logged_while_all_is_well(tmp_path, caplog):
+    """A session that opens, runs and closes writes no line."""
+    source = write_null(tmp_path / "model.null")
+    with caplog.at_level(logging.DEBUG):
+        session = Session(
+            lambda: connect_inline("null"), source, arena_bytes=64, on_restart=lambda: None
+        )
+        run_values(session, 1)
+        session.close()
+    assert caplog.text == ""

@@ -1,0 +1,129 @@
+"""The door leaves nothing in the file system, and never what is another's."""
+
+import socket
+import threading
+
+import pytest
+
+from builders.null_models import comes_true
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.process.listener import Door
+from ge_backend.executor.process.lock import address_lock, lock_path
+from ge_backend.executor.server.service import Executor
+
+
+class Device(NullDevice):
+    """Counts how often it was given back."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def address(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    return folder / "null.sock"
+
+
+def dial(address):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(str(address))
+    return sock
+
+
+def test_retiring_gives_back_the_device_and_removes_everything(address):
+    """Socket, lock and folder are gone when serving ends, and the device is closed once."""
+    device, door = Device(), Door(address)
+    door.open()
+    door.serve(Executor(device, linger_s=0.1))
+    assert not address.parent.exists()
+    assert device.closed == 1
+
+
+def test_who_knocks_at_the_last_moment_is_still_served(address):
+    """A connection that came while the executor made up its mind keeps it going."""
+    door = Door(address)
+    door.open()
+    executor = Executor(Device(), linger_s=0.0)
+    serve, knocked = executor.serve, []
+
+    def serve_and_be_late(listener):
+        serve(listener)
+        if not knocked:
+            knocked.append(dial(address))
+
+    executor.serve = serve_and_be_late
+    thread = threading.Thread(target=door.serve, args=(executor,), daemon=True)
+    thread.start()
+    assert comes_true(lambda: bool(knocked))
+    link = Link(knocked[0])
+    assert link.welcome.device == "null"
+    assert thread.is_alive()
+    link.close()
+    thread.join(5)
+    assert not address.parent.exists()
+
+
+def test_a_stale_socket_is_replaced(address):
+    """What an executor that was killed left behind does not keep the next one from listening."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(address))
+    with pytest.raises(ConnectionRefusedError):
+        dial(address)
+    door = Door(address)
+    door.open()
+    dial(address).close()
+    door.abandon()
+
+
+def test_abandoning_removes_everything_at_once(address):
+    """Leaving in a hurry leaves nothing behind either."""
+    door = Door(address)
+    door.open()
+    with address_lock(address):
+        pass
+    door.abandon()
+    assert not address.parent.exists()
+
+
+def test_abandoning_waits_for_nobody(address):
+    """Who holds the lock keeps it: the socket goes, lock and folder stay for the next executor."""
+    door = Door(address)
+    door.open()
+    with address_lock(address):
+        door.abandon()
+        assert not address.exists()
+        assert lock_path(address).exists()
+
+
+def test_a_socket_that_became_anothers_stays(address):
+    """An executor whose address was taken over does not remove its successor's socket."""
+    first, second = Door(address), Door(address)
+    first.open()
+    second.open()
+    first.abandon()
+    dial(address).close()
+    second.abandon()
+    assert not address.parent.exists()
+
+
+def test_a_door_that_was_never_opened_removes_no_socket(address):
+    """An executor that ends before it listens leaves the address alone."""
+    other = Door(address)
+    other.open()
+    Door(address).abandon()
+    dial(address).close()
+    other.abandon()
+
+
+def test_a_folder_with_other_things_in_it_stays(address):
+    """Only an empty folder is removed."""
+    (address.parent / "other").touch()
+    door = Door(address)
+    door.open()
+    door.abandon()
+    assert [path.name for path in address.parent.iterdir()] == ["other"]

@@ -1,0 +1,89 @@
+"""The end of a process is noticed, also where the system has no descriptor for it."""
+
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from builders.null_models import comes_true
+from ge_backend.executor.process import owner
+from ge_backend.executor.process.owner import has_ended, wait_for_end
+
+
+def unsupported(_):
+    raise OSError(38, "Function not implemented")
+
+
+@pytest.fixture(params=["descriptor", "poll", "missing"])
+def way(request, monkeypatch):
+    """Every way to wait: a process descriptor, or polling where there is none."""
+    monkeypatch.setattr(owner, "POLL_S", 0.02)
+    if request.param == "poll":
+        monkeypatch.setattr(os, "pidfd_open", unsupported)
+    if request.param == "missing":
+        monkeypatch.delattr(os, "pidfd_open")
+
+
+@pytest.fixture
+def child():
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def ended_within(pid, seconds):
+    thread = threading.Thread(target=wait_for_end, args=(pid,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_waiting_lasts_as_long_as_the_process(way, child):
+    """While the process lives the wait goes on; soon after its end it is over."""
+    thread = threading.Thread(target=wait_for_end, args=(child.pid,), daemon=True)
+    thread.start()
+    time.sleep(0.15)
+    assert thread.is_alive()
+    child.kill()
+    child.wait()
+    thread.join(2)
+    assert not thread.is_alive()
+
+
+def test_a_zombie_has_ended(way, child):
+    """A killed process that nobody has reaped yet counts as ended."""
+    child.kill()
+    assert ended_within(child.pid, 2)
+
+
+def test_there_is_no_waiting_for_a_process_that_is_gone(way, child):
+    """A process that was reaped before is not waited for."""
+    child.kill()
+    child.wait()
+    assert ended_within(child.pid, 2)
+
+
+def test_a_process_has_ended_once_it_is_killed_and_after_it_was_reaped(child):
+    """Living, zombie and gone are told apart."""
+    assert not has_ended(os.getpid())
+    assert not has_ended(child.pid)
+    child.kill()
+    assert comes_true(lambda: has_ended(child.pid))
+    child.wait()
+    assert has_ended(child.pid)
+
+
+def test_a_name_with_brackets_and_spaces_is_no_obstacle(tmp_path):
+    """The kernel puts the program's name, whatever it is, among the fields."""
+    program = tmp_path / ") Z (x"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([program, "60"])
+    try:
+        assert not has_ended(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert has_ended(process.pid)

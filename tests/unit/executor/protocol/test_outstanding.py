@@ -1,0 +1,82 @@
+"""What one process writes into the page, others read."""
+
+import mmap
+import os
+import threading
+
+import pytest
+
+from ge_backend.errors import ProtocolError
+from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingView, PoolSample
+
+
+@pytest.fixture
+def page():
+    page = Outstanding()
+    yield page
+    page.close()
+
+
+def test_every_view_sees_the_sum_as_it_is(page):
+    """Claims of all stubs add up, and go when they are released, once each."""
+    views = [OutstandingView(page.descriptor) for _ in range(2)]
+    first, second = page.claim(30), page.claim(12)
+    assert [view.ns for view in views] == [42, 42]
+    first.release()
+    first.release()
+    assert [view.ns for view in views] == [12, 12]
+    second.release()
+    assert [view.ns for view in views] == [0, 0]
+
+
+def test_the_pool_is_seen_beside_it(page):
+    """Neither disturbs the other; before the first sample there is no pool."""
+    view = OutstandingView(page.descriptor)
+    assert view.pool == PoolSample()
+    page.claim(42)
+    sample = PoolSample(
+        size_bytes=12 << 30, placed_bytes=4, leased_bytes=3, peak_bytes=2, evictions=1
+    )
+    page.show(sample)
+    assert (view.ns, view.pool) == (42, sample)
+
+
+def test_a_view_outlives_the_executor():
+    """What is read then is old, and harms nobody."""
+    page = Outstanding()
+    view = OutstandingView(page.descriptor)
+    page.claim(7)
+    page.close()
+    assert view.ns == 7
+
+
+def test_no_claim_is_lost_between_threads(page):
+    """Lanes and connections count at the same time."""
+    view = OutstandingView(page.descriptor)
+
+    def work():
+        for _ in range(2000):
+            page.claim(3).release()
+        page.claim(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert view.ns == 4
+
+
+def test_a_view_cannot_write(page):
+    """A stub's defect does not falsify what others go by."""
+    with pytest.raises(TypeError):
+        OutstandingView(page.descriptor)._cells[0] = 1
+
+
+def test_something_else_is_refused():
+    """A descriptor that is no such page is not mapped."""
+    descriptor = os.memfd_create("short")
+    os.ftruncate(descriptor, mmap.PAGESIZE - 1)
+    with pytest.raises(ProtocolError, match="no page"):
+        OutstandingView(descriptor)
+    os.close(descriptor)

@@ -1,0 +1,498 @@
+"""A connection answers every message, and nothing that one stub sends hurts another."""
+
+import logging
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from builders.null_models import comes_true, link_to, num_descriptors, write_null
+from ge_backend.device.base import GraphSource
+from ge_backend.device.null.device import NullDevice
+from ge_backend.device.null.faults import Fault
+from ge_backend.errors import (
+    DeviceFault,
+    ExecutorLost,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+    ProtocolError,
+)
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol import wire
+from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.messages import (
+    VERSION,
+    Attach,
+    Cancel,
+    Detach,
+    Done,
+    Failed,
+    FedRef,
+    FreeTensors,
+    Hello,
+    Inspect,
+    Keeps,
+    KeepTensors,
+    KeptRef,
+    KeptRows,
+    Load,
+    Loaded,
+    Ok,
+    Prepare,
+    Prepared,
+    PrepareInput,
+    Report,
+    Run,
+    Started,
+    TensorRef,
+    Welcome,
+)
+from ge_backend.executor.server import connection as connection_module
+from ge_backend.executor.server import service as service_module
+
+X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
+Y = TensorRef(name="y", dtype="FP32", shape=(2,), offset=64, nbytes=8)
+
+
+class Stub:
+    """A link, an arena and a loaded graph, without the session's care."""
+
+    def __init__(self, source, device=None):
+        self.executor, self.link = link_to(device)
+        self.arena = Arena(4096)
+        self.ask(Attach(id=1, arena=0, nbytes=4096), Ok, (self.arena.descriptor,))
+        self.graph = self.ask(Load(id=2, source=source), Loaded).graph
+
+    def ask(self, message, expected, descriptors=()):
+        return self.link.ask(message, expected, descriptors)
+
+    def send(self, message):
+        wire.send(self.link.sock, message)
+
+    def receive(self):
+        message, descriptors = self.link.inbox.receive()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return message
+
+    def run(self, request_id=10, **changes):
+        given = {"graph": self.graph, "arena": 0, "inputs": (X,), "outputs": (Y,), **changes}
+        return Run(id=request_id, **given)
+
+    def raw(self, block, descriptors=()):
+        socket.send_fds(self.link.sock, [block], list(descriptors))
+
+    def close(self):
+        self.link.close()
+        self.arena.close()
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_null(tmp_path / "model.null")
+
+
+@pytest.fixture
+def device():
+    return NullDevice()
+
+
+@pytest.fixture
+def stub(source, device):
+    stub = Stub(source, device)
+    yield stub
+    stub.close()
+    stub.executor.join()
+    stub.executor.close()
+    assert stub.executor.registry.entries() == []
+
+
+def test_a_run_is_outstanding_until_it_has_ended(stub, device):
+    """Its estimate counts while it waits and runs, and no longer when its stub is told."""
+    page = stub.link.outstanding
+    device.inject(Fault(on="run", do="sleep", ms=50))
+    stub.send(stub.run(10, cost_ns=70))
+    stub.send(stub.run(11, cost_ns=5))
+    assert comes_true(lambda: page.ns == 75)
+    assert isinstance(stub.receive(), Done)
+    assert page.ns in {5, 70, 0}
+    assert isinstance(stub.receive(), Done)
+    assert page.ns == 0
+
+
+def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(stub, device, source):
+    """Whatever becomes of it, its estimate is taken back, and other stubs see that."""
+    device.inject(Fault(on="run", do="fail", nth=1))
+    stub.send(stub.run(10, cost_ns=7))
+    assert isinstance(stub.receive(), Failed)
+    assert stub.link.outstanding.ns == 0
+    device.inject(Fault(on="run", do="sleep", ms=20))
+    for number in range(20, 30):
+        stub.send(stub.run(number, cost_ns=1000))
+    page = stub.link.outstanding
+    assert comes_true(lambda: page.ns > 0)
+    stub.link.close()
+    assert comes_true(lambda: page.ns == 0)
+
+
+def test_a_greeting_tells_who_answers(stub):
+    """The welcome names protocol, device, lanes and process."""
+    welcome = stub.ask(Hello(id=3, version=VERSION), Welcome)
+    assert (welcome.device, welcome.lanes, welcome.pid) == ("null", 2, os.getpid())
+
+
+def test_a_run_that_waits_can_be_cancelled(stub, device, monkeypatch):
+    """It is answered at once; one that has begun, or that nobody knows, is not disturbed."""
+    go = threading.Event()
+    monkeypatch.setattr(device.faults, "strike", lambda *_: go.wait(30))
+    for request_id in (10, 11, 12):
+        stub.send(stub.run(request_id))
+    assert comes_true(lambda: device.counts.running == 2)
+    for run in (12, 10, 99):
+        stub.send(Cancel(id=20, run=run))
+    dropped = stub.receive()
+    assert (dropped.id, dropped.error) == (12, "Cancelled")
+    go.set()
+    answers = [stub.receive() for _ in range(2)]
+    assert sorted(answer.id for answer in answers) == [10, 11]
+    assert all(isinstance(answer, Done) for answer in answers)
+
+
+def test_another_version_is_told_so(stub):
+    """A stub of another installation gets an error that says what to do."""
+    with pytest.raises(ProtocolError, match="restart the server"):
+        stub.ask(Hello(id=3, version=999), Welcome)
+
+
+def test_a_run_reads_and_writes_the_arena(stub):
+    """The inputs are the stub's memory and so are the outputs."""
+    stub.arena.view(X)[...] = [[1, 2], [3, 4]]
+    stub.send(stub.run())
+    done = stub.receive()
+    assert isinstance(done, Done)
+    assert (done.id, done.settled, done.spilled) == (10, ("y",), ())
+    assert stub.arena.view(Y).tolist() == [3, 7]
+
+
+def test_a_solo_run_announces_that_it_begins(stub):
+    """A solo run is answered twice: when it begins, and when it has ended."""
+    stub.send(stub.run(solo=True))
+    assert stub.receive() == Started(id=10)
+    assert isinstance(stub.receive(), Done)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"graph": 99}, "graph 99 is not held"),
+        ({"arena": 99}, "arena 99 was never attached"),
+        ({"inputs": (TensorRef(name="x", dtype="?", shape=(), offset=0, nbytes=0),)}, "tensor"),
+        ({"outputs": (TensorRef(name="y", dtype="FP32", shape=(9,), offset=4090, nbytes=36),)}, "lie"),
+    ],
+)  # fmt: skip
+def test_a_run_that_refers_to_nothing_is_refused(stub, changes, words):
+    """Unknown graphs and arenas and references outside them fail that run alone."""
+    stub.send(stub.run(**changes))
+    answer = stub.receive()
+    assert isinstance(answer, Failed)
+    assert (answer.id, answer.error) == (10, "ProtocolError")
+    assert words in answer.message
+    stub.send(stub.run(11))
+    assert isinstance(stub.receive(), Done)
+
+
+def test_a_failing_run_names_its_error(stub, device):
+    """The engine's refusal comes back under its class name."""
+    device.inject(Fault(on="run", do="out_of_memory", nth=1))
+    stub.send(stub.run())
+    answer = stub.receive()
+    assert (answer.id, answer.error) == (10, OutOfMemory.__name__)
+
+
+def test_a_broken_device_is_reported_before_the_stub_is_told(stub, device, caplog):
+    """Who shares the executor's process is answered; an executor of its own ends instead."""
+    told = []
+    stub.executor.on_fault = lambda: told.append("fault")
+    device.inject(Fault(on="run", do="fault", nth=1))
+    stub.send(stub.run())
+    answer = stub.receive()
+    assert (answer.id, answer.error) == (10, DeviceFault.__name__)
+    assert told == ["fault"]
+    assert "the device failed" in caplog.text
+
+
+def test_an_unforeseen_failure_is_answered_and_logged(stub, monkeypatch, caplog):
+    """An exception that no engine should raise fails the run, with its traceback in the log."""
+
+    def broken(*_, **__):
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(connection_module, "run", broken)
+    with caplog.at_level(logging.ERROR):
+        stub.send(stub.run())
+        answer = stub.receive()
+    assert answer.error == GraphFailed.__name__
+    assert "ZeroDivisionError: on purpose" in answer.message
+    assert "Traceback" in caplog.text
+
+
+def test_a_reply_that_is_too_long_becomes_an_error(stub, monkeypatch):
+    """A run is always answered, also when its answer does not fit into a record."""
+    long = TensorRef(name="n" * wire.MAX_MESSAGE_BYTES, dtype="FP32", shape=(), offset=0, nbytes=4)
+    done = Done(id=10, settled=(), spilled=(long,), queue_ns=0, run_ns=0)
+    monkeypatch.setattr(connection_module, "run", lambda *_, **__: (done, os.memfd_create("s")))
+    before = num_descriptors()
+    stub.send(stub.run())
+    assert "at most" in stub.receive().message
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_a_very_long_error_is_cut(stub, monkeypatch):
+    """An engine's message that would not fit into a record is shortened, not lost."""
+
+    def verbose(*_, **__):
+        raise GraphFailed("e" * 10**6)
+
+    monkeypatch.setattr(connection_module, "run", verbose)
+    stub.send(stub.run())
+    assert stub.receive().message.startswith("eee")
+
+
+def test_a_model_that_cannot_be_loaded_is_the_stubs_error(stub, tmp_path):
+    """A corrupt file is told to who asked, and nothing of it is kept."""
+    (tmp_path / "bad.null").write_text("{")
+    with pytest.raises(ModelError, match="JSON"):
+        stub.ask(Load(id=3, source=GraphSource.of(tmp_path / "bad.null")), Loaded)
+    assert len(stub.ask(Inspect(id=4), Report).graphs) == 1
+
+
+def test_loading_twice_holds_once(stub, source):
+    """A connection holds a graph once, however often it asks."""
+    assert stub.ask(Load(id=3, source=source), Loaded).graph == stub.graph
+    assert stub.ask(Inspect(id=4), Report).graphs[0].holders == 1
+
+
+def test_preparing_is_measured_once(stub, device):
+    """The second question for the same shapes is answered from memory."""
+    given_input = PrepareInput(name="x", dtype="FP32", shape=(1, 4), fill=0.0)
+    ask = Prepare(id=5, graph=stub.graph, inputs=(given_input,), repeats=2)
+    assert stub.ask(ask, Prepared).cached is False
+    assert stub.ask(ask, Prepared).cached is True
+    assert (device.counts.prepares, device.counts.runs) == (1, 3)
+    assert stub.ask(Inspect(id=6), Report).graphs[0].prepared == 1
+
+
+def test_preparing_an_unknown_graph_is_refused(stub):
+    """A graph that the connection does not hold cannot be prepared."""
+    with pytest.raises(ProtocolError, match="graph 99"):
+        stub.ask(Prepare(id=5, graph=99, inputs=(), repeats=1), Prepared)
+
+
+def test_a_report_counts_runs_and_holders(stub, source):
+    """The report tells what is loaded, by how many it is held, and how often it ran."""
+    for request_id in range(10, 15):
+        stub.send(stub.run(request_id))
+    assert {stub.receive().id for _ in range(5)} == set(range(10, 15))
+    report = stub.ask(Inspect(id=20), Report)
+    assert (report.connections, report.device) == (1, "null")
+    (graph,) = report.graphs
+    assert (graph.path, graph.runs) == (source.path, 5)
+
+
+def test_a_detached_arena_is_unmapped(stub):
+    """After a detach nothing of the arena is left in the executor, and runs in it are refused."""
+    before = num_descriptors()
+    stub.ask(Detach(id=3, arena=0), Ok)
+    assert comes_true(lambda: num_descriptors() == before - 1)
+    stub.send(stub.run())
+    assert "never attached" in stub.receive().message
+
+
+def test_detaching_what_is_not_attached_is_no_error(stub):
+    """After a restart a stub may detach an arena that the new executor never saw."""
+    stub.ask(Detach(id=3, arena=17), Ok)
+
+
+def test_an_arena_needs_its_descriptor(stub):
+    """Attaching without a descriptor, or one that is too short, is refused."""
+    with pytest.raises(ProtocolError, match="0 descriptors"):
+        stub.ask(Attach(id=3, arena=1, nbytes=4096), Ok)
+    with pytest.raises(ProtocolError, match="holds 4096"):
+        stub.ask(Attach(id=3, arena=1, nbytes=8192), Ok, (stub.arena.descriptor,))
+
+
+def test_an_answer_is_not_a_question(stub):
+    """A message that only executors send is refused by one."""
+    with pytest.raises(ProtocolError, match="Ok is not a message for an executor"):
+        stub.ask(Ok(id=3), Ok)
+
+
+@pytest.mark.parametrize("block", [b"rubbish", b'{"type":"Run"}', b"[" * 50_000, b"\x00" * 9])
+def test_a_malformed_message_ends_its_own_connection_only(stub, source, block, caplog):
+    """Who sends rubbish is told so and dropped, with a line in the log; its neighbour goes on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stub.executor.accept(theirs)
+    other = Link(ours)
+    with caplog.at_level(logging.ERROR):
+        other.sock.send(block)
+        answer, _ = other.inbox.receive()
+        assert (answer.id, answer.error) == (0, "ProtocolError")
+        with pytest.raises(ExecutorLost):
+            other.inbox.receive()
+    assert "a connection is dropped" in caplog.text
+    stub.send(stub.run())
+    assert isinstance(stub.receive(), Done)
+    other.close()
+
+
+def test_descriptors_that_nobody_asked_for_are_closed(stub):
+    """A message with descriptors it should not have leaves none open."""
+    before = num_descriptors()
+    extra = os.memfd_create("extra")
+    stub.raw(wire.encode(Inspect(id=3)), [extra])
+    assert isinstance(stub.receive(), Report)
+    stub.raw(wire.encode(Inspect(id=4)), [extra] * 20)
+    assert isinstance(stub.receive(), Report)
+    os.close(extra)
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_a_stub_that_leaves_gives_back_its_graphs(source, device):
+    """When the connection closes, what it held is released."""
+    stub = Stub(source, device)
+    stub.close()
+    stub.executor.join()
+    assert [entry.holders for entry in stub.executor.registry.entries()] == [0]
+    stub.executor.close()
+    assert device.counts.closes == 1
+
+
+def test_runs_of_a_stub_that_left_are_not_started(source):
+    """Queued runs of a stub that is gone cost the device nothing, and release their graph."""
+    device = NullDevice(lanes=1)
+    device.inject(Fault(on="run", do="sleep", ms=150))
+    stub = Stub(source, device)
+    for request_id in range(10, 20):
+        stub.send(stub.run(request_id))
+    time.sleep(0.05)
+    stub.close()
+    stub.executor.join()
+    stub.executor.close()
+    assert device.counts.runs == 1
+    assert stub.executor.registry.entries() == []
+
+
+def test_a_slow_load_does_not_hold_up_another_stub(stub, tmp_path):
+    """While one stub's model loads, another's runs go on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stub.executor.accept(theirs)
+    other = Link(ours)
+    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 600}])
+    loading = threading.Thread(target=other.ask, args=(Load(id=1, source=slow), Loaded))
+    loading.start()
+    time.sleep(0.05)
+    stub.send(stub.run())
+    assert isinstance(stub.receive(), Done)
+    assert loading.is_alive()
+    loading.join()
+    other.close()
+
+
+def test_a_process_of_another_user_is_turned_away(stub, monkeypatch, caplog):
+    """The kernel's word on who is at the other end decides before any message is read."""
+    uid = os.getuid()
+    monkeypatch.setattr(service_module, "peer_uid", lambda _: uid + 1)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stub.executor.accept(theirs)
+    with pytest.raises(ExecutorLost):
+        Link(ours)
+    assert f"user {uid + 1}" in caplog.text
+    assert stub.executor.num_connections == 1
+
+
+def test_hundreds_of_failing_runs_do_not_block_the_reader(stub):
+    """The reader keeps reading while nobody takes the answers: both sides never wait at once."""
+    count = 5000
+    sender = threading.Thread(
+        target=lambda: [stub.send(stub.run(i, graph=99)) for i in range(count)], daemon=True
+    )
+    sender.start()
+    sender.join(20)
+    assert not sender.is_alive()
+    assert {stub.receive().id for _ in range(count)} == set(range(count))
+
+
+def test_thousands_of_runs_leak_nothing(stub):
+    """After many runs, spilled ones among them, there are no more descriptors than before."""
+    before = num_descriptors()
+    for request_id in range(2000):
+        stub.send(stub.run(request_id, outputs=(Y,) if request_id % 2 else ()))
+        stub.receive()
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_measurements_do_not_overlap(tmp_path):
+    """Two models that warm up at the same time are measured one after the other."""
+    first = Stub(write_null(tmp_path / "a.null", cost_ms={"*": 80}))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    first.executor.accept(theirs)
+    link = Link(ours)
+    source = write_null(tmp_path / "b.null", cost_ms={"*": 80})
+    graph = link.ask(Load(id=2, source=source), Loaded).graph
+    given = (PrepareInput(name="x", dtype="FP32", shape=(2, 2), fill=0.0),)
+    started = time.monotonic()
+    first.send(Prepare(id=9, graph=first.graph, inputs=given, repeats=1))
+    wire.send(link.sock, Prepare(id=9, graph=graph, inputs=given, repeats=1))
+    answers = [first.receive(), link.inbox.receive()[0]]
+    assert all(isinstance(answer, Prepared) for answer in answers)
+    assert time.monotonic() - started >= 4 * 0.08
+    link.close()
+    first.close()
+    first.executor.join()
+    first.executor.close()
+
+
+def test_a_device_in_host_memory_keeps_nothing(stub):
+    """It says so, and what is freed was never there."""
+    asked = KeepTensors(id=20, graph=stub.graph, owner="one", rooms=(64,))
+    assert stub.ask(asked, Keeps).memory == ""
+    stub.send(FreeTensors(id=21, graph=stub.graph, keys=(1, 2)))
+    report = stub.ask(Inspect(id=22), Report)
+    assert (report.kept_tensors, report.kept_bytes) == (0, 0)
+
+
+def test_tensors_of_a_graph_that_is_not_held_cannot_stay(stub):
+    """As nothing of such a graph can be asked for."""
+    with pytest.raises(ProtocolError, match="graph 99 is not held"):
+        stub.ask(KeepTensors(id=20, graph=99, owner="one", rooms=()), Keeps)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kept": (KeptRef(name="y", dtype="FP32", shape=(2,), key=1, shown=False),)},
+        {
+            "inputs": (),
+            "fed": (
+                FedRef(
+                    name="x",
+                    dtype="FP32",
+                    shape=(2, 2),
+                    fill=0,
+                    rows=(KeptRows(key=1, first=0, count=2, length=2),),
+                ),
+            ),
+        },
+        {"dropped": ("y",)},
+    ],
+    ids=["kept", "fed", "dropped"],
+)
+def test_a_run_on_tensors_that_stay_is_refused_where_none_do(stub, changes):
+    """Rather than run without them."""
+    stub.send(stub.run(10, **changes))
+    answer = stub.receive()
+    assert isinstance(answer, Failed)
+    assert (answer.error, "no owner" in answer.message) == ("ProtocolError", True)

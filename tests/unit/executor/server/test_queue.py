@@ -1,0 +1,307 @@
+"""Who waits gets his turn in order, past nobody who waits for the same bytes."""
+
+import itertools
+
+import pytest
+
+from ge_backend.errors import DeadlineExceeded
+from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.executor.server.queue import PRIORITY_STEP_NS, Job, Waiting, too_late
+from ge_backend.workspace.pool import Pool
+
+SIZE = 4096
+MS = 1_000_000
+
+
+class Bench:
+    """A queue in front of a pool, and names for the jobs in it."""
+
+    def __init__(self, **places):
+        self.pool = Pool(SIZE)
+        for holder, nbytes in places.items():
+            self.pool.workspace(holder).place(nbytes)
+        self.waiting = Waiting(self.pool)
+        self.jobs, self.begun = {}, {}
+        self.now_ns = 10**9
+
+    def add(self, name, holder="", *, at_ms=None, **terms):
+        """Let a job wait, named so that the first letter may be its holder."""
+        holder = holder or (name[0] if name[0] in self.pool.figures().holders else "")
+        job = Job(work=lambda turn: lambda: None, holder=holder, **terms)
+        self.jobs[job] = name
+        now_ns = self.now_ns if at_ms is None else 10**9 + int(at_ms * MS)
+        self.waiting.add(job, now_ns)
+
+    def take(self):
+        """Return the name of the next job, or None."""
+        started = self.waiting.take(self.now_ns, running=len(self.begun))
+        if started is None:
+            return None
+        name = self.jobs[started.job]
+        self.begun[name] = started
+        return name
+
+    def end(self, name):
+        started = self.begun.pop(name)
+        if started.lease is not None:
+            self.pool.release(started.lease)
+        assert self.pool.integrity() == []
+
+    def drain(self):
+        """Run all that wait, one after another; return the order."""
+        order = []
+        while name := self.take():
+            order.append(name)
+            self.end(name)
+        return order
+
+
+def test_jobs_without_bytes_are_taken_in_the_order_of_their_coming():
+    """First come, first served, and nothing is taken from an empty queue."""
+    bench = Bench()
+    for name in "12345":
+        bench.add(name)
+    assert bench.drain() == list("12345")
+    assert bench.take() is None
+
+
+def test_disjoint_holders_run_side_by_side_and_overlapping_ones_in_turn():
+    """Both a and b fit, c overlaps one of them and waits for that one only."""
+    bench = Bench(a=1900, b=1900, c=1000)
+    overlapped, other = _who_meets(bench.pool, "c")
+    for name in (overlapped, other, "c"):
+        bench.add(name)
+    assert [bench.take(), bench.take(), bench.take()] == [overlapped, other, None]
+    bench.end(other)
+    assert bench.take() is None
+    bench.end(overlapped)
+    assert bench.take() == "c"
+
+
+def _who_meets(pool, holder):
+    place = pool.claim(holder)[0]
+    met = "a" if pool.claim("a")[0].overlaps(place) else "b"
+    return met, "b" if met == "a" else "a"
+
+
+def test_a_job_whose_bytes_are_busy_holds_nobody_up_who_needs_others():
+    """Behind a job that waits for its bytes those pass whose bytes are free."""
+    bench = Bench(a=1900, b=1900)
+    for name in ("a1", "a2", "b1", "free"):
+        bench.add(name)
+    assert [bench.take(), bench.take(), bench.take(), bench.take()] == ["a1", "b1", "free", None]
+    bench.end("a1")
+    assert bench.take() == "a2"
+
+
+def test_nobody_takes_bytes_for_which_another_has_waited_longer():
+    """A large holder gets its turn though two small ones that it overlaps come again and again."""
+    bench = Bench(a=1900, b=1900, large=4000)
+    bench.add("a1")
+    bench.add("b1")
+    assert [bench.take(), bench.take()] == ["a1", "b1"]
+    bench.add("large", "large")
+    for number in range(2, 50):
+        bench.add(f"a{number}")
+        bench.add(f"b{number}")
+    assert bench.take() is None
+    bench.end("a1")
+    assert bench.take() is None
+    bench.end("b1")
+    assert [bench.take(), bench.take()] == ["large", None]
+    bench.end("large")
+    assert [bench.take(), bench.take()] == ["a2", "b2"]
+
+
+def test_who_waits_holds_nothing():
+    """A job that has to wait has no lease, not of a part either."""
+    bench = Bench(a=1900, large=4000)
+    bench.add("a1")
+    bench.take()
+    leased = bench.pool.figures().leased_bytes
+    bench.add("large", "large")
+    assert bench.take() is None
+    assert bench.pool.figures().leased_bytes == leased
+
+
+def test_a_higher_priority_comes_first():
+    """Priority 1 before 2 before 3, and within one the first that came."""
+    bench = Bench()
+    for name, priority in (("low", 3), ("mid", 2), ("high", 1), ("high too", 1), ("mid too", 2)):
+        bench.add(name, priority=priority)
+    assert bench.drain() == ["high", "high too", "mid", "mid too", "low"]
+
+
+def test_the_default_priority_is_between():
+    """A model can be put before all others as well as behind them."""
+    bench = Bench()
+    bench.add("low", priority=NORMAL + 1)
+    bench.add("default")
+    bench.add("high", priority=NORMAL - 1)
+    assert bench.drain() == ["high", "default", "low"]
+
+
+def test_no_higher_priority_passes_for_longer_than_its_step():
+    """A waiting job of priority 3 is passed by those of priority 1 of the next two steps only."""
+    bench = Bench()
+    step_ms = PRIORITY_STEP_NS / MS
+    bench.add("low", priority=3, at_ms=0)
+    for count in itertools.count():
+        bench.add(f"high{count}", priority=1, at_ms=50 * count)
+        if 50 * count > 4 * step_ms:
+            break
+    before = bench.drain().index("low")
+    assert before == 2 * step_ms / 50
+
+
+def test_a_stream_of_a_higher_priority_starves_nobody():
+    """Saturated by an urgent neighbour that it overlaps, a job still has its turn: after a bound."""
+    bench = Bench(a=3000, b=3000)
+    bench.add("b", priority=3, at_ms=0)
+    turns = []
+    for count in range(100):  # an urgent job comes every 10 ms and takes 10 ms
+        bench.now_ns = 10**9 + 10 * count * MS
+        bench.add(f"a{count}", priority=1)
+        turns.append(bench.take())
+        bench.end(turns[-1])
+    assert turns.index("b") == 2 * PRIORITY_STEP_NS // (10 * MS)
+
+
+def test_a_solo_job_waits_for_all_and_lets_nobody_pass():
+    """Nothing behind it begins, whatever bytes it needs, and it begins when nothing runs."""
+    bench = Bench(a=1000)
+    bench.add("1")
+    assert bench.take() == "1"
+    bench.add("solo", solo=True)
+    bench.add("a1")
+    assert bench.take() is None
+    bench.end("1")
+    assert bench.take() == "solo"
+    assert bench.begun["solo"].turn.alone
+
+
+def test_a_job_is_alone_if_nothing_runs_and_nothing_waits():
+    """What waits behind it, for whatever reason, is company."""
+    bench = Bench(a=1000)
+    bench.add("a1")
+    bench.take()
+    assert bench.begun["a1"].turn.alone
+    bench.add("a2")
+    bench.add("3")
+    bench.add("4")
+    bench.take()
+    bench.take()
+    assert not bench.begun["3"].turn.alone
+    bench.end("3")
+    bench.end("4")
+    bench.end("a1")
+    bench.take()
+    assert bench.begun["a2"].turn.alone
+
+
+def test_being_held_up_is_waiting_for_bytes_while_there_is_a_lane():
+    """The turn tells when the job came, and since when only its bytes were missing."""
+    bench = Bench(a=1000)
+    bench.add("a1")
+    bench.take()
+    bench.add("a2")
+    bench.now_ns += 5 * MS  # all lanes are busy until now
+    assert bench.take() is None
+    bench.now_ns += 7 * MS
+    bench.end("a1")
+    assert bench.take() == "a2"
+    turn = bench.begun["a2"].turn
+    assert (turn.held_up_ns, bench.now_ns - turn.came_ns) == (7 * MS, 12 * MS)
+
+
+def test_who_was_never_held_up_says_so():
+    """Waiting for a lane is not waiting for bytes."""
+    bench = Bench(a=1000)
+    bench.add("a1")
+    bench.now_ns += 5 * MS
+    bench.take()
+    assert bench.begun["a1"].turn.held_up_ns == 0
+
+
+def test_what_is_too_late_is_taken_out_with_its_error():
+    """Only passed deadlines count; the error says how long the job waited and how late it is."""
+    bench = Bench()
+    bench.add("late", deadline_ns=bench.now_ns + 3 * MS)
+    bench.add("in time", deadline_ns=bench.now_ns + 9 * MS)
+    bench.add("patient")
+    assert bench.waiting.next_deadline_ns() == bench.now_ns + 3 * MS
+    ((job, error),) = bench.waiting.take_late(bench.now_ns + 5 * MS)
+    assert bench.jobs[job] == "late"
+    assert isinstance(error, DeadlineExceeded)
+    assert "waited 5.0 ms for the device and was 2.0 ms too late" in str(error)
+    assert bench.waiting.next_deadline_ns() == bench.now_ns + 9 * MS
+    assert bench.drain() == ["in time", "patient"]
+    assert bench.waiting.next_deadline_ns() == 0
+
+
+def test_who_leaves_gives_up_the_claim_too():
+    """Behind a large job that is taken out, those have their turn whom it had held up."""
+    bench = Bench(a=1900, b=1900, large=4000)
+    bench.add("a1")
+    bench.take()
+    owner = object()
+    bench.add("large", "large", owner=owner)
+    bench.add("b1")
+    assert bench.take() is None
+    (job,) = bench.waiting.take_of(owner)
+    assert bench.jobs[job] == "large"
+    assert bench.take() == "b1"
+    assert len(bench.waiting) == 0
+
+
+def test_one_job_of_an_owner_can_be_taken_out_by_its_number():
+    """Neither his others, nor another owner's of that number, nor one that has begun."""
+    bench = Bench()
+    owner, other = object(), object()
+    for name, whose, number in (("1", owner, 1), ("2", owner, 2), ("3", other, 2)):
+        bench.add(name, owner=whose, number=number)
+    assert bench.take() == "1"
+    assert bench.waiting.take_of(owner, 1) == []
+    (job,) = bench.waiting.take_of(owner, 2)
+    assert bench.jobs[job] == "2"
+    assert bench.drain() == ["3"]
+
+
+def test_a_measured_holder_also_takes_other_free_bytes():
+    """Runs of an engine that finds its own scratch go side by side as far as the pool reaches."""
+    bench = Bench()
+    bench.pool.workspace("m")
+    bench.pool.place("m", 1500, bound=False)
+    for name in ("m1", "m2", "m3"):
+        bench.add(name)
+    assert [bench.take(), bench.take(), bench.take()] == ["m1", "m2", None]
+    bench.end("m1")
+    assert bench.take() == "m3"
+
+
+@pytest.mark.parametrize("holders", [2, 5])
+def test_every_job_of_every_holder_is_taken_once(holders):
+    """With overlapping places and several lanes nothing is lost and nothing is doubled."""
+    names = [chr(ord("a") + index) for index in range(holders)]
+    bench = Bench(**{name: 1000 + 500 * index for index, name in enumerate(names)})
+    expected = [f"{name}{number}" for number in range(20) for name in names]
+    for name in expected:
+        bench.add(name)
+    order, running = [], []
+    while len(order) < len(expected):
+        name = bench.take() if len(running) < 3 else None
+        if name is None:
+            bench.end(running.pop(0))
+        else:
+            order.append(name)
+            running.append(name)
+    assert sorted(order) == sorted(expected)
+    for name in names:  # those of one holder stay in order
+        own = [int(done[1:]) for done in order if done[0] == name]
+        assert own == sorted(own)
+
+
+def test_a_late_request_is_told_both_times():
+    """The text is the same wherever lateness is found out."""
+    assert "waited 50.0 ms" in str(too_late(50 * MS, MS // 2))
+    assert "0.5 ms too late" in str(too_late(50 * MS, MS // 2))

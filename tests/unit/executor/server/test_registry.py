@@ -1,0 +1,211 @@
+"""Each source is loaded once, kept while someone holds it, and closed some time after."""
+
+import threading
+import time
+
+import pytest
+
+from builders.null_models import write_null
+from ge_backend.device.base import GraphSource
+from ge_backend.device.null.device import NullDevice
+from ge_backend.device.null.faults import Fault
+from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
+from ge_backend.executor.server.registry import Registry
+from ge_backend.workspace.pool import Pool
+
+
+@pytest.fixture
+def device():
+    return NullDevice()
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_null(tmp_path / "model.null")
+
+
+def test_many_at_once_load_a_source_once(device, source):
+    """Eight threads that acquire one source while it loads share one graph."""
+    device.inject(Fault(on="load", do="sleep", ms=50))
+    registry = Registry(device, Pool(0), linger_s=0)
+    got = []
+    threads = [
+        threading.Thread(target=lambda: got.append(registry.acquire(source))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(graph) for _, graph in got}) == 1
+    assert len({entry.id for entry, _ in got}) == 1
+    assert got[0][0].holders == 8
+    assert device.counts.loads == 1
+
+
+def test_sources_that_differ_in_anything_are_loaded_apart(device, source):
+    """Another precision, thread count or state of the file is another graph."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    sources = [
+        source,
+        GraphSource(path=source.path, stamp=source.stamp, precision="bf16"),
+        GraphSource(path=source.path, stamp=source.stamp, threads=2),
+        GraphSource(path=source.path, stamp="touched"),
+    ]
+    assert len({registry.acquire(one)[0].id for one in sources}) == 4
+    assert device.counts.loads == 4
+
+
+def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, source, tmp_path):
+    """While a slow source loads, one that is loaded already is acquired at once."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    registry.acquire(source)
+    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 1000}])
+    thread = threading.Thread(target=registry.acquire, args=(slow,))
+    thread.start()
+    time.sleep(0.05)
+    registry.acquire(source)
+    assert thread.is_alive()
+    thread.join()
+
+
+def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(device, source):
+    """A graph stays while it is held and a little longer, and then goes."""
+    registry = Registry(device, Pool(0), linger_s=0.5)
+    entry, _ = registry.acquire(source)
+    registry.hold(entry)
+    registry.release(entry)
+    time.sleep(0.6)
+    registry.close_idle()
+    assert device.counts.closes == 0
+    registry.release(entry)
+    registry.close_idle()
+    assert device.counts.closes == 0
+    time.sleep(0.6)
+    registry.close_idle()
+    assert device.counts.closes == 1
+    assert registry.entries() == []
+
+
+def test_a_graph_taken_up_again_within_the_linger_time_is_not_loaded_again(device, source):
+    """Whoever comes soon after the last one left finds the graph still loaded."""
+    registry = Registry(device, Pool(0), linger_s=60)
+    first, _ = registry.acquire(source)
+    registry.release(first)
+    registry.close_idle()
+    assert registry.acquire(source)[0] is first
+    assert device.counts.loads == 1
+
+
+def test_closing_now_does_not_wait_but_spares_what_is_held(device, source, tmp_path):
+    """At the end idle graphs go at once; one that is still held is not pulled away."""
+    registry = Registry(device, Pool(0), linger_s=60)
+    idle, _ = registry.acquire(source)
+    registry.release(idle)
+    held, _ = registry.acquire(write_null(tmp_path / "held.null"))
+    registry.close_idle(now=True)
+    assert registry.entries() == [held]
+    assert device.counts.closes == 1
+
+
+def test_a_failed_load_leaves_nothing_and_can_be_tried_again(device, source):
+    """After a load that failed nothing is held, and the next try loads."""
+    registry = Registry(device, Pool(0), linger_s=60)
+    device.inject(Fault(on="load", do="fail", nth=1))
+    with pytest.raises(GraphFailed):
+        registry.acquire(source)
+    assert registry.entries() == []
+    entry, graph = registry.acquire(source)
+    assert (entry.holders, entry.graph) == (1, graph)
+
+
+def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, source):
+    """One failure is one caller's; whoever waited for it loads again."""
+    registry = Registry(device, Pool(0), linger_s=60)
+    device.inject(Fault(on="load", do="sleep", ms=100))
+    device.inject(Fault(on="load", do="fail", nth=1))
+    outcomes = []
+
+    def acquire():
+        try:
+            outcomes.append(registry.acquire(source)[0].holders)
+        except GraphFailed:
+            outcomes.append("failed")
+
+    threads = [threading.Thread(target=acquire) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, outcomes)) == ["1", "failed"]
+    assert [entry.holders for entry in registry.entries()] == [1]
+
+
+def test_one_release_too_many_is_an_error(device, source):
+    """Releasing what nobody holds is a defect that is named."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    entry, _ = registry.acquire(source)
+    registry.release(entry)
+    with pytest.raises(ProtocolError, match="once too often"):
+        registry.release(entry)
+
+
+def test_a_graph_is_in_the_pool_as_long_as_it_is_loaded(device, source):
+    """It comes with the load, goes with the close, and is not there after a load that failed."""
+    pool = Pool(4096)
+    registry = Registry(device, pool, linger_s=60)
+    device.inject(Fault(on="load", do="fail", nth=1))
+    with pytest.raises(GraphFailed):
+        registry.acquire(source)
+    assert pool.figures().holders == {}
+    entry, _ = registry.acquire(source)
+    assert list(pool.figures().holders) == [entry.holder]
+    assert entry.holder.endswith("/model.null #2")
+    assert registry.defects() == []
+    pool.remove(entry.holder)
+    assert registry.defects() == ["1 of 1 graphs are not in the pool"]
+    pool.workspace(entry.holder)
+    registry.release(entry)
+    registry.close_idle(now=True)
+    assert pool.figures().holders == {}
+
+
+def test_a_shortage_closes_what_is_idle_and_only_then_refuses(tmp_path):
+    """The first shortage makes room; the second, with nothing idle left, tells who has the rest."""
+    device = NullDevice(memory_bytes=1000)
+    registry = Registry(device, Pool(0), linger_s=60)
+    sources = [write_null(tmp_path / f"{n}.null", weights_bytes=400) for n in range(4)]
+    idle, _ = registry.acquire(sources[0])
+    registry.acquire(sources[1])
+    registry.release(idle)
+    held, _ = registry.acquire(sources[2])
+    assert (registry.evictions, device.counts.closes) == (1, 1)
+    with pytest.raises(OutOfMemory) as caught:
+        registry.acquire(sources[3])
+    assert "takes 400 bytes, 200 are free" in str(caught.value)
+    assert "the device has 200 B of 1000 B free; loaded: " in str(caught.value)
+    assert held.holder in str(caught.value)
+    assert registry.evictions == 1
+
+
+def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):
+    """It grows with the need, never shrinks, and a first measurement takes all of the pool."""
+    pool = Pool(4096)
+    registry = Registry(device, pool, linger_s=0)
+    entry, _ = registry.acquire(source)
+    assert registry.measuring_bytes(entry) == 4096
+    for nbytes, placed in ((0, 0), (100, 100), (50, 100), (300, 300)):
+        registry.place(entry, nbytes)
+        assert pool.figures().holders == {entry.holder: placed}
+    assert registry.measuring_bytes(entry) == 0
+    assert registry.run_bytes(entry, {"x": (10, 60)}) == 600
+    with pytest.raises(OutOfMemory):
+        registry.run_bytes(entry, {"x": (100, 60)})
+    assert pool.figures().holders == {entry.holder: 600}
+
+
+def test_without_a_pool_nobody_asks_what_a_run_takes(device, source):
+    """The answer would be of no use, and cost time."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    entry, _ = registry.acquire(source)
+    assert registry.run_bytes(entry, {"x": (10, 60)}) == 0
+    assert registry.measuring_bytes(entry) == 0

@@ -1,0 +1,283 @@
+"""What a lane does: outputs land in their places or are spilled, deadlines and costs are kept."""
+
+import os
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.errors import DeadlineExceeded, GraphFailed, ProtocolError
+from ge_backend.executor.protocol.arena import Segment
+from ge_backend.executor.protocol.messages import Prepare, PrepareInput, Run, TensorRef
+from ge_backend.executor.server.queue import Turn
+from ge_backend.executor.server.registry import Entry
+from ge_backend.executor.server.runs import measure, run
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+class Graph:
+    """Answers what it is told to, and remembers what it was asked."""
+
+    static_shapes = False
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.calls, self.prepared = [], []
+        self.signature = Signature(
+            inputs=(),
+            outputs=tuple(spec(name, value) for name, value in answers.items()),
+            axis_limits={},
+        )
+
+    def prepare(self, inputs):
+        self.prepared.append({name: value.shape for name, value in inputs.items()})
+
+    def workspace_bytes(self, shapes):
+        return 42
+
+    def run(self, inputs, outputs, *, exclusive):
+        self.calls.append((inputs, outputs, exclusive))
+        return {
+            name: value(inputs, outputs) if callable(value) else value
+            for name, value in self.answers.items()
+        }
+
+
+def spec(name, value):
+    array = value if isinstance(value, np.ndarray) else np.zeros(1, np.float32)
+    dtype = next(d for d in DATA_TYPES.values() if d.numpy == array.dtype)
+    return TensorSpec(name=name, dtype=dtype, dims=(-1,) * array.ndim, axes=("",) * array.ndim)
+
+
+def entry_of(graph):
+    return Entry(id=1, source=GraphSource(path="m", stamp=""), graph=graph)
+
+
+@pytest.fixture
+def segment():
+    segment, descriptor = Segment.create(4096)
+    os.close(descriptor)
+    return segment
+
+
+def turn(*, waited_ns=0, **changes):
+    return Turn(came_ns=time.monotonic_ns() - waited_ns, **changes)
+
+
+def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
+    nbytes = int(np.prod(shape)) * (DATA_TYPES[dtype].itemsize or 1)
+    return TensorRef(name=name, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes)
+
+
+def run_with(graph, segment, *places, deadline_ns=0, inputs=()):
+    message = Run(id=7, graph=1, arena=0, inputs=inputs, outputs=places, deadline_ns=deadline_ns)
+    return run(entry_of(graph), segment, message, turn=turn(alone=True))
+
+
+def spilled(done, descriptor):
+    segment = Segment.map(descriptor, os.fstat(descriptor).st_size)
+    os.close(descriptor)
+    return {ref.name: segment.view(ref) for ref in done.spilled}
+
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_a_result_written_in_place_is_not_copied(segment):
+    """A graph that writes into its place and returns it has settled it."""
+
+    def write(_, outputs):
+        outputs["y"][...] = VALUES
+        return outputs["y"]
+
+    done, descriptor = run_with(Graph(y=write), segment, place())
+    assert (done.settled, done.spilled, descriptor) == (("y",), (), None)
+    assert (segment.view(place()) == VALUES).all()
+
+
+@pytest.mark.parametrize("value", [VALUES, VALUES.T.copy().T, np.asfortranarray(VALUES)])
+def test_a_fresh_result_of_the_predicted_shape_is_copied_to_its_place(segment, value):
+    """An array of the graph's own ends up in the arena, whatever its strides are."""
+    done, descriptor = run_with(Graph(y=value), segment, place())
+    assert (done.settled, descriptor) == (("y",), None)
+    assert (segment.view(place()) == VALUES).all()
+
+
+def test_results_without_a_place_or_of_another_shape_or_type_are_spilled(segment):
+    """What could not be predicted comes in a segment of its own, whole."""
+    graph = Graph(
+        y=VALUES,
+        shape=np.ones((5, 1), np.int64),
+        dtype=np.ones((2, 3), np.float16),
+        text=np.array([b"ab", b""], dtype=object),
+        empty=np.zeros((0, 4), np.float32),
+        transposed=VALUES.T,
+    )
+    places = (
+        place(),
+        place("shape", (4, 1), "INT64", 512),
+        place("dtype", (2, 3), "FP32", 768),
+        place("text", (2,), "BYTES", 1024),
+    )
+    done, descriptor = run_with(graph, segment, *places)
+    assert done.settled == ("y",)
+    results = spilled(done, descriptor)
+    assert list(results) == ["shape", "dtype", "text", "empty", "transposed"]
+    for name, value in results.items():
+        assert value.shape == graph.answers[name].shape
+        assert value.dtype == graph.answers[name].dtype
+        assert value.tolist() == graph.answers[name].tolist()
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=4))
+def test_spilled_results_are_what_the_graph_gave(shapes):
+    """However many results of whatever shapes are spilled, each arrives as it was."""
+    segment, descriptor = Segment.create(4096)
+    os.close(descriptor)
+    answers = {
+        str(index): np.random.default_rng(index).integers(0, 9, shape)
+        for index, shape in enumerate(shapes)
+    }
+    results = spilled(*run_with(Graph(**answers), segment))
+    assert {n: v.tolist() for n, v in results.items()} == {
+        n: v.tolist() for n, v in answers.items()
+    }
+
+
+def test_a_result_that_contradicts_the_signature_is_the_graphs_failure(segment):
+    """A type or name that the signature does not have is named, not reinterpreted."""
+    graph = Graph(y=VALUES)
+    graph.answers = {"y": VALUES.astype(np.float64)}
+    with pytest.raises(GraphFailed, match="float64"):
+        run_with(graph, segment)
+    graph.answers = {"z": VALUES}
+    with pytest.raises(GraphFailed, match="'z'"):
+        run_with(graph, segment)
+
+
+def test_reasons_why_rows_are_refused_are_no_output_and_yet_come_back(segment):
+    """The signature does not name them; they are texts."""
+    reasons = np.array([b"", b"not UTF-8"], object)
+    graph = Graph(y=np.zeros(2, np.float32), **{ROW_ERRORS: lambda *_: reasons})
+    graph.signature = replace(graph.signature, outputs=graph.signature.outputs[:1])
+    done, descriptor = run_with(graph, segment)
+    assert spilled(done, descriptor)[ROW_ERRORS].tolist() == [b"", b"not UTF-8"]
+
+
+def test_inputs_are_views_of_the_arena(segment):
+    """The graph reads the stub's memory itself."""
+    graph = Graph(y=VALUES)
+    given_ref = place("x", offset=0)
+    segment.view(given_ref)[...] = 5
+    run_with(graph, segment, place(), inputs=(given_ref,))
+    inputs, outputs, exclusive = graph.calls[0]
+    assert np.shares_memory(inputs["x"], segment.view(given_ref))
+    assert np.shares_memory(outputs["y"], segment.view(place()))
+    assert exclusive is True
+
+
+def test_a_run_that_is_too_late_does_not_start(segment):
+    """Past its deadline a run fails without touching the graph, and says how late it was."""
+    graph = Graph(y=VALUES)
+    with pytest.raises(DeadlineExceeded, match="ms too late"):
+        run_with(graph, segment, place(), deadline_ns=time.monotonic_ns() - 5_000_000)
+    assert graph.calls == []
+    run_with(graph, segment, place(), deadline_ns=time.monotonic_ns() + 10**9)
+    assert len(graph.calls) == 1
+
+
+def test_waiting_and_running_are_timed_apart(segment):
+    """The reply tells how long the run waited and how long it ran."""
+
+    def slow(_, outputs):
+        time.sleep(0.02)
+        return VALUES
+
+    entry = entry_of(Graph(y=slow))
+    message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(place(),))
+    done, _ = run(entry, segment, message, turn=turn(waited_ns=50_000_000, held_up_ns=7))
+    assert 50_000_000 <= done.queue_ns < 1_000_000_000
+    assert done.held_up_ns == 7
+    assert 20_000_000 <= done.run_ns < 1_000_000_000
+
+
+def test_a_graph_that_is_not_loaded_cannot_run(segment):
+    """An entry without a graph is a protocol error, not a crash."""
+    with pytest.raises(ProtocolError, match="not loaded"):
+        run_with(None, segment)
+
+
+def ask(*, repeats=3, shape=(1, 2), fill=1.0, dtype="FP32"):
+    given_input = PrepareInput(name="x", dtype=dtype, shape=shape, fill=fill)
+    return Prepare(id=9, graph=1, inputs=(given_input,), repeats=repeats)
+
+
+def test_a_measurement_is_the_median_of_the_repeats():
+    """One slow run among the measured ones does not count, nor does the first, unmeasured one."""
+    sleeps = iter([0.1, 0.002, 0.08, 0.002])
+
+    def slow(_, __):
+        time.sleep(next(sleeps))
+        return VALUES
+
+    graph = Graph(y=slow)
+    prepared = measure(entry_of(graph), ask())
+    assert 2_000_000 <= prepared.cost_ns < 40_000_000
+    assert (prepared.cached, prepared.workspace_bytes) == (False, 42)
+    assert len(graph.calls) == 4
+
+
+def test_shapes_are_measured_once_for_all():
+    """The same inputs again give the same cost without a run; other inputs are measured."""
+    graph = Graph(y=VALUES)
+    entry = entry_of(graph)
+    first, again = measure(entry, ask()), measure(entry, ask())
+    assert (again.cached, again.cost_ns) == (True, first.cost_ns)
+    assert len(graph.prepared) == 1
+    assert not measure(entry, ask(shape=(1, 3))).cached
+    assert not measure(entry, ask(dtype="INT64")).cached
+    assert len(graph.prepared) == 3
+
+
+def test_without_repeats_it_is_prepared_once_and_measured_later():
+    """Preparing alone is remembered, but a measurement asked for afterwards is made."""
+    graph = Graph(y=VALUES)
+    entry = entry_of(graph)
+    assert measure(entry, ask(repeats=0)).cost_ns == 0
+    assert measure(entry, ask(repeats=0)).cached
+    assert len(graph.prepared) == 1
+    measured = measure(entry, ask(repeats=2))
+    assert (measured.cached, measured.cost_ns > 0) == (False, True)
+    assert measure(entry, ask(repeats=0)).cached
+
+
+def test_a_slow_shape_is_not_repeated_for_long():
+    """Once the runs have taken the budget no more are made; a first one that did is the cost."""
+
+    def slow(seconds):
+        def run(_, __):
+            time.sleep(seconds)
+            return VALUES
+
+        return run
+
+    graph = Graph(y=slow(0.25))
+    measure(entry_of(graph), ask(repeats=50))
+    assert len(graph.calls) == 2
+    graph = Graph(y=slow(0.45))
+    assert measure(entry_of(graph), ask(repeats=50)).cost_ns >= 450_000_000
+    assert len(graph.calls) == 1
+
+
+@pytest.mark.parametrize("dtype", list(DATA_TYPES))
+def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
+    """Every data type can be filled."""
+    graph = Graph(y=VALUES)
+    measure(entry_of(graph), ask(dtype=dtype))
+    value = graph.calls[0][0]["x"]
+    assert (value.shape, value.dtype) == ((1, 2), DATA_TYPES[dtype].numpy)
+    assert value.reshape(-1)[0] == (b"" if dtype == "BYTES" else 1)

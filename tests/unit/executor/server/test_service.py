@@ -1,0 +1,102 @@
+"""An executor serves while it is needed, and a little longer."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from builders.null_models import comes_true
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.server.service import Executor
+
+
+@pytest.fixture
+def address(tmp_path):
+    return str(tmp_path / "x.sock")
+
+
+@pytest.fixture
+def listener(address):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen()
+        yield listener
+
+
+def serving(listener, linger_s):
+    executor = Executor(NullDevice(), linger_s=linger_s)
+    thread = threading.Thread(target=executor.serve, args=(listener,), daemon=True)
+    thread.start()
+    return executor, thread
+
+
+def dial(address):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(address)
+    return Link(sock)
+
+
+def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
+    """Without any connection it waits for one, but not for ever."""
+    started = time.monotonic()
+    _, thread = serving(listener, 0.3)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert time.monotonic() - started >= 0.3
+
+
+@pytest.mark.parametrize("linger_s", [0.0, 0.1])
+def test_an_executor_stays_while_one_connection_is_left(listener, address, linger_s):
+    """The linger time begins when the last stub has left."""
+    executor, thread = serving(listener, linger_s)
+    first, second = dial(address), dial(address)
+    first.close()
+    time.sleep(0.6)
+    assert thread.is_alive()
+    assert executor.num_connections == 1
+    second.close()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypatch, caplog):
+    """When descriptors run out one connection is refused, and the next one is served."""
+    executor = Executor(NullDevice(), linger_s=0.5)
+    real, calls = executor.accept, []
+
+    def failing(sock):
+        calls.append(sock)
+        if len(calls) == 1:
+            sock.close()
+            raise OSError(24, "Too many open files")
+        real(sock)
+
+    monkeypatch.setattr(executor, "accept", failing)
+    thread = threading.Thread(target=executor.serve, args=(listener,), daemon=True)
+    thread.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as refused:
+        refused.connect(address)
+        assert comes_true(lambda: len(calls) == 1)
+    link = dial(address)
+    assert link.welcome.device == "null"
+    assert "could not be accepted" in caplog.text
+    link.close()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_joining_waits_for_the_last_connection():
+    """An inline executor ends when its one connection has ended."""
+    executor = Executor(NullDevice(), linger_s=0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    executor.accept(theirs)
+    link = Link(ours)
+    thread = threading.Thread(target=executor.join, daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    assert thread.is_alive()
+    link.close()
+    thread.join(5)
+    assert not thread.is_alive()

@@ -1,0 +1,271 @@
+"""Shelves: what lies there, whose it is, and that its memory is used again and given back."""
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError, TensorsLost
+from ge_backend.executor.protocol.messages import (
+    FedRef,
+    FreeTensors,
+    KeepTensors,
+    KeptRef,
+    KeptRows,
+    Run,
+)
+from ge_backend.executor.server.shelf import KeptGraphs, Shelves
+
+MOST = 4096
+
+
+@dataclass
+class Room:
+    memory: "Memory"
+    nbytes: int
+    value: np.ndarray | None = None
+    closed: bool = False
+
+    def close(self):
+        assert not self.closed
+        self.closed = True
+        self.memory.used -= self.nbytes
+
+
+@dataclass
+class Memory:
+    used: int = 0
+    allocations: int = 0
+
+
+@dataclass
+class Keeper:
+    """Keeps x, or what is fed as x, with one added."""
+
+    device: Memory
+    memory: str = "fake"
+    granule: int = 1
+    error: Exception | None = None
+    running: list = field(default_factory=list)
+
+    def room(self, nbytes):
+        if self.device.used + nbytes > MOST:
+            raise OutOfMemory("no room")
+        self.device.used += nbytes
+        self.device.allocations += 1
+        return Room(self.device, nbytes)
+
+    def run(self, inputs, outputs, given, kept, dropped):
+        assert dropped == ()
+        for action in self.running:
+            action()
+        if self.error is not None:
+            raise self.error
+        fed = {name: item.copies[0].room.value for name, item in given.items()}
+        result = {**inputs, **fed}["x"] + 1
+        for item in kept.values():
+            item.room.value = result
+        return {"y": result} if not kept or kept["y"].shown else {}
+
+
+class Graph:
+    def __init__(self, keeper):
+        self._keeper = keeper
+
+    def keeper(self):
+        return self._keeper
+
+
+class Stub:
+    """A connection with one graph on its owner's shelf."""
+
+    def __init__(self, shelves, keeper, owner="one", rooms=()):
+        self.graphs = KeptGraphs(shelves)
+        asked = KeepTensors(id=1, graph=7, owner=owner, rooms=rooms)
+        self.keeps = self.graphs.open(asked, Graph(keeper))
+
+    def run(self, *, x=None, take=0, keep=0, size=4, dtype="FP32"):
+        fed = (FedRef(name="x", dtype=dtype, shape=(1, size), fill=0, rows=(row(take, size),)),)
+        kept = (KeptRef(name="y", dtype="FP32", shape=(1, size), key=keep, shown=False),)
+        message = Run(
+            id=2,
+            graph=7,
+            arena=0,
+            inputs=(),
+            outputs=(),
+            fed=fed if take else (),
+            kept=kept if keep else (),
+        )
+        inputs = {} if x is None else {"x": np.float32(x)}
+        return self.graphs.run_of(7).run(message, inputs, {})
+
+    def free(self, *keys):
+        self.graphs.free(FreeTensors(id=3, graph=7, keys=keys))
+
+
+def row(key, size):
+    return KeptRows(key=key, first=0, count=1, length=size)
+
+
+@pytest.fixture
+def device():
+    return Memory()
+
+
+@pytest.fixture
+def shelves():
+    return Shelves()
+
+
+@pytest.fixture
+def open_(shelves, device):
+    """A function that opens a connection; at the end all of them leave, and no memory is left."""
+    stubs = []
+
+    def open_(**options):
+        stubs.append(Stub(shelves, options.pop("keeper", None) or Keeper(device), **options))
+        return stubs[-1]
+
+    yield open_
+    for stub in stubs:
+        stub.graphs.close()
+    assert (device.used, shelves.figures()) == (0, (0, 0))
+
+
+def test_what_one_connection_keeps_another_takes(open_, shelves):
+    """Both are the owner's; nothing comes to the host."""
+    first, second = open_(), open_()
+    assert first.run(x=1, keep=5) == {}
+    assert second.run(take=5) == {"y": 3}
+    assert shelves.figures() == (1, 16)
+
+
+def test_another_owner_sees_nothing(open_):
+    """The same key is another tensor there."""
+    first, other = open_(), open_(owner="other")
+    first.run(x=1, keep=5)
+    with pytest.raises(TensorsLost, match="no longer on the device"):
+        other.run(take=5)
+
+
+def test_a_freed_tensor_is_gone_and_its_room_serves_the_next(open_, device):
+    """After the first one nothing is allocated, for tensors that are no larger."""
+    stub = open_()
+    for key, size in enumerate((4, 4, 1, 3), start=1):
+        stub.run(x=1, keep=key, size=size)
+        stub.free(key)
+        with pytest.raises(TensorsLost):
+            stub.run(take=key)
+    assert device.allocations == 1
+
+
+def test_a_larger_tensor_takes_the_place_of_an_idle_room(open_, device):
+    """So that memory does not grow with every size that comes."""
+    stub = open_()
+    stub.run(x=1, keep=1, size=4)
+    stub.free(1)
+    stub.run(x=1, keep=2, size=100)
+    assert device.used == 400
+
+
+def test_rooms_are_set_aside_beforehand(open_, device):
+    """Then the first runs allocate nothing either."""
+    stub = open_(rooms=(16, 400))
+    assert (device.used, device.allocations) == (416, 2)
+    stub.run(x=1, keep=1, size=4)
+    stub.run(x=1, keep=2, size=100)
+    assert device.allocations == 2
+
+
+def test_rooms_are_set_aside_all_or_none(shelves, device):
+    """Who has no room for one tensor keeps none, and takes no memory for others."""
+    with pytest.raises(OutOfMemory):
+        Stub(shelves, Keeper(device), rooms=(16, MOST))
+    assert device.used == 0
+
+
+def test_a_run_that_fails_keeps_nothing(open_, shelves, device):
+    """And its room is not lost."""
+    keeper = Keeper(device, error=GraphFailed("no"))
+    stub = open_(keeper=keeper)
+    for _ in range(3):
+        with pytest.raises(GraphFailed):
+            stub.run(x=1, keep=1)
+    assert (shelves.figures(), device.allocations) == ((0, 16), 1)
+    keeper.error = None
+    stub.run(x=1, keep=1)
+    assert stub.run(take=1) == {"y": 3}
+
+
+def test_a_key_that_is_used_again_is_another_tensor(open_, device):
+    """The former one's room is free then."""
+    stub = open_()
+    stub.run(x=1, keep=1)
+    stub.run(x=10, keep=1)
+    assert stub.run(take=1) == {"y": 12}
+    stub.run(x=1, keep=2)
+    assert device.allocations == 2
+
+
+def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):
+    """Rather than read as something that it is not."""
+    stub, other = open_(), open_(keeper=Keeper(device, memory="another"))
+    stub.run(x=1, keep=1)
+    with pytest.raises(ProtocolError, match=r"INT32 in 'fake' .* is FP32 in 'fake'"):
+        stub.run(take=1, dtype="INT32")
+    with pytest.raises(ProtocolError, match=r"FP32 in 'another' .* is FP32 in 'fake'"):
+        other.run(take=1)
+
+
+def test_a_device_that_is_full_says_so(open_, shelves):
+    """What is kept stays."""
+    stub = open_()
+    stub.run(x=1, keep=1)
+    with pytest.raises(OutOfMemory):
+        stub.run(x=1, keep=2, size=MOST)
+    assert stub.run(take=1) == {"y": 3}
+    assert shelves.figures() == (1, 16)
+
+
+def test_a_shelf_lasts_as_long_as_a_connection_of_its_owner(shelves, device):
+    """The last one that leaves frees everything."""
+    first, second = (Stub(shelves, Keeper(device)) for _ in range(2))
+    first.run(x=1, keep=1)
+    first.graphs.close()
+    assert second.run(take=1) == {"y": 3}
+    second.graphs.close()
+    assert (device.used, shelves.figures()) == (0, (0, 0))
+
+
+def test_memory_is_freed_when_the_last_run_is_over(shelves, device):
+    """A connection that leaves waits for it."""
+    closing = []
+
+    def leave():
+        closing.append(threading.Thread(target=stub.graphs.close))
+        closing[0].start()
+        assert device.used
+
+    stub = Stub(shelves, Keeper(device, running=[leave]))
+    stub.run(x=1, keep=1)
+    closing[0].join()
+    assert device.used == 0
+
+
+def test_a_graph_that_cannot_keep_says_so(shelves):
+    """There is nothing to join, and nothing to leave."""
+    asked = KeepTensors(id=1, graph=7, owner="one", rooms=(16,))
+    for graph in (Graph(None), object()):
+        graphs = KeptGraphs(shelves)
+        assert graphs.open(asked, graph).memory == ""
+        assert graphs.run_of(7) is None
+        graphs.free(FreeTensors(id=1, graph=7, keys=(1,)))
+        graphs.close()
+
+
+def test_executors_have_memories_of_different_names(device):
+    """A step in another process of the same kind of device cannot take what is here."""
+    one, other = (Stub(Shelves(), Keeper(device)) for _ in range(2))
+    assert one.keeps.memory != other.keeps.memory
+    assert one.keeps.memory.startswith("fake of ")

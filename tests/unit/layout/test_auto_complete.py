@@ -1,0 +1,109 @@
+"""What config.pbtxt leaves out comes from the graph, and nothing else is touched."""
+
+import pytest
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.layout.auto_complete import completed
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+def spec(name, dtype, dims, axes):
+    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes)
+
+
+IDS = spec("input_ids", "INT64", (-1, -1), ("batch", "sequence"))
+MASK = spec("attention_mask", "INT64", (-1, -1), ("batch", "sequence"))
+OUT = spec("y", "FP32", (-1, 384), ("batch", ""))
+
+
+def complete(inputs, outputs, limits=None, **given):
+    config = {"name": "m", **given}
+    ours = ModelConfig.read(config, directory=None, version="1", environment={})
+    signature = Signature(inputs=tuple(inputs), outputs=tuple(outputs), axis_limits=limits or {})
+    return completed(config, ours, signature)
+
+
+def test_an_encoder_becomes_ragged_and_batched():
+    """A graph with a mask can be padded without harm, and its mask need not be sent."""
+    config = complete([IDS, MASK], [OUT])
+    assert config == {
+        "name": "m",
+        "max_batch_size": 32,
+        "input": [
+            {
+                "name": "input_ids",
+                "data_type": "TYPE_INT64",
+                "dims": [-1],
+                "optional": False,
+                "allow_ragged_batch": True,
+            },
+            {
+                "name": "attention_mask",
+                "data_type": "TYPE_INT64",
+                "dims": [-1],
+                "optional": True,
+                "allow_ragged_batch": True,
+            },
+        ],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [384]}],
+        "dynamic_batching": {},
+    }
+
+
+def test_a_compiled_file_says_how_large_a_batch_may_be():
+    """Its largest gear counts, beyond the default too; what leaves it open has the default."""
+    signature = Signature(inputs=(IDS,), outputs=(OUT,), axis_limits={"batch": 64})
+    ours = ModelConfig.read({"name": "m"}, directory=None, version="1", environment={})
+    shapes = ({"input_ids": (64, 8)},)
+    assert completed({"name": "m"}, ours, signature, shapes)["max_batch_size"] == 64
+    assert completed({"name": "m"}, ours, signature)["max_batch_size"] == 32
+
+
+def test_one_value_per_row_is_reshaped():
+    """The host takes no empty dims."""
+    score = spec("score", "FP32", (-1,), ("batch",))
+    assert complete([IDS], [score])["output"] == [
+        {"name": "score", "data_type": "TYPE_FP32", "dims": [1], "reshape": {"shape": []}}
+    ]
+
+
+def test_a_file_of_one_shape_has_no_batch_dimension():
+    """Unless the configuration says so: then its first dimension is the rows."""
+    fixed = [spec("x", "FP32", (8, 128), ("", ""))], [spec("y", "FP32", (8, 2), ("", ""))]
+    assert complete(*fixed)["max_batch_size"] == 0
+    assert complete(*fixed)["input"][0]["dims"] == [8, 128]
+    batched = complete(*fixed, max_batch_size=8)
+    assert (batched["input"][0]["dims"], batched["output"][0]["dims"]) == ([128], [2])
+
+
+def test_without_a_mask_nothing_is_ragged():
+    """Padding could change the result of an unknown graph."""
+    assert "allow_ragged_batch" not in complete([IDS], [OUT])["input"][0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "limits", "rows"),
+    [
+        ([OUT], {"batch": 8}, 8),
+        ([spec("y", "FP32", (-1,), ("other",))], {}, 0),
+        ([spec("y", "FP32", (2,), ("",))], {}, 0),
+    ],
+)
+def test_batching_follows_the_graph(outputs, limits, rows):
+    """There is a batch where every tensor begins with the same free axis, up to its limit."""
+    config = complete([IDS], outputs, limits)
+    assert config["max_batch_size"] == rows
+    assert ("dynamic_batching" in config) == (rows > 0)
+    assert config["input"][0]["dims"] == ([-1] if rows else [-1, -1])
+
+
+def test_what_is_given_stays():
+    """A configuration that names its tensors is whole; one of both kinds is filled in."""
+    tensor = {"name": "y", "data_type": "TYPE_FP32", "dims": [384]}
+    whole = {"input": [tensor], "output": [tensor], "max_batch_size": 4}
+    assert complete([IDS], [OUT], **whole) == {"name": "m", **whole}
+    half = complete([IDS, MASK], [OUT], output=[tensor], max_batch_size=4, sequence_batching={})
+    assert half["output"] == [tensor]
+    assert half["max_batch_size"] == 4
+    assert [block["name"] for block in half["input"]] == ["input_ids", "attention_mask"]
+    assert "dynamic_batching" not in half

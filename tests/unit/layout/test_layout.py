@@ -1,0 +1,375 @@
+"""Which axes are padded, what the backend makes, and what an output is cut along."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.layout.layout import build_layout
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+def config_of(*, inputs, outputs=(), max_batch_size=4, parameters=None, **blocks):
+    """A configuration as the host gives it."""
+    return ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": max_batch_size,
+            "input": list(inputs),
+            "output": list(outputs),
+            "parameters": {k: {"string_value": v} for k, v in (parameters or {}).items()},
+            **blocks,
+        },
+        directory=None,
+        version="1",
+        environment={},
+    )
+
+
+def tensor(name, dims=(-1,), dtype="TYPE_FP32", **more):
+    return {"name": name, "data_type": dtype, "dims": list(dims), **more}
+
+
+def ragged(name, dims=(-1,), dtype="TYPE_FP32", **more):
+    return tensor(name, dims, dtype, allow_ragged_batch=True, **more)
+
+
+def spec(name, dims, axes=None, dtype="FP32", **more):
+    axes = axes or tuple("" for _ in dims)
+    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes, **more)
+
+
+def graph(inputs, outputs=(), limits=None):
+    return Signature(inputs=tuple(inputs), outputs=tuple(outputs), axis_limits=limits or {})
+
+
+ENCODER = graph(
+    [
+        spec("input_ids", (-1, -1), ("batch", "length"), "INT64"),
+        spec("attention_mask", (-1, -1), ("batch", "length"), "INT64"),
+    ],
+    [
+        spec("tokens", (-1, -1, 384), ("batch", "length", "")),
+        spec("embedding", (-1, 384), ("batch", "")),
+    ],
+    {"length": 512},
+)
+IDS = ragged("input_ids", dtype="TYPE_INT64")
+
+
+def by_name(items):
+    return {item.name: item for item in items}
+
+
+def test_an_encoder_is_padded_along_its_length():
+    """The ragged axis is padded in every tensor that has it, and the mask is made."""
+    layout = build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False)
+    assert layout.batched
+    assert layout.axes == ("length",)
+    assert layout.matched == ()
+    assert layout.limits == {"length": 512}
+    assert not layout.concatenated
+    inputs, outputs = by_name(layout.inputs), by_name(layout.outputs)
+    assert inputs["input_ids"].axes == (0,)
+    assert inputs["input_ids"].made == ""
+    assert inputs["attention_mask"].axes == (0,)
+    assert inputs["attention_mask"].made == "mask"
+    assert outputs["tokens"].axes == (0, -1)
+    assert outputs["embedding"].axes == (-1,)
+    assert outputs["tokens"].row_shape((7,)) == (7, 384)
+
+
+def test_only_declared_outputs_are_wanted():
+    """An output that the configuration leaves out is not given to clients."""
+    config = config_of(inputs=[IDS], outputs=[tensor("embedding", [384])])
+    layout = build_layout(config, ENCODER, static_shapes=False)
+    assert [output.name for output in layout.outputs] == ["embedding"]
+
+
+def test_a_mask_that_clients_must_send_is_not_made():
+    """A declared input that is not optional is the client's business."""
+    mask = ragged("attention_mask", dtype="TYPE_INT64")
+    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER, static_shapes=False)
+    assert by_name(layout.inputs)["attention_mask"].made == ""
+    optional = {**mask, "optional": True}
+    layout = build_layout(config_of(inputs=[IDS, optional]), ENCODER, static_shapes=False)
+    assert by_name(layout.inputs)["attention_mask"].made == "mask"
+
+
+def test_a_parameter_says_how_an_input_is_made():
+    """`generate.<input>` goes before the well-known names."""
+    config = config_of(inputs=[IDS], parameters={"generate.attention_mask": "zeros"})
+    layout = build_layout(config, ENCODER, static_shapes=False)
+    assert by_name(layout.inputs)["attention_mask"].made == "zeros"
+
+
+def test_without_ragged_inputs_free_axes_must_match():
+    """Nothing is padded then, and each input that clients send has free axes of its own."""
+    signature = graph(
+        [
+            spec("a", (-1, -1), ("batch", "n")),
+            spec("b", (-1, -1), ("batch", "n")),
+            spec("attention_mask", (-1, -1), ("batch", "n")),
+            spec("token_type_ids", (-1, -1), ("batch", "m")),
+        ],
+        [spec("y", (-1, -1), ("batch", "n"))],
+    )
+    config = config_of(inputs=[tensor("a"), tensor("b")])
+    layout = build_layout(config, signature, static_shapes=False)
+    assert layout.axes == ()
+    assert layout.matched == ("n", "n", "m")
+    axes = [item.axes for item in layout.inputs]
+    assert axes == [(0,), (1,), (0,), (2,)]
+    assert layout.outputs[0].axes == (0,)
+
+
+def test_static_shapes_pad_every_free_axis():
+    """An engine with static shapes needs buckets for all that is free, ragged or not."""
+    signature = graph([spec("x", (-1, -1, -1), ("batch", "h", "w"))], [spec("y", (-1, 8))])
+    layout = build_layout(config_of(inputs=[tensor("x", [-1, -1])]), signature, static_shapes=True)
+    assert layout.axes == ("h", "w")
+    assert layout.inputs[0].axes == (0, 1)
+
+
+def test_padded_axes_come_before_matched_ones():
+    """An axis that only an unpadded input has is matched beside a padded one."""
+    signature = graph(
+        [
+            spec("fixed", (-1, -1), ("batch", "k")),
+            spec("x", (-1, -1, 3), ("batch", "length", "")),
+        ],
+        [spec("y", (-1, -1, -1), ("batch", "k", "length"))],
+    )
+    config = config_of(inputs=[tensor("fixed"), ragged("x", [-1, 3])])
+    layout = build_layout(config, signature, static_shapes=False)
+    assert layout.axes == ("length",)
+    assert layout.matched == ("k",)
+    assert [item.axes for item in layout.inputs] == [(1,), (0, -1)]
+    assert layout.outputs[0].axes == (1, 0)
+    assert layout.outputs[0].row_shape((5, 2)) == (2, 5)
+
+
+def test_an_axis_name_of_a_padded_axis_is_padded_in_other_inputs_too():
+    """One name is one size, so a mask that is not marked ragged is padded like the ids."""
+    mask = tensor("attention_mask", dtype="TYPE_INT64")
+    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER, static_shapes=False)
+    assert by_name(layout.inputs)["attention_mask"].axes == (0,)
+    assert layout.matched == ()
+
+
+def test_unnamed_free_dimensions_are_axes_of_their_own():
+    """Two dimensions without names are never taken for the same."""
+    signature = graph([spec("x", (-1, -1, -1))], [spec("y", (-1, 8))])
+    config = config_of(inputs=[ragged("x", [-1, -1])])
+    layout = build_layout(config, signature, static_shapes=False)
+    assert layout.axes == ("x.1", "x.2")
+
+
+UNKNOWN = graph(
+    [spec("x", (-1, -1), ("batch", "length"))], [spec("y", (-1, -1), ("batch", "frames"))]
+)
+
+
+def test_an_output_of_unknown_length_switches_padding_off(caplog):
+    """Its padding could not be cut off, so requests of different lengths run apart."""
+    layout = build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=False)
+    assert layout.axes == ()
+    assert layout.matched == ("length",)
+    assert layout.outputs[0].axes == (-1,)
+    assert layout.outputs[0].row_shape((5,)) == (-1,)
+    assert "axes.y" in caplog.text
+
+
+def test_an_output_of_unknown_length_is_an_error_where_shapes_are_static():
+    """There the engine could not run without padding; the message names the parameter."""
+    with pytest.raises(ConfigError, match=r"'y'.*'axes\.y'"):
+        build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=True)
+
+
+TOLD = graph(
+    [spec("x", (-1, -1), ("batch", "length"))],
+    [
+        spec("y", (-1, -1, 8), ("batch", "frames", ""), fill=3.0),
+        spec("n", (-1,), ("batch",), "INT64"),
+    ],
+)
+
+
+@pytest.mark.parametrize("static_shapes", [False, True])
+def test_an_output_that_tells_sizes_makes_another_one_cuttable(static_shapes):
+    """`lengths.<axis>` settles what would switch padding off; nothing is predicted of that axis."""
+    config = config_of(inputs=[ragged("x")], parameters={"lengths.frames": "n"})
+    layout = build_layout(config, TOLD, static_shapes=static_shapes)
+    assert layout.axes == ("length",)
+    outputs = by_name(layout.outputs)
+    assert outputs["y"].lengths == ("n", "")
+    assert outputs["y"].row_shape((7,)) == (-1, 8)
+    assert outputs["y"].fill == 3.0
+    assert outputs["n"].lengths == ()
+
+
+def test_a_graph_may_tell_sizes_itself():
+    """What its signature says needs no parameter, and goes before an input's axis of that name."""
+    told = replace(ENCODER, lengths={"length": "attention"})
+    layout = build_layout(config_of(inputs=[IDS]), told, static_shapes=False)
+    assert by_name(layout.outputs)["tokens"].lengths == ("attention", "")
+    assert by_name(layout.outputs)["tokens"].axes == (-1, -1)
+    assert by_name(layout.outputs)["embedding"].lengths == ()
+
+
+def test_a_parameter_fills_an_output():
+    """`pad.<output>` goes before what the graph says."""
+    parameters = {"lengths.frames": "n", "pad.y": "-1"}
+    layout = build_layout(
+        config_of(inputs=[ragged("x")], parameters=parameters), TOLD, static_shapes=False
+    )
+    assert by_name(layout.outputs)["y"].fill == -1.0
+
+
+def test_naming_an_outputs_axes_settles_what_it_follows():
+    """`axes.<output>` ties its dimension to an input's, or says that it follows none."""
+    follows = config_of(inputs=[ragged("x")], parameters={"axes.y": "batch,length"})
+    layout = build_layout(follows, UNKNOWN, static_shapes=True)
+    assert layout.outputs[0].axes == (0,)
+    free = config_of(inputs=[ragged("x")], parameters={"axes.y": "batch,frames"})
+    layout = build_layout(free, UNKNOWN, static_shapes=True)
+    assert layout.axes == ("length",)
+    assert layout.outputs[0].axes == (-1,)
+
+
+def test_an_output_that_is_not_wanted_does_not_switch_padding_off():
+    """Only outputs that clients get need their padding cut off."""
+    signature = graph(UNKNOWN.inputs, [*UNKNOWN.outputs, spec("z", (-1, 8))])
+    config = config_of(inputs=[ragged("x")], outputs=[tensor("z", [8])])
+    assert build_layout(config, signature, static_shapes=False).axes == ("length",)
+
+
+def test_a_model_without_a_batch_dimension_keeps_all_its_dimensions():
+    """`max_batch_size: 0`: the first dimension is a dimension like any other."""
+    signature = graph([spec("x", (-1, 3), ("n", ""))], [spec("y", (-1,), ("n",))])
+    config = config_of(inputs=[tensor("x", [-1, 3])], max_batch_size=0)
+    layout = build_layout(config, signature, static_shapes=False)
+    assert not layout.batched
+    assert layout.matched == ("n",)
+    assert layout.inputs[0].dims == (-1, 3)
+    assert layout.outputs[0].axes == (0,)
+
+
+def test_an_optional_input_that_nobody_declares_is_left_to_the_graph():
+    """It is not in the layout; one that is declared may be left out by clients."""
+    signature = graph([spec("x", (-1, 3)), spec("extra", (-1, 3), optional=True)])
+    layout = build_layout(config_of(inputs=[tensor("x", [3])]), signature, static_shapes=False)
+    assert [item.name for item in layout.inputs] == ["x"]
+    declared = config_of(inputs=[tensor("x", [3]), tensor("extra", [3], optional=True)])
+    layout = build_layout(declared, signature, static_shapes=False)
+    assert by_name(layout.inputs)["extra"].optional
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "stored"),
+    [
+        ("FP32", "-1.5", -1.5),
+        ("FP32", "-inf", -math.inf),
+        ("FP16", "65504", 65504.0),
+        ("INT8", "-128", -128.0),
+        ("UINT64", "1", 1.0),
+        ("BOOL", "1", 1.0),
+        ("BF16", "1", float(0x3F80)),
+        ("INT64", None, 0.0),
+        ("BYTES", None, 0.0),
+    ],
+)
+def test_padding_is_held_as_the_type_stores_it(dtype, text, stored):
+    """A value that the type can hold is kept; BF16 is held as its bit pattern."""
+    signature = graph([spec("x", (-1, -1), dtype=dtype)], [spec("y", (-1, 8))])
+    given = tensor("x", dtype=DATA_TYPES[dtype].config_name)
+    config = config_of(inputs=[given], parameters={"pad.x": text} if text else {})
+    assert build_layout(config, signature, static_shapes=False).inputs[0].fill == stored
+
+
+def test_padding_may_be_nan_where_the_type_has_it():
+    """NaN is a value of a float input like any other."""
+    signature = graph([spec("x", (-1, -1))])
+    config = config_of(inputs=[tensor("x")], parameters={"pad.x": "nan"})
+    assert math.isnan(build_layout(config, signature, static_shapes=False).inputs[0].fill)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        ("INT64", "nan"),
+        ("INT64", "inf"),
+        ("INT64", "0.5"),
+        ("INT8", "128"),
+        ("UINT8", "-1"),
+        ("BOOL", "2"),
+        ("FP16", "1e9"),
+        ("BYTES", "0"),
+    ],
+)
+def test_padding_that_the_type_cannot_hold_is_refused_at_load(dtype, text):
+    """Found at load, not when the first unequal batch comes."""
+    signature = graph([spec("x", (-1, -1), dtype=dtype)])
+    given = tensor("x", dtype=DATA_TYPES[dtype].config_name)
+    config = config_of(inputs=[given], parameters={"pad.x": text})
+    with pytest.raises(ConfigError, match=f"'pad.x'.*{dtype} cannot hold"):
+        build_layout(config, signature, static_shapes=False)
+
+
+COUNTS = {
+    "kind": "BATCH_ELEMENT_COUNT",
+    "target_name": ["n"],
+    "data_type": "TYPE_FP32",
+    "source_input": ["x"],
+}
+SCATTER = {
+    "kind": "BATCH_SCATTER_WITH_INPUT_SHAPE",
+    "target_name": ["y"],
+    "source_input": ["x"],
+}
+
+
+def test_concatenated_inputs_are_written_for_the_whole_batch():
+    """Names of graph dimensions say nothing here: exporters reuse one for all of them."""
+    signature = graph(
+        [
+            spec("x", (-1,), ("var_0",)),
+            spec("n", (-1,), ("var_0",)),
+            spec("beside", (-1, -1), ("", "var_0")),
+        ],
+        [spec("y", (-1,), ("var_0",)), spec("z", (-1, -1), ("", "var_1"))],
+    )
+    config = config_of(
+        inputs=[ragged("x", [-1, 2]), tensor("beside")],
+        outputs=[tensor("y", [-1, 2]), tensor("z")],
+        batch_input=[COUNTS],
+        batch_output=[SCATTER],
+    )
+    layout = build_layout(config, signature, static_shapes=False)
+    assert layout.concatenated
+    assert layout.axes == ()
+    assert layout.matched == ("var_0",)
+    inputs, outputs = by_name(layout.inputs), by_name(layout.outputs)
+    assert (inputs["x"].source, inputs["x"].made) == ("x", "")
+    assert (inputs["x"].dims, inputs["x"].axes) == ((-1, 2), (-1, -1))
+    assert (inputs["n"].source, inputs["n"].made) == ("x", "BATCH_ELEMENT_COUNT")
+    assert (inputs["beside"].source, inputs["beside"].axes) == ("", (0,))
+    assert (outputs["y"].source, outputs["y"].dims) == ("x", (-1, 2))
+    assert (outputs["z"].source, outputs["z"].axes) == ("", (-1,))
+
+
+def test_a_scattered_output_alone_makes_a_model_concatenate():
+    """`batch_output` without `batch_input` describes a flat identity."""
+    signature = graph([spec("x", (-1,))], [spec("y", (-1,))])
+    config = config_of(inputs=[ragged("x")], outputs=[tensor("y")], batch_output=[SCATTER])
+    assert build_layout(config, signature, static_shapes=False).concatenated
+
+
+def test_concatenation_is_refused_where_shapes_are_static():
+    """A flat input has another size in every batch; the message says what to set."""
+    signature = graph([spec("x", (-1,)), spec("n", (-1,))])
+    config = config_of(inputs=[ragged("x")], batch_input=[COUNTS])
+    with pytest.raises(ConfigError, match="static shapes; set the parameter 'ragged' to pad"):
+        build_layout(config, signature, static_shapes=True)

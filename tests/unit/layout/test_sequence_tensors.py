@@ -1,0 +1,114 @@
+"""Controls and states of a graph, as clients do not see them."""
+
+from dataclasses import replace
+
+import pytest
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.layout.layout import build_layout
+from ge_backend.layout.sequence_tensors import hidden_outputs, with_controls, without_states
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+def spec(name, dims=(-1, 2), dtype="FP32"):
+    return TensorSpec(
+        name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=("batch", *[""] * (len(dims) - 1))
+    )
+
+
+GRAPH = Signature(
+    inputs=(spec("x"), spec("START", (-1, 1)), spec("h")),
+    outputs=(spec("y"), spec("n")),
+    axis_limits={},
+)
+
+
+def config(states=(("h", "n", [2]),), outputs=("y",), learn="record", tmp_path="/m/1"):
+    return ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": 4,
+            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
+            "output": [{"name": n, "data_type": "TYPE_FP32", "dims": [2]} for n in outputs],
+            "parameters": {"learn": {"string_value": learn}},
+            "sequence_batching": {
+                "control_input": [
+                    {
+                        "name": name,
+                        "control": [
+                            {"kind": f"CONTROL_SEQUENCE_{name}", "fp32_false_true": [0, 1]}
+                        ],
+                    }
+                    for name in ("START", "END")
+                ],
+                "state": [
+                    {"input_name": i, "output_name": o, "data_type": "TYPE_FP32", "dims": dims}
+                    for i, o, dims in states
+                ],
+            },
+        },
+        directory=tmp_path,
+        version="1",
+        environment={},
+    )
+
+
+def test_clients_see_neither_states_nor_controls_of_the_host():
+    """States are left out of the signature; controls that the graph has become inputs."""
+    assert [s.name for s in without_states(config(), GRAPH).inputs] == ["x", "START"]
+    assert [s.name for s in without_states(config(), GRAPH).outputs] == ["y"]
+    assert [t.name for t in with_controls(config(), GRAPH).inputs] == ["x", "START"]
+
+
+def test_a_layout_knows_its_states():
+    """They are staged by nobody and given by the executor."""
+    layout = build_layout(config(), GRAPH, static_shapes=False)
+    assert [item.name for item in layout.inputs] == ["x", "START"]
+    assert [item.name for item in layout.outputs] == ["y"]
+    assert [state.input for state in layout.states] == ["h"]
+
+
+def test_a_state_that_is_declared_as_an_output_stays_one():
+    """Triton allows both."""
+    both = config(outputs=("y", "n"))
+    assert hidden_outputs(both) == ()
+    assert [s.name for s in without_states(both, GRAPH).outputs] == ["y", "n"]
+
+
+def test_a_model_without_sequences_is_left_as_it_is():
+    """Nothing is hidden, nothing added."""
+    plain = replace(config(), sequence=None)
+    assert without_states(plain, GRAPH) is GRAPH
+    assert with_controls(plain, GRAPH) is plain
+    assert hidden_outputs(plain) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (("g", "n", [2]), "declares the state 'g', which the graph does not have"),
+        (("h", "m", [2]), "declares the state 'm'"),
+        (("h", "n", [3]), r"'h' is declared as FP32 \[3\]; the graph has FP32 \[batch, 2\]"),
+        (("h", "n", [2, 1]), r"FP32 \[2, 1\]"),
+    ],
+)
+def test_a_state_that_contradicts_the_graph_is_refused(state, message):
+    """Both sides are named."""
+    with pytest.raises(ConfigError, match=message):
+        without_states(config(states=(state,)), GRAPH)
+
+
+def test_learning_to_serve_is_refused_with_states():
+    """States stay with the connection that it would give up."""
+    with pytest.raises(ConfigError, match="learn: serve"):
+        without_states(config(learn="serve"), GRAPH)
+
+
+def test_a_graph_without_a_signature_gets_what_is_declared():
+    """TorchScript says neither names nor types: all controls are given to it, and all states."""
+    silent = Signature(inputs=(), outputs=(), axis_limits={})
+    layout = build_layout(config(), silent, static_shapes=False)
+    assert [item.name for item in layout.inputs] == ["x", "START", "END"]
+    assert [item.name for item in layout.outputs] == ["y"]
+    assert [state.input for state in layout.states] == ["h"]

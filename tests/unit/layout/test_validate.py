@@ -1,0 +1,325 @@
+"""Every contradiction between a configuration and a graph is found at load and named."""
+
+import pytest
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.layout.validate import agreed_signature
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+
+def config_of(*, inputs, outputs=(), max_batch_size=4, parameters=None, **blocks):
+    """A configuration as the host gives it."""
+    return ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": max_batch_size,
+            "input": list(inputs),
+            "output": list(outputs),
+            "parameters": {k: {"string_value": v} for k, v in (parameters or {}).items()},
+            **blocks,
+        },
+        directory=None,
+        version="1",
+        environment={},
+    )
+
+
+def tensor(name, dims=(-1,), dtype="TYPE_FP32", **more):
+    return {"name": name, "data_type": dtype, "dims": list(dims), **more}
+
+
+def spec(name, dims, dtype="FP32", axes=None, **more):
+    axes = axes or tuple("" for _ in dims)
+    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes, **more)
+
+
+def graph(inputs, outputs=()):
+    return Signature(inputs=tuple(inputs), outputs=tuple(outputs), axis_limits={})
+
+
+X = tensor("x")
+RAGGED = tensor("x", allow_ragged_batch=True)
+GRAPH = graph([spec("x", (-1, -1))], [spec("y", (-1, -1))])
+FLAT = graph([spec("x", (-1,)), spec("n", (-1,))], [spec("y", (-1,))])
+TELLING = graph(
+    [spec("x", (-1, -1))],
+    [
+        spec("y", (-1, -1), axes=("", "frames")),
+        spec("n", (-1,), "INT32"),
+        spec("column", (-1, 1), "INT64"),
+        spec("mask", (-1, -1), "BOOL", ("", "frames")),
+        spec("wide", (-1, -1, 2), "INT64", ("", "frames", "")),
+    ],
+)
+COUNTS = {
+    "kind": "BATCH_ELEMENT_COUNT",
+    "target_name": ["n"],
+    "data_type": "TYPE_FP32",
+    "source_input": ["x"],
+}
+SCATTER = {
+    "kind": "BATCH_SCATTER_WITH_INPUT_SHAPE",
+    "target_name": ["y"],
+    "source_input": ["x"],
+}
+
+
+def test_agreement_leaves_the_graphs_own_signature_alone():
+    """Where nothing is contradicted or named, the signature is the graph's."""
+    assert agreed_signature(config_of(inputs=[X], outputs=[tensor("y")]), GRAPH) == GRAPH
+
+
+def test_dimensions_are_named_by_parameters():
+    """`axes.<tensor>` names the dimensions, batch included."""
+    named = agreed_signature(config_of(inputs=[X], parameters={"axes.y": "batch,length"}), GRAPH)
+    assert named.outputs[0].axes == ("batch", "length")
+    assert named.inputs == GRAPH.inputs
+
+
+@pytest.mark.parametrize("name", ["n", "column", "mask"])
+def test_an_output_may_tell_the_sizes_of_others(name):
+    """As a number per row, in a column too, or as a mask."""
+    config = config_of(inputs=[X], parameters={"lengths.frames": name})
+    assert agreed_signature(config, TELLING).lengths == {"frames": name}
+
+
+def test_a_file_without_a_signature_gets_the_declared_one():
+    """TorchScript says nothing about its tensors, so the configuration does."""
+    config = config_of(inputs=[X], outputs=[tensor("y", [8])])
+    signature = agreed_signature(config, graph([]))
+    assert signature.inputs == (spec("x", (-1, -1)),)
+    assert signature.outputs == (spec("y", (-1, 8)),)
+
+
+def test_a_file_without_a_signature_takes_concatenated_inputs_flat():
+    """Then ragged inputs are one-dimensional, and batch inputs are inputs too."""
+    shapes = {**COUNTS, "kind": "BATCH_ITEM_SHAPE", "target_name": ["s"], "data_type": "TYPE_INT32"}
+    config = config_of(inputs=[RAGGED], outputs=[tensor("y")], batch_input=[COUNTS, shapes])
+    assert agreed_signature(config, graph([])).inputs == (
+        spec("x", (-1,)),
+        spec("n", (-1,)),
+        spec("s", (-1, -1), "INT32"),
+    )
+
+
+def test_an_optional_input_of_the_graph_needs_no_declaration():
+    """The graph runs without it, so nobody has to send it."""
+    signature = graph([spec("x", (-1, -1)), spec("extra", (-1,), optional=True)])
+    assert agreed_signature(config_of(inputs=[X]), signature) == signature
+
+
+@pytest.mark.parametrize(
+    ("config", "signature", "parts"),
+    [
+        pytest.param(
+            {"inputs": [X], "parameters": {"axes.z": "a,b"}},
+            GRAPH,
+            ["'axes.z'", "tensors are x, y"],
+            id="axes of an unknown tensor",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"axes.x": "a"}},
+            GRAPH,
+            ["'axes.x' names 1 dimensions", "has 2"],
+            id="too few axis names",
+        ),
+        pytest.param(
+            {"inputs": [X, tensor("z")]},
+            GRAPH,
+            ["input 'z'", "not in the graph", "x"],
+            id="input not in the graph",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("z")]},
+            GRAPH,
+            ["output 'z'", "not in the graph", "y"],
+            id="output not in the graph",
+        ),
+        pytest.param(
+            {"inputs": []},
+            GRAPH,
+            ["input 'x'", "not in config.pbtxt", "'generate.x'"],
+            id="graph input not declared",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"pad.z": "1"}},
+            GRAPH,
+            ["'pad.z'", "tensors are x, y"],
+            id="padding of an unknown tensor",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.z": "n"}},
+            TELLING,
+            ["'lengths.z'", "axes are frames", "'axes.<output>'"],
+            id="lengths of an unknown axis",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "x"}},
+            TELLING,
+            ["'lengths.frames'", "'x', which is not an output"],
+            id="lengths from an input",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "y"}},
+            TELLING,
+            ["'lengths.frames'", "'y', which is FP32 [?, frames]", "one whole number per row"],
+            id="lengths that are no whole numbers",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"lengths.frames": "wide"}},
+            TELLING,
+            ["'wide', which is INT64 [?, frames, 2]"],
+            id="lengths that are neither numbers nor a mask",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"generate.z": "mask"}},
+            GRAPH,
+            ["input 'z'", "the graph has x"],
+            id="unknown input generated",
+        ),
+        pytest.param(
+            {"inputs": [tensor("x", dtype="TYPE_INT64")]},
+            GRAPH,
+            ["input 'x'", "TYPE_INT64", "TYPE_FP32"],
+            id="input dtype",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("y", dtype="TYPE_INT64")]},
+            GRAPH,
+            ["output 'y'", "TYPE_INT64", "TYPE_FP32"],
+            id="output dtype",
+        ),
+        pytest.param(
+            {"inputs": [X]},
+            graph([spec("x", (1, -1))]),
+            ["input 'x'", "no batch dimension", "max_batch_size: 0"],
+            id="fixed first dimension",
+        ),
+        pytest.param(
+            {"inputs": [X]},
+            graph([spec("x", ())]),
+            ["input 'x'", "no batch dimension"],
+            id="scalar where a batch is declared",
+        ),
+        pytest.param(
+            {"inputs": [tensor("x", [3, 4])]},
+            GRAPH,
+            ["dims [3, 4]", "[-1] in the graph behind the batch dimension"],
+            id="rank",
+        ),
+        pytest.param(
+            {"inputs": [tensor("x", [3])], "max_batch_size": 0},
+            graph([spec("x", (4,))]),
+            ["dims [3]", "[4] in the graph; make"],
+            id="size without a batch dimension",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("y", [3])]},
+            graph([spec("x", (-1, -1))], [spec("y", (-1, 4))]),
+            ["output 'y'", "[3]", "[4]"],
+            id="output size",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [COUNTS], "parameters": {"ragged": "pad"}},
+            FLAT,
+            ["batch_input", "'ragged' is 'pad'"],
+            id="batch input of padded inputs",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "source_input": ["x", "x"]}]},
+            FLAT,
+            ["BATCH_ELEMENT_COUNT", "['x', 'x']", "expected one of x"],
+            id="two sources",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "source_input": ["z"]}]},
+            FLAT,
+            ["['z']", "expected one of x"],
+            id="unknown source",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "target_name": []}]},
+            FLAT,
+            ["BATCH_ELEMENT_COUNT of 'x'", "no target_name"],
+            id="no target",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED, tensor("n")], "batch_input": [COUNTS]},
+            FLAT,
+            ["batch_input 'n'", "also an input"],
+            id="target is an input",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [COUNTS, COUNTS]},
+            FLAT,
+            ["batch_input 'n'", "another batch_input"],
+            id="target of two batch inputs",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "target_name": ["n", "z"]}]},
+            FLAT,
+            ["batch_input 'z'", "which has x, n"],
+            id="target not in the graph",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "data_type": "TYPE_INT32"}]},
+            FLAT,
+            ["batch_input 'n'", "INT32", "FP32"],
+            id="dtype of a batch input",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [{**COUNTS, "kind": "BATCH_ITEM_SHAPE"}]},
+            FLAT,
+            ["batch_input 'n'", "2 dimension(s)"],
+            id="rank of a batch input",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "outputs": [tensor("y")], "batch_output": [SCATTER]},
+            graph([spec("x", (-1, -1))], [spec("y", (-1,))]),
+            ["input 'x'", "must take it as [-1]"],
+            id="concatenated input that is not flat",
+        ),
+        pytest.param(
+            {
+                "inputs": [tensor("x", allow_ragged_batch=True, optional=True)],
+                "batch_input": [COUNTS],
+            },
+            FLAT,
+            ["input 'x'", "'optional: true'"],
+            id="concatenated input that is optional",
+        ),
+        pytest.param(
+            {
+                "inputs": [tensor("x", dtype="TYPE_INT64", allow_ragged_batch=True)],
+                "batch_input": [COUNTS],
+            },
+            FLAT,
+            ["input 'x'", "TYPE_INT64", "TYPE_FP32"],
+            id="dtype of a concatenated input",
+        ),
+        pytest.param(
+            {"inputs": [RAGGED], "batch_input": [COUNTS], "batch_output": [SCATTER]},
+            FLAT,
+            ["batch_output 'y'", "not a declared output"],
+            id="scattered output not declared",
+        ),
+        pytest.param(
+            {
+                "inputs": [RAGGED],
+                "outputs": [tensor("y", [-1, -1])],
+                "batch_input": [COUNTS],
+                "batch_output": [SCATTER],
+            },
+            FLAT,
+            ["batch_output 'y'", "[-1, -1]", "has only 1"],
+            id="scattered output with more free dims than its source has",
+        ),
+    ],
+)
+def test_a_contradiction_names_both_sides(config, signature, parts):
+    """Nothing is served from a configuration that the graph does not fit."""
+    with pytest.raises(ConfigError) as raised:
+        agreed_signature(config_of(**config), signature)
+    for part in parts:
+        assert part in str(raised.value)

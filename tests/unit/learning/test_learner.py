@@ -1,0 +1,520 @@
+"""Buckets that change while a model serves: no request is lost, and what fails changes nothing."""
+
+import contextlib
+import itertools
+import json
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders.null_models import SHORT, comes_true
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.plan import Policy
+from ge_backend.batching.request import check_request
+from ge_backend.buckets.grid import listed_grid
+from ge_backend.config.model import ModelConfig
+from ge_backend.config.sequence_batching import SequenceBatching, State
+from ge_backend.device.base import GraphSource
+from ge_backend.device.null.device import Fault, NullDevice
+from ge_backend.errors import DeviceUnavailable, ShapeTooLarge
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.server.service import Executor
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.layout import build_layout
+from ge_backend.learning import learner
+from ge_backend.learning.learner import Learner
+from ge_backend.metrics import Recorder
+from ge_backend.tensors import DATA_TYPES
+from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.measure import cost_model, measured_costs
+from ge_backend.warmup.store import Store
+
+ONE_AXIS = {
+    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
+    "axis_limits": {"length": 100},
+}
+TWO_AXES = {
+    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", "width"]}],
+    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
+}
+WITH_STATE = {
+    **ONE_AXIS,
+    "inputs": [*ONE_AXIS["inputs"], {"name": "h", "dtype": "FP32", "dims": ["batch"]}],
+    "outputs": [*ONE_AXIS["outputs"], {"name": "n", "dtype": "FP32", "dims": ["batch"]}],
+}
+STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
+SEQUENCES = SequenceBatching(strategy="oldest", capacity=2, idle_s=9, controls=(), states=(STATE,))
+# A run's cost grows with the length, as padding's does.
+BY_LENGTH = {f"{rows}x{length}": 0.03 * length for rows in (1, 4) for length in range(101)}
+BUCKETS = [(rows, size) for rows in (1, 4) for size in (8, 32)]
+
+
+def config_of(dims=1, **changes):
+    read = ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": 4,
+            "input": [
+                {
+                    "name": "x",
+                    "data_type": "TYPE_FP32",
+                    "dims": [-1] * dims,
+                    "allow_ragged_batch": True,
+                }
+            ],
+            "parameters": {"device": {"string_value": "null"}},
+        },
+        directory=None,
+        version="1",
+        environment={},
+    )
+    return replace(read, warmup_repeats=1, learn_every_s=0.0, **changes)
+
+
+class Instance:
+    """What a stub has: a pipeline and a learner beside it."""
+
+    def __init__(self, bench, config, buckets, connects):
+        self.bench, self.connects = bench, connects
+        self.recorder = Recorder()
+        fleet = self.open_fleet()
+        session = fleet.sessions[0]
+        static = session.static_shapes
+        layout = build_layout(config, session.signature, static_shapes=static)
+        grid = listed_grid(("rows", *layout.axes), buckets)
+        costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
+        self.pipeline = Pipeline(
+            layout=layout,
+            fleet=fleet,
+            costs=cost_model(config, costs, static_shapes=static),
+            policy=Policy(axes=layout.axes, refuse_overflow=static),
+            recorder=self.recorder,
+            traffic=Traffic(layout.axes),
+        )
+        self.learner = Learner(config, self.pipeline, costs, bench.store, self.open_fleet)
+        self.swaps = 0
+
+    def open_fleet(self):
+        if self.bench.refuse is not None:
+            raise self.bench.refuse
+        source = GraphSource.of(self.bench.path)
+        sessions = {
+            name: Session(connect, source, arena_bytes=1, on_restart=lambda: None)
+            for name, connect in zip(("null", "null:1"), self.connects, strict=False)
+        }
+        return Fleet(sessions, SHORT)
+
+    def ask(self, *shapes):
+        """Run a batch of requests of ones; return the sum of each, or its error."""
+        tensors = [np.ones((1, *s) if isinstance(s, tuple) else (1, s), np.float32) for s in shapes]
+        layout = self.pipeline.layout
+        batch = [check_request(i, {"x": x}, layout) for i, x in enumerate(tensors)]
+        answers = {}
+        for reply in self.pipeline.run(batch):
+            assert reply.request not in answers
+            answers[reply.request] = reply.error or float(reply.outputs["y"][0])
+        return [answers[index] for index in range(len(shapes))]
+
+    def swapped(self, times=1, seconds=30.0):
+        """Return whether the grid has been changed that often, within some time."""
+
+        def enough():
+            drained = self.recorder.drain()
+            self.swaps += drained.get(("ge_grid_swaps_total", ()), 0)
+            self.num_buckets = drained.get(("ge_buckets", ()), None)
+            return self.swaps >= times
+
+        return comes_true(enough, seconds)
+
+    @property
+    def buckets(self):
+        """The buckets that the next batch uses."""
+        self.ask()
+        return set(self.pipeline.costs.table)
+
+    def close(self):
+        self.learner.close()
+        self.pipeline.close()
+
+
+class Bench:
+    """An executor for several sessions, as the process would be, and instances that use it."""
+
+    def __init__(self, folder):
+        self.path = folder / "model.null"
+        self.store = Store(folder / "cache")
+        self.device = NullDevice()
+        self.executors = [Executor(self.device, linger_s=0.0)]
+        self.sockets, self.instances = [], []
+        self.refuse = None
+
+    def connect(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.executors[-1].accept(theirs)
+        self.sockets.append(ours)
+        return Link(ours)
+
+    def restart_executor(self):
+        """Let the executor go away; whoever connects next finds another."""
+        self.executors.append(Executor(self.device, linger_s=0.0))
+        sockets, self.sockets = self.sockets, []
+        for sock in sockets:
+            with contextlib.suppress(OSError):  # some sessions have been closed
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def instance(self, buckets=BUCKETS, *, graph=ONE_AXIS, static=True, **changes):
+        given = {"cost_ms": changes.pop("cost_ms", BY_LENGTH), "faults": changes.pop("faults", [])}
+        text = json.dumps({**graph, "static_shapes": static, **given})
+        if not self.path.exists() or self.path.read_text() != text:
+            self.path.write_text(text)
+        connects = changes.pop("connects", (self.connect,))
+        dims = len(graph["inputs"][0]["dims"]) - 1
+        self.instances.append(Instance(self, config_of(dims, **changes), buckets, connects))
+        return self.instances[-1]
+
+    def close(self):
+        for instance in self.instances:
+            instance.close()
+        for executor in self.executors:
+            executor.join()
+            executor.close()
+            assert executor.registry.entries() == []
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner, "LOOK_EVERY_S", 0.02)
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def lengths(seed, count):
+    """Return lengths that fit badly into buckets of 8 and 32."""
+    return np.random.default_rng(seed).choice(
+        [3, 10, 11, 12, 32], count, p=[0.2, 0.3, 0.3, 0.1, 0.1]
+    )
+
+
+def test_a_refused_size_is_accepted_after_an_extension(bench):
+    """A static engine cannot run it at first; soon it has a bucket with every row count."""
+    one = bench.instance(overflow="extend")
+    refused, answer = one.ask(50, 5)
+    assert isinstance(refused, ShapeTooLarge)
+    assert answer == 5
+    assert one.swapped()
+    assert one.buckets == {*BUCKETS, (1, 64), (4, 64)}
+    assert one.ask(50, 64, 5) == [50, 64, 5]
+    assert one.swaps == 1
+
+
+def test_an_extension_ends_at_the_graphs_limit(bench, caplog):
+    """The last bucket is the limit; beyond it one line says so, whatever is sent."""
+    one = bench.instance(overflow="extend")
+    one.ask(99)
+    assert one.swapped()
+    assert max(one.buckets) == (4, 100)
+    for size in (101, 102, 150):
+        assert isinstance(one.ask(size)[0], ShapeTooLarge)
+        assert comes_true(lambda: "beyond the graph's limit of 100" in caplog.text)
+        time.sleep(0.05)
+    assert caplog.text.count("beyond the graph's limit of 100") == 1
+
+
+def test_where_any_shape_runs_an_extension_measures_what_is_quick(bench):
+    """The request ran at once, and its neighbours need only points to interpolate between."""
+    one = bench.instance(overflow="extend", static=False)
+    assert one.ask(50) == [50]
+    assert one.swapped()
+    assert one.buckets == {*BUCKETS, (1, 64)}
+
+
+def test_without_extend_nothing_is_added(bench):
+    """Misses are taken and forgotten."""
+    one = bench.instance()
+    assert isinstance(one.ask(50)[0], ShapeTooLarge)
+    assert not one.swapped(seconds=0.15)
+    assert one.buckets == set(BUCKETS)
+
+
+def test_a_file_that_was_compiled_for_its_shapes_is_left_alone(bench, caplog):
+    """It has no other buckets: neither misses nor traffic change them."""
+    fixed = {**ONE_AXIS, "fixed_shapes": [{"x": list(bucket)} for bucket in BUCKETS]}
+    one = bench.instance(graph=fixed, overflow="extend", learn="serve")
+    for batch in np.split(lengths(2, 400), 100):
+        one.ask(*batch)
+    assert isinstance(one.ask(50)[0], ShapeTooLarge)
+    assert not one.swapped(seconds=0.15)
+    assert "buckets stay as they are" not in caplog.text
+
+
+def test_a_model_with_states_keeps_its_buckets(bench):
+    """Another fleet would not have the states of the sequences that live."""
+    one = bench.instance(overflow="extend", sequence=SEQUENCES, graph=WITH_STATE)
+    assert one.pipeline.layout.states
+    assert isinstance(one.ask(50)[0], ShapeTooLarge)
+    assert not one.swapped(seconds=0.15)
+    assert one.buckets == set(BUCKETS)
+
+
+def test_several_axes_extend_together(bench):
+    """The bucket covers the request on all of them."""
+    buckets = [(rows, a, b) for rows in (1, 4) for a in (8, 16) for b in (4, 8)]
+    one = bench.instance(buckets, graph=TWO_AXES, overflow="extend")
+    assert isinstance(one.ask((20, 3))[0], ShapeTooLarge)
+    assert one.swapped()
+    assert one.ask((20, 3), (32, 4), (16, 8)) == [60, 128, 128]
+    assert isinstance(one.ask((20, 5))[0], ShapeTooLarge)
+    assert one.swapped(2)
+    assert one.ask((20, 5)) == [100]
+
+
+def test_learned_boundaries_follow_the_traffic(bench):
+    """Once there is enough of it; the largest size and the row counts stay."""
+    one = bench.instance(learn="serve")
+    for batch in np.split(lengths(1, 160), 40):
+        assert one.ask(*batch) == list(batch)
+    assert not one.swapped(seconds=0.15), "160 rows are too few to learn from"
+    for batch in np.split(lengths(2, 400), 100):
+        assert one.ask(*batch) == list(batch)
+    assert one.swapped()
+    assert one.buckets == {(rows, size) for rows in (1, 4) for size in (12, 32)}
+    assert one.ask(12, 32, 1) == [12, 32, 1]
+
+
+def test_where_any_shape_runs_the_measured_points_follow_the_traffic(bench):
+    """Whatever they cost, since rows are not padded to them."""
+    one = bench.instance(learn="serve", static=False, cost_ms={})
+    for batch in np.split(lengths(2, 400), 100):
+        assert one.ask(*batch) == list(batch)
+    assert one.swapped()
+    assert one.buckets == {(rows, size) for rows in (1, 4) for size in (12, 32)}
+
+
+def test_traffic_that_fits_never_swaps(bench):
+    """Nothing would be saved."""
+    one = bench.instance(learn="serve")
+    for _ in range(100):
+        one.ask(8, 8, 32, 32)
+    assert not one.swapped(seconds=0.2)
+
+
+@pytest.mark.parametrize("learn", ["off", "record"])
+def test_boundaries_stay_where_learning_is_not_asked_for(bench, learn):
+    """Whatever the traffic."""
+    one = bench.instance(learn=learn)
+    for batch in np.split(lengths(1, 400), 100):
+        one.ask(*batch)
+    assert not one.swapped(seconds=0.15)
+
+
+def test_no_request_is_lost_while_grids_change(bench):
+    """Batches in flight end in the grid they began with; later ones use the new one."""
+    one = bench.instance(overflow="extend", learn="serve")
+    longest, end = 32, time.monotonic() + 60
+    for seed in itertools.count():
+        assert time.monotonic() < end
+        batch = [int(size) for size in lengths(seed, 4)]
+        if seed == 150:
+            one.ask(60)
+            longest = 60
+        assert one.ask(*batch) == batch
+        if one.swapped(2, seconds=0.0):
+            break
+    assert one.swaps >= 2
+    assert one.ask(longest) == [longest]
+
+
+def test_an_executor_that_dies_prepares_the_new_buckets_again(bench):
+    """The session that serves is the one that prepared them."""
+    one = bench.instance(overflow="extend")
+    one.ask(50)
+    assert one.swapped()
+    assert one.ask(50) == [50]
+    bench.restart_executor()
+    assert one.ask(50, 8) == [50, 8]
+
+
+def test_an_executor_that_dies_before_the_change_prepares_them_too(bench):
+    """Between two batches anything may happen."""
+    one = bench.instance(overflow="extend")
+    one.ask(50)
+    assert one.swapped()
+    bench.restart_executor()
+    assert one.ask(50, 8) == [50, 8]
+
+
+def test_an_executor_that_dies_during_preparation_is_found_again(bench):
+    """Over its own session, while the other one serves."""
+    one = bench.instance(overflow="extend", cost_ms={"4x64": 150, "1x64": 150})
+    one.ask(50)
+    assert comes_true(lambda: len(bench.sockets) == 2)
+    time.sleep(0.1)
+    bench.restart_executor()
+    assert one.ask(8) == [8]
+    assert one.swapped()
+    assert one.ask(50, 8) == [50, 8]
+
+
+def test_an_executor_inside_the_process_gets_the_new_buckets(bench):
+    """Each session has an executor of its own there."""
+    one = bench.instance(overflow="extend", connects=[lambda: connect_inline("null")])
+    one.ask(50)
+    assert one.swapped()
+    assert one.ask(50, 8) == [50, 8]
+
+
+def test_new_buckets_are_prepared_on_every_device(bench):
+    """Each could be given a run in them from the next batch on."""
+    other = Executor(NullDevice(index=1), linger_s=0.0)
+    bench.executors.insert(0, other)
+
+    def connect_other():
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        other.accept(theirs)
+        return Link(ours)
+
+    one = bench.instance(overflow="extend", connects=[bench.connect, connect_other])
+    prepared = other.device.counts.prepares
+    assert prepared == len(BUCKETS)
+    one.ask(50)
+    assert one.swapped()
+    assert other.device.counts.prepares > prepared
+    for _ in range(4):
+        assert one.ask(50, 60, 8) == [50, 60, 8]
+    assert all(executor.device.counts.runs > prepared for executor in (other, bench.executors[-1]))
+
+
+def test_a_preparation_that_fails_leaves_the_grid_and_is_not_repeated(bench, caplog):
+    """However often such requests come: one that kills executors would do so each time."""
+    one = bench.instance(overflow="extend")
+    bench.device.inject(Fault(on="prepare", do="fail"))
+    before = bench.device.counts.prepares
+    for _ in range(4):
+        assert isinstance(one.ask(50)[0], ShapeTooLarge)
+        time.sleep(0.05)
+    assert caplog.text.count("the buckets stay as they are") == 1
+    assert "rows=4 length=64 failed" in caplog.text
+    assert bench.device.counts.prepares == before
+    assert one.buckets == set(BUCKETS)
+    assert one.ask(8) == [8]
+
+
+def test_a_device_that_is_busy_may_be_asked_again(bench, caplog):
+    """It was not the buckets' fault."""
+    one = bench.instance(overflow="extend")
+    bench.refuse = DeviceUnavailable("not now")
+    one.ask(50)
+    assert comes_true(lambda: "stay as they are: not now" in caplog.text)
+    bench.refuse = None
+    one.ask(50)
+    assert one.swapped()
+    assert one.ask(50) == [50]
+
+
+def test_a_model_file_that_was_replaced_is_not_mixed_with_the_old_one(bench, caplog):
+    """The other session would load the new file."""
+    one = bench.instance(overflow="extend")
+    text = bench.path.read_text()
+    bench.path.write_text(text + " ")
+    one.ask(50)
+    assert comes_true(lambda: "was replaced since it was loaded" in caplog.text)
+    assert one.ask(8) == [8]
+
+
+def test_prepared_buckets_are_bounded(bench, caplog):
+    """Nothing gives them back while the graph is loaded, so `max_graphs` counts all of them."""
+    one = bench.instance(overflow="extend", max_graphs=6)
+    one.ask(50)
+    assert one.swapped()
+    one.ask(90)
+    assert comes_true(lambda: "at most 6 may be prepared" in caplog.text)
+    assert len(one.buckets) == 6
+
+
+def test_instances_share_the_bound(bench, caplog):
+    """Each may add its part, since each learns by itself."""
+    one = bench.instance(overflow="extend", max_graphs=6, instances=2)
+    one.ask(50)
+    assert comes_true(lambda: "at most 5 may be prepared" in caplog.text)
+
+
+def test_two_instances_learn_at_once(bench):
+    """Over one executor; each has its own grid, and what one prepared the other finds."""
+    pair = [bench.instance(overflow="extend", learn="serve") for _ in range(2)]
+    failures = []
+
+    def drive(one, seed):
+        for batch in np.split(lengths(seed, 400), 100):
+            if one.ask(*batch) != list(batch):
+                failures.append(batch)
+        one.ask(60)
+
+    threads = [threading.Thread(target=drive, args=(one, n)) for n, one in enumerate(pair)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    for one in pair:
+        assert one.swapped(2)
+        assert one.ask(60, 12, 3) == [60, 12, 3]
+        assert {(4, 12), (4, 64)} <= one.buckets
+    assert bench.device.counts.loads == 1
+
+
+def test_traffic_is_kept_and_merged_between_instances(bench):
+    """At the end at the latest; one file per model."""
+    pair = [bench.instance() for _ in range(2)]
+    pair[0].ask(5, 5)
+    pair[1].ask(5, 30)
+    for one in pair:
+        one.learner.close()
+    kept = bench.store.traffic("m")
+    assert kept["rows"].points() == [(2, 2)]
+    assert kept["length"].points() == [(5, 3), (30, 1)]
+
+
+def test_traffic_is_kept_while_serving(bench, monkeypatch):
+    """A stub that is killed loses a few seconds of it."""
+    monkeypatch.setattr(learner, "KEEP_EVERY_S", 0.05)
+    bench.instance().ask(5, 5)
+    assert comes_true(lambda: "length" in bench.store.traffic("m"))
+
+
+def test_traffic_is_not_kept_where_learning_is_off(bench):
+    """No file is written."""
+    one = bench.instance(learn="off")
+    one.ask(5)
+    one.learner.close()
+    assert bench.store.traffic("m") == {}
+
+
+def test_closing_does_not_wait_for_buckets_in_preparation(bench, monkeypatch):
+    """Unloading is quick, keeps the last traffic, and leaves no session behind."""
+    monkeypatch.setattr(learner, "CLOSE_WITHIN_S", 0.1)
+    one = bench.instance(overflow="extend", cost_ms={"4x64": 1500, "1x64": 1500})
+    one.ask(50, 5)
+    assert comes_true(lambda: len(bench.sockets) == 2)
+    started = time.monotonic()
+    one.learner.close()
+    assert time.monotonic() - started < 1.2
+    assert bench.store.traffic("m")["length"].points() == [(5, 1), (50, 1)]
+    assert comes_true(lambda: bench.executors[0].num_connections == 1)
+    assert one.buckets == set(BUCKETS)
+
+
+def test_closing_an_idle_learner_is_immediate(bench, monkeypatch):
+    """It does not sleep until its next look."""
+    monkeypatch.setattr(learner, "LOOK_EVERY_S", 60.0)
+    one = bench.instance()
+    started = time.monotonic()
+    one.learner.close()
+    assert time.monotonic() - started < 10

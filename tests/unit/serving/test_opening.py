@@ -1,0 +1,138 @@
+"""A model's way up: it is compiled for its buckets before its states get their memory."""
+
+import json
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge_backend.batching.request import check_request
+from ge_backend.config.model import ModelConfig
+from ge_backend.config.sequence_batching import SequenceBatching, State
+from ge_backend.errors import ExecutorLost
+from ge_backend.executor.server.connection import Connection
+from ge_backend.metrics import Recorder
+from ge_backend.serving.opening import keep_states, open_model
+from ge_backend.tensors import DATA_TYPES
+from ge_backend.warmup.store import Store
+
+STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,))
+BATCHING = SequenceBatching(strategy="oldest", capacity=2, idle_s=60, controls=(), states=(STATE,))
+SUMS = {"dtype": "FP32", "dims": ["batch"], "compute": "accumulate", "of": "x", "from": "h"}
+MODEL = {
+    "inputs": [
+        {"name": "x", "dtype": "FP32", "dims": ["batch", 2]},
+        {"name": "h", "dtype": "FP32", "dims": ["batch"]},
+    ],
+    "outputs": [
+        {"name": "y", **SUMS},
+        {"name": "n", **SUMS},
+        {"name": "extra", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"},
+    ],
+    "static_shapes": True,
+}
+WAY_UP = {"Load", "Compile", "Prepare", "KeepStates"}
+
+
+def configured(folder):
+    (folder / "model.null").write_text(json.dumps(MODEL))
+    return ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": 2,
+            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
+            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [], "reshape": {}}],
+            "parameters": {
+                "device": {"string_value": "null"},
+                "executor": {"string_value": "inline"},
+            },
+            "sequence_batching": {
+                "oldest": {},
+                "state": [
+                    {"input_name": "h", "output_name": "n", "data_type": "TYPE_FP32", "dims": []}
+                ],
+            },
+        },
+        directory=folder,
+        version="1",
+        environment={},
+    )
+
+
+@dataclass
+class Asked:
+    """What an executor was asked for on a model's way up: kinds of messages, each once in a row."""
+
+    kinds: list = field(default_factory=list)
+    hidden: list = field(default_factory=list)
+
+    def note(self, message):
+        kind = type(message).__name__
+        if kind in WAY_UP and self.kinds[-1:] != [kind]:
+            self.kinds.append(kind)
+        if kind == "KeepStates":
+            self.hidden.append(message.hidden)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Notes what every executor of this process is asked for."""
+    asked, answer = Asked(), Connection._answer
+
+    def noting(self, message, descriptors):
+        asked.note(message)
+        answer(self, message, descriptors)
+
+    monkeypatch.setattr(Connection, "_answer", noting)
+    return asked
+
+
+@pytest.fixture
+def opened(tmp_path):
+    model = open_model(configured(tmp_path), Recorder(), Store(None), on_restart=lambda _: None)
+    yield model
+    model.learner.close()
+    model.pipeline.close()
+
+
+def step(pipeline, value, *, slot=0, fresh=False):
+    """Run one step of one sequence; return its answer, or its error."""
+    request = check_request(0, {"x": np.full((1, 2), value, np.float32)}, pipeline.layout)
+    (reply,) = pipeline.run([replace(request, slot=slot, fresh=fresh)])
+    return reply.error or float(reply.outputs["y"][0])
+
+
+def test_states_get_their_memory_once_the_model_is_compiled(asked, opened):
+    """A graph that is compiled for its shapes can say what stays on the device."""
+    assert asked.kinds == ["Load", "Compile", "Prepare", "KeepStates"]
+    assert asked.hidden == [("n", "extra")]  # what no client gets
+    assert step(opened.pipeline, 1, fresh=True) == 2
+    assert step(opened.pipeline, 1) == 4
+
+
+def test_so_they_do_after_the_executor_was_lost(asked, opened):
+    """The states themselves are gone: who goes on is told so, who begins is served."""
+    step(opened.pipeline, 1, fresh=True)
+    asked.kinds.clear()
+    (session,) = opened.pipeline.fleet.sessions
+    session.lose(ExecutorLost("gone"))
+    assert isinstance(step(opened.pipeline, 1), ExecutorLost)
+    assert asked.kinds == ["Load", "Compile", "KeepStates", "Prepare"]
+    assert step(opened.pipeline, 5, fresh=True) == 10
+
+
+def test_states_are_kept_where_there_are_any():
+    """One for each slot; what no client gets is hidden, and what tells lengths is not."""
+    kept = []
+    outputs = [SimpleNamespace(name=name) for name in ("y", "n", "y_lengths", "extra")]
+    session = SimpleNamespace(
+        keep_states=lambda *given, **named: kept.append((given, named)),
+        signature=SimpleNamespace(outputs=outputs),
+    )
+    declared = SimpleNamespace(name="y", lengths=("", "y_lengths"))
+    layout = SimpleNamespace(outputs=[declared])
+    config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
+    keep_states(config, layout, session)
+    keep_states(SimpleNamespace(sequence=None), layout, session)
+    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n", "extra")})]
