@@ -66,9 +66,10 @@ bench: $(VENV)/.bench ## measure against other ways to serve the same model
 demo: $(VENV)/.run ## a page of sentences through a real encoder on the real server
 	$(RUN) -m demo $(ARGS)
 
-serve: $(VENV)/.run ## serve the small models of model_repository until ^C
+serve: $(VENV)/.run ## serve the small models of model_repository until ^C, for client_examples
 	$(RUN) model_repository/make.py --into $(MODELS)
-	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS)
+	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS) \
+	  -- --model-control-mode=explicit --load-model='*'
 
 clean: ## remove .venv and everything that can be made again
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
 
 
 async def infer(
@@ -37,7 +37,7 @@ async def run(options: argparse.Namespace) -> None:
     random = np.random.default_rng(7)
     texts = [random.integers(0, 1000, random.integers(1, 100)) for _ in range(options.requests)]
     gate = asyncio.Semaphore(options.in_flight)
-    async with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    async with triton.InferenceServerClient(options.url) as client:
         start = time.perf_counter()
         answers = await asyncio.gather(*(infer(triton, client, ids, gate) for ids in texts))
         seconds = time.perf_counter() - start
@@ -45,14 +45,12 @@ async def run(options: argparse.Namespace) -> None:
     print("norms of the first five:", *(f"{np.linalg.norm(a):.4f}" for a in answers[:5]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--in-flight", type=int, default=32)
-    asyncio.run(run(parser.parse_args()))
+def main(options: argparse.Namespace) -> None:
+    asyncio.run(run(options))
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--in-flight", type=int, default=32)
+    connection.run(main, parser)

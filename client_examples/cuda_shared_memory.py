@@ -17,19 +17,15 @@ from typing import Any
 import numpy as np
 from tritonclient.utils import InferenceServerException
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 REGIONS = {name: f"example-{os.getpid()}-{name}" for name in ("inputs", "sum", "difference")}
 OUTPUTS = {"sum": "OUTPUT0", "difference": "OUTPUT1"}
 SHAPE = (1, 16)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    parser.add_argument("--device", type=int, default=0, help="the GPU's number")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     try:  # pip install 'tritonclient[cuda]'
         shm = importlib.import_module("tritonclient.utils.cuda_shared_memory")
     except (ImportError, RuntimeError) as error:
@@ -47,7 +43,7 @@ def main() -> None:
         sys.exit(f"no CUDA shared memory here: {error}: {error.__cause__}")
     shm.set_shared_memory_region(handles["inputs"], [left, right])
 
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with triton.InferenceServerClient(options.url) as client:
         for name, handle in handles.items():
             raw = shm.get_raw_handle(handle)
             client.register_cuda_shared_memory(REGIONS[name], raw, options.device, sizes[name])
@@ -82,4 +78,6 @@ def unregister(client: Any, region: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("--device", type=int, default=0, help="the GPU's number")
+    connection.run(main, parser)

@@ -6,22 +6,16 @@ python client_examples/health_and_metadata.py --model lengths_sum
 from __future__ import annotations
 
 import argparse
-import importlib
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    parser.add_argument("--model", default="mean_embedding")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     # gRPC answers with messages unless it is asked for JSON; HTTP always answers with JSON.
     as_json = {"as_json": True} if options.protocol == "grpc" else {}
 
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with triton.InferenceServerClient(options.url) as client:
         print("server live ", client.is_server_live())
         print("server ready", client.is_server_ready())
         print("model ready ", client.is_model_ready(options.model))
@@ -38,4 +32,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("--model", default="mean_embedding")
+    connection.run(main, parser)

@@ -8,7 +8,6 @@ python client_examples/image_classifier.py --protocol http drawing.jpg photo.png
 from __future__ import annotations
 
 import argparse
-import importlib
 import struct
 import zlib
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
 
 
 def classify(triton: Any, url: str, file: bytes) -> tuple[str, float]:
@@ -56,20 +55,15 @@ def png(inside: npt.NDArray[np.bool_]) -> bytes:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="JPEG or PNG files")
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-    url = options.url or PORTS[options.protocol]
-
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     images = {str(path): path.read_bytes() for path in options.files} or drawings()
     for name, file in images.items():
-        label, score = classify(triton, url, file)
+        label, score = classify(triton, options.url, file)
         print(f"{name} ({len(file)} bytes): {label} ({score:.2f})")
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("files", nargs="*", type=Path, help="JPEG or PNG files")
+    connection.run(main, parser)

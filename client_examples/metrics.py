@@ -1,19 +1,20 @@
 """What the backend counted, from the host's own `/metrics`: one request, and what it changed.
 
-python client_examples/metrics.py --metrics-url http://localhost:8002/metrics
+python client_examples/metrics.py --url localhost:9001 --metrics-url http://localhost:9002/metrics
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import sys
 import time
 import urllib.request
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 MODEL = "mean_embedding"
 # The backend hands its sums to the host four times a second.
 PUBLISHED_S = 0.5
@@ -21,8 +22,11 @@ PUBLISHED_S = 0.5
 
 def read(url: str) -> dict[str, float]:
     """Return the backend's counters and gauges of the model, by name and bucket."""
-    with urllib.request.urlopen(url) as page:  # noqa: S310 - the address that the user gave
-        families = list(text_string_to_metric_families(page.read().decode()))
+    try:
+        with urllib.request.urlopen(url) as page:  # noqa: S310 - the address that the user gave
+            families = list(text_string_to_metric_families(page.read().decode()))
+    except (OSError, ValueError) as error:
+        sys.exit(f"no metrics at {url} ({error}); `ge-backend serve` prints what --metrics-url is")
     return {
         f"{sample.name} {sample.labels.get('bucket', '')}".strip(): sample.value
         for family in families
@@ -31,25 +35,25 @@ def read(url: str) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    parser.add_argument("--metrics-url", default="http://localhost:8002/metrics")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-
-    before = read(options.metrics_url)
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
+    metrics_url = options.metrics_url or f"http://{options.url.rpartition(':')[0]}:8002/metrics"
+    before = read(metrics_url)
     ids = np.arange(11)[np.newaxis]
     tokens = triton.InferInput("input_ids", ids.shape, "INT64")
     tokens.set_data_from_numpy(ids)
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with triton.InferenceServerClient(options.url) as client:
         client.infer(MODEL, [tokens])
     time.sleep(PUBLISHED_S)
-    for name, value in sorted(read(options.metrics_url).items()):
-        if value != before.get(name, 0.0):
-            print(f"{name}: +{value - before.get(name, 0.0):g}")
+    changes = {name: value - before.get(name, 0) for name, value in read(metrics_url).items()}
+    if not any(changes.values()):
+        sys.exit(f"{metrics_url} counted nothing of it: it is another server's; give --metrics-url")
+    for name, change in sorted(changes.items()):
+        if change:
+            print(f"{name}: {change:+g}")
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("--metrics-url", help="default: port 8002 where --url is")
+    connection.run(main, parser)

@@ -1,22 +1,22 @@
 """Load, change, reload and unload a model while the server runs: the model `token_scores`.
 
-Only a server that is told so lets its clients do that; it begins with no model at all:
+Only a server that is told so lets its clients do that. `make serve` starts it with
+`--model-control-mode=explicit --load-model=*`, or it would begin with no model at all.
 
-ge-backend serve --model-repository .cache/models -- --model-control-mode=explicit
 python client_examples/model_control.py
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from typing import Any
 
 import numpy as np
 from tritonclient.utils import InferenceServerException
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 MODEL = "token_scores"
 
 
@@ -31,20 +31,16 @@ def answer(triton: Any, client: Any, length: int) -> str:
     return f"scores of shape {scores.shape}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     # gRPC answers with messages unless it is asked for JSON; HTTP always answers with JSON.
     as_json = {"as_json": True} if options.protocol == "grpc" else {}
 
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with triton.InferenceServerClient(options.url) as client:
         client.load_model(MODEL)
         index = client.get_model_repository_index(**as_json)
         for model in index["models"] if as_json else index:
-            if model.get("state") == "READY":
+            if model["name"] == MODEL and model.get("state") == "READY":
                 print("ready:", model["name"], "version", model["version"])
         print("300 tokens:", answer(triton, client, 300))
 
@@ -59,7 +55,9 @@ def main() -> None:
         # Unloading forgets what was given: a load after it goes by the file again.
         client.unload_model(MODEL)
         print("unloaded:", answer(triton, client, 300))
+        client.load_model(MODEL)
+        print("loaded again:", answer(triton, client, 300))
 
 
 if __name__ == "__main__":
-    main()
+    connection.run(main, connection.parser(__doc__))

@@ -10,14 +10,14 @@ python client_examples/ragged_batch.py --protocol http
 from __future__ import annotations
 
 import argparse
-import importlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 SHAPES = ((2, 3), (1, 17), (3, 1), (1, 60), (4, 9))
 
 
@@ -30,20 +30,14 @@ def infer(triton: Any, url: str, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.f
     return scores
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-    url = options.url or PORTS[options.protocol]
-
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     random = np.random.default_rng(7)
     requests = [random.integers(0, 1000, shape) for shape in SHAPES]
     with ThreadPoolExecutor(len(requests)) as threads:
-        together = list(threads.map(lambda ids: infer(triton, url, ids), requests))
+        together = list(threads.map(lambda ids: infer(triton, options.url, ids), requests))
     for ids, scores in zip(requests, together, strict=True):
-        alone = infer(triton, url, ids)
+        alone = infer(triton, options.url, ids)
         print(
             f"sent {list(ids.shape)}, got {list(scores.shape)}, "
             f"largest difference from alone {np.abs(scores - alone).max():.1e}"
@@ -51,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    connection.run(main, connection.parser(__doc__))

@@ -6,20 +6,14 @@ python client_examples/simple_infer.py --protocol http
 from __future__ import annotations
 
 import argparse
-import importlib
 
 import numpy as np
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     left = np.arange(16, dtype=np.float32).reshape(1, 16)
     right = np.ones((1, 16), np.float32)
     inputs = [triton.InferInput("INPUT0", left.shape, "FP32")]
@@ -28,11 +22,11 @@ def main() -> None:
     inputs[1].set_data_from_numpy(right)
 
     # Closed at the end: an HTTP connection left open would hold up the server's shutdown.
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with triton.InferenceServerClient(options.url) as client:
         result = client.infer("add_sub", inputs)
     print("sum       ", result.as_numpy("OUTPUT0")[0])
     print("difference", result.as_numpy("OUTPUT1")[0])
 
 
 if __name__ == "__main__":
-    main()
+    connection.run(main, connection.parser(__doc__))

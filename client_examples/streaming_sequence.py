@@ -18,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import tritonclient.grpc as grpcclient
 
+import connection
+
+MODEL = "anomaly_detector"
 # The network needs some values to find out what kind of signal it sees.
 SETTLING = 16
 # A value further than this from what was expected is odd.
@@ -43,7 +46,7 @@ def watch(url: str, number: int, values: Values) -> list[float]:
             item = grpcclient.InferInput("value", [1, 1], "FP32")
             item.set_data_from_numpy(value.reshape(1, 1))
             client.async_stream_infer(
-                "anomaly_detector",
+                MODEL,
                 [item],
                 sequence_id=number + 1,  # 0 means no sequence; texts are allowed as well
                 sequence_start=index == 0,
@@ -58,13 +61,9 @@ def watch(url: str, number: int, values: Values) -> list[float]:
     return scores
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=["grpc"], default="grpc", help="streams need gRPC")
-    parser.add_argument("--url", default="localhost:8001", help="host:port")
-    parser.add_argument("--signals", type=int, default=16)
-    parser.add_argument("--values", type=int, default=64, help="of each signal")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
+    with grpcclient.InferenceServerClient(options.url) as client:
+        client.get_model_metadata(MODEL)  # refused here if it is not served: a stream says less
     signals = [signal(number, options.values) for number in range(options.signals)]
     started = time.perf_counter()
     with ThreadPoolExecutor(options.signals) as threads:
@@ -83,4 +82,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__, protocols=["grpc"])  # streams need gRPC
+    parser.add_argument("--signals", type=int, default=16)
+    parser.add_argument("--values", type=int, default=64, help="of each signal")
+    connection.run(main, parser)

@@ -9,16 +9,17 @@ python client_examples/system_shared_memory.py --requests 4
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 REGION = f"example-{os.getpid()}"
 SCORES = 4
 LONGEST = 64
@@ -27,37 +28,31 @@ IN_BYTES = LONGEST * 8
 OUT_BYTES = LONGEST * SCORES * 4
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    parser.add_argument("--requests", type=int, default=4)
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     random = np.random.default_rng(3)
     texts = [random.integers(0, 1000, random.integers(1, LONGEST)) for _ in range(options.requests)]
 
     nbytes = options.requests * (IN_BYTES + OUT_BYTES)
-    region = shm.create_shared_memory_region(REGION, f"/{REGION}", nbytes, create_only=True)
-    with triton.InferenceServerClient(options.url or PORTS[options.protocol]) as client:
+    with ExitStack() as stack:
+        region = shm.create_shared_memory_region(REGION, f"/{REGION}", nbytes, create_only=True)
+        stack.callback(shm.destroy_shared_memory_region, region)
+        client = stack.enter_context(triton.InferenceServerClient(options.url))
         client.register_system_shared_memory(REGION, f"/{REGION}", nbytes)
-        try:
-            for number, ids in enumerate(texts):
-                at = number * (IN_BYTES + OUT_BYTES)
-                shm.set_shared_memory_region(region, [ids], offset=at)
-                tokens = triton.InferInput("input_ids", [1, len(ids)], "INT64")
-                tokens.set_shared_memory(REGION, ids.nbytes, offset=at)
-                scores = triton.InferRequestedOutput("scores")
-                scores.set_shared_memory(REGION, OUT_BYTES, offset=at + IN_BYTES)
-                client.infer("token_scores", [tokens], outputs=[scores])
-            for number, ids in enumerate(texts):
-                at = number * (IN_BYTES + OUT_BYTES) + IN_BYTES
-                found = shm.get_contents_as_numpy(region, np.float32, [len(ids), SCORES], at)
-                print(f"{len(ids)} tokens, best scores:", *found.argmax(axis=1)[:8])
-                del found  # a view of the region, which could not be closed with it
-        finally:
-            unregister(client)
-            shm.destroy_shared_memory_region(region)
+        stack.callback(unregister, client)
+        for number, ids in enumerate(texts):
+            at = number * (IN_BYTES + OUT_BYTES)
+            shm.set_shared_memory_region(region, [ids], offset=at)
+            tokens = triton.InferInput("input_ids", [1, len(ids)], "INT64")
+            tokens.set_shared_memory(REGION, ids.nbytes, offset=at)
+            scores = triton.InferRequestedOutput("scores")
+            scores.set_shared_memory(REGION, OUT_BYTES, offset=at + IN_BYTES)
+            client.infer("token_scores", [tokens], outputs=[scores])
+        for number, ids in enumerate(texts):
+            at = number * (IN_BYTES + OUT_BYTES) + IN_BYTES
+            found = shm.get_contents_as_numpy(region, np.float32, [len(ids), SCORES], at)
+            print(f"{len(ids)} tokens, best scores:", *found.argmax(axis=1)[:8])
+            del found  # a view of the region, which could not be closed with it
 
 
 def unregister(client: Any) -> None:
@@ -75,4 +70,6 @@ def unregister(client: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("--requests", type=int, default=4)
+    connection.run(main, parser)

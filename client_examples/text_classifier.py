@@ -9,13 +9,13 @@ python client_examples/text_classifier.py --protocol http "Rain is expected" "Sh
 from __future__ import annotations
 
 import argparse
-import importlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 TEXTS = (
     "The goalkeeper won the match",
     "More sugar and lemon in the soup",
@@ -39,20 +39,15 @@ def classify(triton: Any, url: str, text: str) -> tuple[str, float]:
     return label, float(score)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("texts", nargs="*", default=TEXTS)
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-    url = options.url or PORTS[options.protocol]
-
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
     with ThreadPoolExecutor(len(options.texts)) as threads:
-        found = list(threads.map(lambda text: classify(triton, url, text), options.texts))
+        found = list(threads.map(lambda text: classify(triton, options.url, text), options.texts))
     for text, (label, score) in zip(options.texts, found, strict=True):
         print(f"{label} ({score:.2f}): {text}")
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("texts", nargs="*", default=TEXTS)
+    connection.run(main, parser)

@@ -9,14 +9,14 @@ python client_examples/text_embedding.py --protocol http "rain tomorrow" "the ma
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-PORTS = {"grpc": "localhost:8001", "http": "localhost:8000"}
+import connection
+
 TEXTS = (
     "The team won the final match",
     "Heavy rain and a cold wind",
@@ -39,15 +39,9 @@ def embed(triton: Any, url: str, texts: Sequence[str]) -> npt.NDArray[np.float32
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("texts", nargs="*", default=TEXTS, help="at least two texts, at most 16")
-    parser.add_argument("--protocol", choices=PORTS, default="grpc")
-    parser.add_argument("--url", help="host:port (default: localhost, the protocol's usual port)")
-    options = parser.parse_args()
-    triton = importlib.import_module(f"tritonclient.{options.protocol}")
-
-    embeddings = embed(triton, options.url or PORTS[options.protocol], options.texts)
+def main(options: argparse.Namespace) -> None:
+    triton = options.triton
+    embeddings = embed(triton, options.url, options.texts)
     similarity = embeddings @ embeddings.T
     np.fill_diagonal(similarity, -1.0)
     for text, row in zip(options.texts, similarity, strict=True):
@@ -56,4 +50,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__)
+    parser.add_argument("texts", nargs="*", default=TEXTS, help="at least two texts, at most 16")
+    connection.run(main, parser)

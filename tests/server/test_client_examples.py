@@ -1,9 +1,14 @@
+"""Every example against exactly the server that `make serve` starts, ports and log aside."""
+
 from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +16,53 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from ge_backend.tritonserver import TritonServer
+from ge_backend.tritonserver import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "client_examples").glob("*.py"))
+SHARED = "connection.py"
+EXAMPLES = sorted(
+    set((ROOT / "client_examples").glob("*.py")) - {ROOT / "client_examples" / SHARED}
+)
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
 
+@dataclass(frozen=True)
+class Served:
+    """Where a server is: `host:port` of HTTP and gRPC, the URL of its metrics."""
+
+    http: str
+    grpc: str
+    metrics: str
+
+
+def serve_line(models: Path, *arguments: str) -> str:
+    """Return what `make serve` runs at last, with this interpreter, as a line for the shell."""
+    command = ["make", "-n", "serve", f"VENV={sys.prefix}", f"MODELS={models}"]
+    command.append(f"ARGS={shlex.join(arguments)}")
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return "exec " + done.stdout[done.stdout.index(f"{sys.prefix}/bin/python -m ge_backend") :]
+
+
 @pytest.fixture(scope="module")
-def server(triton_server, made_models) -> TritonServer:
-    """A real server with every model of model_repository/."""
-    return triton_server(made_models)
+def server(installation, made_models, tmp_path_factory, server_logs) -> Iterator[Served]:
+    """The server of `make serve`, on free ports."""
+    log = tmp_path_factory.mktemp("log") / "server.log"
+    ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
+    line = serve_line(made_models, *ports, "--exit-timeout=5", f"--log-file={log}")
+    with subprocess.Popen(
+        ["bash", "-c", line], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as made:
+        try:
+            said = [made.stdout.readline().split() for _ in range(4)]
+            server_logs["the server of make serve"] = log
+            assert said[0][:2] == ["ge-backend:", "ready"], log.read_text()
+            where = dict(said[1:])
+            yield Served(where["http"].removeprefix("http://"), where["grpc"], where["metrics"])
+        finally:
+            server_logs.clear()
+            made.send_signal(signal.SIGTERM)
+            assert made.wait(timeout=60) == 0
 
 
 @pytest.fixture(params=["grpc", "http"])
@@ -37,7 +77,7 @@ def connection(server, protocol) -> list[str]:
     return address(server, protocol)
 
 
-def address(server: TritonServer, protocol: str) -> list[str]:
+def address(server: Served, protocol: str) -> list[str]:
     """Return the arguments that send an example to this server."""
     return ["--protocol", protocol, "--url", getattr(server, protocol)]
 
@@ -54,7 +94,7 @@ def table(columns: int) -> np.ndarray:
     return np.random.default_rng(SEED).standard_normal((VOCABULARY, columns)).astype(np.float32)
 
 
-def ask(server: TritonServer, model: str, output: str, **tensors: np.ndarray) -> np.ndarray:
+def ask(server: Served, model: str, output: str, **tensors: np.ndarray) -> np.ndarray:
     """Return one output for numpy inputs; their names and types are the model's."""
     types = {"float32": "FP32", "int32": "INT32", "int64": "INT64", "object": "BYTES"}
     inputs = []
@@ -80,6 +120,47 @@ def test_every_model_of_the_repository_is_ready(server):
     with grpcclient.InferenceServerClient(server.grpc) as client:
         index = client.get_model_repository_index(as_json=True)["models"]
     assert {model["name"] for model in index if model.get("state") == "READY"} == names
+
+
+def refused(name: str, *arguments: str) -> str:
+    """Return the line that an example ends with."""
+    command = [sys.executable, str(ROOT / "client_examples" / name), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_a_server_that_is_not_there_is_one_line(example, protocol):
+    """It says what to start, and with which option to say where it is."""
+    if example.name == "streaming_sequence.py" and protocol == "http":
+        pytest.skip("streams need gRPC")
+    line = refused(example.name, "--protocol", protocol, "--url", f"localhost:{free_ports(1)[0]}")
+    if example.name == "cuda_shared_memory.py" and "no CUDA shared memory here" in line:
+        return
+    assert "--metrics-url" in line if example.name == "metrics.py" else "make serve" in line
+
+
+def test_another_server_than_the_examples_need_is_one_line(triton_server, tmp_path, protocol):
+    """Without the model, and without permission to load it: what to start it with."""
+    server = triton_server(tmp_path)
+
+    assert "make serve" in refused("simple_infer.py", *address(server, protocol))
+    said = refused("model_control.py", *address(server, protocol))
+    assert "--model-control-mode=explicit" in said
+
+
+def test_an_address_is_taken_as_the_server_prints_it(server):
+    """With the scheme that `ge-backend serve` puts before HTTP's."""
+    assert run("simple_infer.py", "--protocol", "http", "--url", f"http://{server.http}")
+
+
+def test_metrics_of_another_server_are_one_line(server, triton_server, tmp_path):
+    """They counted nothing of the request."""
+    other = triton_server(tmp_path)
+    said = refused("metrics.py", "--url", server.grpc, "--metrics-url", other.metrics)
+    assert "it is another server's; give --metrics-url" in said
 
 
 def test_simple_infer_prints_sum_and_difference(connection):
@@ -163,15 +244,15 @@ def test_cuda_shared_memory_prints_sum_and_difference(connection):
     assert numbers == [*map(float, range(1, 17)), *map(float, range(-1, 15))]
 
 
-def test_model_control_changes_a_model_while_the_server_runs(triton_server, made_models, protocol):
-    """With one bucket more a longer text is taken; unloaded, the model is not there."""
-    server = triton_server(made_models, arguments=("--model-control-mode=explicit",))
-    lines = run("model_control.py", *address(server, protocol)).splitlines()
+def test_model_control_changes_a_model_while_the_server_runs(connection):
+    """With one bucket more a longer text is taken; unloaded, the model is not there; then it is."""
+    lines = run("model_control.py", *connection).splitlines()
 
     assert lines[0] == "ready: token_scores version 1"
     assert "refused: axis 'sequence' is 300, the largest bucket is 128" in lines[1]
     assert lines[2] == "with a larger bucket: scores of shape (1, 300, 4)"
     assert "unloaded: refused: Request for unknown model" in lines[3]
+    assert "loaded again: refused: axis 'sequence' is 300" in lines[4]
 
 
 def test_text_embedding_finds_the_texts_that_are_alike(connection):
