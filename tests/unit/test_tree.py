@@ -19,6 +19,8 @@ ELSEWHERE = {
     "device/pytorch/kept.py": "tests/unit/device/resident/test_keepers.py",
     "executor/process/main.py": "tests/process",
     "executor/protocol/messages.py": "tests/unit/executor/protocol/test_wire.py",
+    "executor/protocol/report_messages.py": "tests/unit/executor/protocol/test_wire.py",
+    "executor/protocol/service_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "executor/protocol/tensor_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "serving/connect.py": "tests/server/test_serving.py",
     "serving/fused.py": "tests/server/test_fused.py",

@@ -20,7 +20,13 @@ from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES, Inbox, decode, 
 
 INTEGERS = st.integers(-(2**63), 2**63)
 TEXTS = st.text(max_size=20)
-SCALARS = {int: INTEGERS, str: TEXTS, bool: st.booleans(), float: st.floats(allow_nan=False)}
+SCALARS = {
+    int: INTEGERS,
+    str: TEXTS,
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    bytes: st.binary(max_size=20),
+}
 
 
 def values_of(annotation):

@@ -29,13 +29,12 @@ from ge_backend.executor.server.timeline import RUNS_PER_MESSAGE, Caption, Timel
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
 Y = TensorRef(name="y", dtype="FP32", shape=(2,), offset=64, nbytes=8)
-DONE = Done(id=1, settled=(), spilled=(), queue_ns=0, run_ns=0)
 
 
 def filled(count, kept_runs):
     timeline = Timeline(kept_runs)
     for number in range(1, count + 1):
-        timeline.add(Caption("m"), Turn(came_ns=number), number, DONE)
+        timeline.add(Caption("m"), Turn(came_ns=number), number)
     return timeline
 
 
@@ -65,7 +64,7 @@ def test_a_long_history_comes_in_pages_each_of_which_fits_into_a_message():
     long = Caption("\u6a21" * 170, (2**31,) * 8, 2**31)
     timeline = Timeline(4 * RUNS_PER_MESSAGE)
     for _ in range(4 * RUNS_PER_MESSAGE):
-        timeline.add(long, Turn(came_ns=2**60, held_up_ns=2**60), 2**60, DONE)
+        timeline.add(long, Turn(came_ns=2**60, held_up_ns=2**60), 2**60)
     seen = []
     while not seen or seen[-1] < timeline.history(1, 0).last:
         page = timeline.history(1, seen[-1] if seen else 0)
@@ -83,7 +82,7 @@ def test_it_names_the_lane_that_ran():
     """The thread's name, which is the lane's."""
     timeline = Timeline()
     lane = threading.Thread(
-        name="lane-7", target=timeline.add, args=(Caption("m"), Turn(came_ns=1), 2, DONE)
+        name="lane-7", target=timeline.add, args=(Caption("m"), Turn(came_ns=1), 2)
     )
     lane.start()
     lane.join()

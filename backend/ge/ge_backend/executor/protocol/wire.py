@@ -1,24 +1,21 @@
 """The one encoding of messages, and their way over a socket.
 
 A message is one JSON object in one AF_UNIX SEQPACKET record, with file descriptors beside it where
-the message says so. Decoding checks every field against its annotation, so nothing is executed and
-nothing is guessed; pickle is never used.
+the message says so; pickle is never used. A `Post` is the one exception: a zero byte, its id in
+decimal digits, a line feed, and the body as it is.
 """
 
 from __future__ import annotations
 
 import array
-import json
 import os
 import socket
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from ge_backend.errors import ExecutorLost, GeError, ProtocolError
-from ge_backend.executor.protocol.messages import VERSION, Message
+from ge_backend.executor.protocol.codec import Codec
+from ge_backend.executor.protocol.messages import VERSION, Message, Post
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -33,6 +30,9 @@ __all__ = [
 MAX_MESSAGE_BYTES = 160 * 1024
 # One descriptor goes with a message; the kernel closes what more a stranger may send.
 _DESCRIPTOR_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
+# What a Post begins with, and no JSON.
+_POST = b"\0"
+_CODEC: Codec[Message] = Codec(typing.get_args(Message))
 
 
 def encode(message: Message) -> bytes:
@@ -41,12 +41,14 @@ def encode(message: Message) -> bytes:
     Raises:
         ProtocolError: it is longer than one record can be.
     """
-    name = type(message).__name__
-    block = _ENCODER.encode({"type": name, **_fields(message)}).encode()
+    if isinstance(message, Post):
+        block = b"%b%d\n%b" % (_POST, message.id, message.body)
+    else:
+        block = _CODEC.encode(message)
     if len(block) > MAX_MESSAGE_BYTES:
         raise ProtocolError(
-            f"message {name} takes {len(block)} bytes, at most {MAX_MESSAGE_BYTES} fit; "
-            "the model has too many tensors, or their names are too long"
+            f"message {type(message).__name__} takes {len(block)} bytes, at most "
+            f"{MAX_MESSAGE_BYTES} fit; the model has too many tensors, or their names are too long"
         )
     return block
 
@@ -58,15 +60,15 @@ def decode(block: bytes) -> Message:
         ProtocolError: not a message of this version.
     """
     try:
-        packed = json.loads(block)
-        build = _BUILDERS[packed.pop("type")]
-        message: Message = build(packed)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if block[:1] == _POST:
+            number, _, body = block[1:].partition(b"\n")
+            return Post(id=int(number), body=body)
+        return _CODEC.decode(block)
+    except (ProtocolError, ValueError) as error:
         raise ProtocolError(
-            f"message {block[:80]!r}… is not of protocol version {VERSION}: {error!r}; "
-            "server and backend must come from one installation"
+            f"this is not protocol version {VERSION}: {error}; server and backend must come from "
+            "one installation"
         ) from error
-    return message
 
 
 def send(sock: socket.socket, message: Message, descriptors: tuple[int, ...] = ()) -> None:
@@ -153,66 +155,3 @@ def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             received.frombytes(content[: len(content) - len(content) % received.itemsize])
     return tuple(received)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-_ENCODER = json.JSONEncoder(default=_fields, separators=(",", ":"))
-
-_Builder = Callable[[Any], Any]
-
-
-def _builder(annotation: Any) -> _Builder:
-    """Return the function that makes a value of this annotation from what JSON gives, or raises."""
-    if is_dataclass(annotation):
-        return _dataclass_builder(typing.cast("type[Any]", annotation))
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is tuple:
-        return _tuple_builder(_builder(arguments[0]))
-    if origin is dict:
-        return _dict_builder(_builder(arguments[1]))
-    return _scalar_builder(annotation)
-
-
-def _dataclass_builder(cls: type[Any]) -> _Builder:
-    hints = typing.get_type_hints(cls)
-    builders = {field.name: _builder(hints[field.name]) for field in fields(cls)}
-
-    def build(packed: Any) -> Any:
-        return cls(**{name: builders[name](value) for name, value in packed.items()})
-
-    return build
-
-
-def _tuple_builder(element: _Builder) -> _Builder:
-    def build(packed: Any) -> tuple[Any, ...]:
-        if type(packed) is not list:
-            raise TypeError(f"expected a list, got {packed!r}")
-        return tuple([element(item) for item in packed])
-
-    return build
-
-
-def _dict_builder(element: _Builder) -> _Builder:
-    def build(packed: Any) -> dict[str, Any]:
-        return {key: element(item) for key, item in packed.items()}
-
-    return build
-
-
-def _scalar_builder(annotation: Any) -> _Builder:
-    accepted = (int, float) if annotation is float else (annotation,)
-
-    def build(packed: Any) -> Any:
-        if type(packed) not in accepted:  # not isinstance: in Python a bool is an int too
-            raise TypeError(f"expected {annotation.__name__}, got {packed!r}")
-        return packed
-
-    return build
-
-
-_BUILDERS: Mapping[str, _Builder] = types.MappingProxyType(
-    {cls.__name__: _dataclass_builder(cls) for cls in typing.get_args(Message)}
-)

@@ -17,29 +17,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ge_backend.device.base import Device
 from ge_backend.device.resident.host_states import open_slots
 from ge_backend.device.resident.state_seam import SlotPlan, Slots
 from ge_backend.errors import (
     Cancelled,
-    DeviceFault,
     ExecutorLost,
     GeError,
-    GraphFailed,
     OutOfMemory,
     ProtocolError,
 )
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import NORMAL
-from ge_backend.executor.protocol.outstanding import Outstanding
-from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.queue import Job, Turn
-from ge_backend.executor.server.registry import Entry, Registry
+from ge_backend.executor.server.registry import Entry
 from ge_backend.executor.server.runs import loaded_graph, measure, run
+from ge_backend.executor.server.services import Services, Workshop, settled
 from ge_backend.executor.server.shelf import KeptGraphs, Shelves
-from ge_backend.executor.server.timeline import Caption, Timeline
-from ge_backend.workspace.pool import Pool
+from ge_backend.executor.server.timeline import Caption
 
 __all__ = ["Connection", "Shared"]
 
@@ -52,18 +48,12 @@ MAX_ERROR_CHARACTERS = 8192
 Reply = tuple[messages.Message, int | None]
 
 
-class Shared(Protocol):
+class Shared(Workshop, Protocol):
     """What all connections of an executor share."""
 
-    device: Device
-    registry: Registry
-    lanes: Lanes
-    pool: Pool
-    outstanding: Outstanding
     shelves: Shelves
-    timeline: Timeline
+    services: Services
     measuring: threading.Lock
-    on_fault: Callable[[], None]
 
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
@@ -100,6 +90,7 @@ class Connection:
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, Slots] = {}  # by graph
         self._kept = KeptGraphs(shared.shelves)
+        self._clients = Clients(shared.services, self._send, self._arenas)
         self._sending = threading.Lock()
         self._open = True
 
@@ -128,6 +119,7 @@ class Connection:
             self._open = False
             self._sock.close()
         self._shared.lanes.cancel(self)
+        self._clients.close()
         for slots in self._slots.values():
             slots.close()
         self._kept.close()
@@ -138,6 +130,8 @@ class Connection:
         """Answer at once, or leave it to a lane."""
         if isinstance(message, messages.Run):
             self._queue_run(message)
+        elif isinstance(message, messages.Post):
+            self._post(message)
         elif isinstance(message, messages.Prepare):
             self._queue_prepare(message)
         elif isinstance(message, messages.Cancel):
@@ -148,6 +142,11 @@ class Connection:
             self._reply(message.id, lambda: self._welcome(message))
         else:
             self._reply(message.id, lambda: (self._control(message, descriptors), None))
+
+    def _post(self, message: messages.Post) -> None:
+        failure = settled(lambda: self._clients.receive(message), self._shared.on_fault)
+        if failure is not None:
+            self._send(_failed(message.id, failure))
 
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
@@ -240,7 +239,8 @@ class Connection:
                 reply = self._settled(errand.request_id, lambda: self._unless_left(action, turn))
             finally:
                 end()
-            self._shared.timeline.add(errand.caption, turn, started_ns, reply[0])
+            error = reply[0].error if isinstance(reply[0], messages.Failed) else ""
+            self._shared.timeline.add(errand.caption, turn, started_ns, error)
             return lambda: self._tell(reply)
 
         def drop(error: GeError) -> None:
@@ -271,19 +271,9 @@ class Connection:
         self._tell(self._settled(request_id, action))
 
     def _settled(self, request_id: int, action: Callable[[], Reply]) -> Reply:
-        """Return what the action returns, or its error: no request ends the executor."""
-        try:
-            return action()
-        except DeviceFault as error:
-            log.critical("the device failed: %s", error)
-            self._shared.on_fault()
-            return _failed(request_id, error), None
-        except GeError as error:
-            return _failed(request_id, error), None
-        except Exception as error:
-            log.exception("a request failed in an unforeseen way")
-            text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
-            return _failed(request_id, GraphFailed(text)), None
+        """Return what the action returns, or its error."""
+        reply = settled(action, self._shared.on_fault)
+        return (_failed(request_id, reply), None) if isinstance(reply, GeError) else reply
 
     def _tell(self, reply: Reply) -> None:
         answer, spill = reply
@@ -310,6 +300,7 @@ class Connection:
             messages.Compile: self._compile,
             messages.KeepStates: self._keep_states,
             messages.KeepTensors: self._keep_tensors,
+            messages.OpenService: self._clients.open,
             messages.Inspect: lambda asked: self._shared.report(asked.id),
             messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
         }

@@ -70,10 +70,12 @@ class Registry:
 
     Attributes:
         evictions: graphs that nobody held and that were closed before their time, to make room.
+        on_shortage: called first where memory is short: lets others give up what they hold idly.
     """
 
     def __init__(self, device: Device, pool: Pool, linger_s: float) -> None:
         self.evictions = 0
+        self.on_shortage: Callable[[], None] = lambda: None
         self._device = device
         self._pool = pool
         self._linger_s = linger_s
@@ -206,6 +208,7 @@ class Registry:
         try:
             return action()
         except OutOfMemory as error:
+            self.on_shortage()
             evicted = self.close_idle(now=True)
             if not evicted:
                 raise self.explained(error) from error

@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ge_backend.device.base import Device
 from ge_backend.executor.protocol.messages import GraphReport, Report
@@ -17,6 +17,7 @@ from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.connection import Connection
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.registry import Registry
+from ge_backend.executor.server.services import SERVICES, Services
 from ge_backend.executor.server.shelf import Shelves
 from ge_backend.executor.server.timeline import Timeline
 from ge_backend.workspace.pool import Pool
@@ -35,6 +36,7 @@ class Executor:
         device: becomes the executor's; closed at the end.
         linger_s: how long to stay, and to keep graphs, after the last connection has left.
         pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
+        kinds: of services; see `SERVICES`.
         on_fault: called when the device broke or hangs, before anybody is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
             repeat in the next one.
@@ -46,6 +48,7 @@ class Executor:
         *,
         linger_s: float,
         pool_bytes: int = 0,
+        kinds: Mapping[str, str] = SERVICES,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
         self.device = device
@@ -56,6 +59,8 @@ class Executor:
         self.outstanding = Outstanding()
         self.timeline = Timeline()
         self.shelves = Shelves()
+        self.services = Services(self, linger_s, kinds)
+        self.registry.on_shortage = lambda: self.services.close_idle(now=True)
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._connections: set[Connection] = set()
@@ -72,6 +77,7 @@ class Executor:
             readable, _, _ = select.select([listener], [], [], POLL_S)
             if readable:
                 self._accept_from(listener)
+            self.services.close_idle()
             self.registry.close_idle()
             self._show()
             now = time.monotonic()
@@ -133,6 +139,7 @@ class Executor:
 
     def close(self) -> None:
         """Finish the queued runs, free every graph nobody holds, and give the device back."""
+        self.services.close_idle(now=True)
         self.lanes.close()
         self.registry.close_idle(now=True)
         self.device.close()

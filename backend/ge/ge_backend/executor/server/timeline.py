@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from ge_backend.executor.protocol.messages import Failed, History, Message, PastRun
+from ge_backend.executor.protocol.messages import History, PastRun
 from ge_backend.executor.server.queue import Turn
 from ge_backend.tensors import Shape
 
@@ -40,11 +40,10 @@ class Timeline:
         self._ended = 0
         self._lock = threading.Lock()
 
-    def add(self, caption: Caption, turn: Turn, started_ns: int, answer: Message) -> None:
-        """Note that the calling lane has just ended a run that began at `started_ns`."""
+    def add(self, caption: Caption, turn: Turn, started_ns: int, error: str = "") -> None:
+        """Note a run that the calling lane has just ended; the rest as in `PastRun`."""
         ended_ns = time.monotonic_ns()
         lane = threading.current_thread().name
-        error = answer.error if isinstance(answer, Failed) else ""
         with self._lock:
             self._ended += 1
             self._past.append((self._ended, caption, lane, turn, started_ns, ended_ns, error))

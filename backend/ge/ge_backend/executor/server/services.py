@@ -1,0 +1,206 @@
+"""The services of an executor: what runs a loaded model for all stubs that use it.
+
+A service is opened by the first connection that names its kind and key, shared by all that name
+them later, and closed some time after the last one has left. It is told of its clients, gets what
+they post, posts to them whenever it has something to say, and lets the device's lanes do its steps
+(`Workshop.lanes`). What its messages are is its own affair.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from ge_backend.device.base import Device
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, ProtocolError
+from ge_backend.executor.protocol.arena import Segment
+from ge_backend.executor.protocol.outstanding import Outstanding
+from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.registry import Registry
+from ge_backend.executor.server.timeline import Timeline
+from ge_backend.workspace.pool import Pool
+
+__all__ = ["SERVICES", "Client", "Service", "Services", "Workshop", "settled"]
+
+log = logging.getLogger(__name__)
+
+# Kind -> "module:class". A class is called with a workshop and the key, and is a `Service` then.
+SERVICES: Mapping[str, str] = {}
+
+_Result = TypeVar("_Result")
+
+
+class Workshop(Protocol):
+    """What an executor gives its services to work with.
+
+    Attributes:
+        device: loads graphs, has memory.
+        registry: graphs by source, shared with all who load the same; `acquire` and `release`.
+        lanes: run a service's steps: `submit(Job(owner=service, …))`; see `Job`.
+        pool: the workspace that jobs name a `holder` of.
+        outstanding: what stubs choose a device by; `claim` while work waits or runs.
+        timeline: `add` every step that a lane has made.
+        on_fault: to be called when the device broke; does not return in a process of its own.
+    """
+
+    device: Device
+    registry: Registry
+    lanes: Lanes
+    pool: Pool
+    outstanding: Outstanding
+    timeline: Timeline
+    on_fault: Callable[[], None]
+
+
+class Client(Protocol):
+    """A connection that has opened a service, as the service sees it; compared by identity."""
+
+    def post(self, body: bytes, descriptor: int | None = None) -> None:
+        """Send something to the stub, from any thread; what one that has left misses is lost.
+
+        It waits while the stub has not taken what came before. So it is for lanes and for a
+        service's own threads; in `Service.receive` only where the stub reads while it sends.
+
+        Args:
+            body: at most `wire.MAX_MESSAGE_BYTES` with some 20 bytes before it.
+            descriptor: goes with it, and stays the caller's to close.
+
+        Raises:
+            ProtocolError: the body is too long.
+        """
+
+    def segment(self, arena: int) -> Segment:
+        """Return an arena that the stub has attached on the same connection.
+
+        Raises:
+            ProtocolError: it has not.
+        """
+
+
+class Service(Protocol):
+    """One loaded model, whatever the number of its clients.
+
+    The methods are called by the threads of connections, side by side, and must not wait for steps.
+    """
+
+    def join(self, client: Client, spec: str) -> str:
+        """Take on a client; return what it is to know. May take as long as loading a model does.
+
+        Raises:
+            GeError: it is refused, and is no client then.
+        """
+
+    def receive(self, client: Client, body: bytes) -> None:
+        """Take what a client has posted. An error that is raised is sent as `Failed`."""
+
+    def leave(self, client: Client) -> None:
+        """Drop what a client has asked for: its stub has left, or died."""
+
+    def close(self) -> None:
+        """Give everything back: no client is left and none will come."""
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A service and who shares it; `lock` is held while it is opened and while it is closed."""
+
+    service: Service | None = None
+    clients: int = 0
+    idle_since: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Services:
+    """Opens a service for its first client and closes it some time after its last one left.
+
+    Args:
+        workshop: given to each.
+        linger_s: how long one stays that nobody uses.
+        kinds: as `SERVICES`.
+    """
+
+    def __init__(self, workshop: Workshop, linger_s: float, kinds: Mapping[str, str]) -> None:
+        self._workshop = workshop
+        self._linger_s = linger_s
+        self._kinds = kinds
+        self._opened: dict[tuple[str, str], _Opened] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        with self._lock:
+            return len(self._opened)
+
+    def open(self, kind: str, key: str) -> Service:
+        """Return the service of this kind and key; pair with `release`.
+
+        Raises:
+            ProtocolError: there is no such kind.
+            GeError: it cannot be opened; nothing is held then.
+        """
+        with self._lock:
+            opened = self._opened.setdefault((kind, key), _Opened())
+            opened.clients += 1
+        try:
+            with opened.lock:
+                if opened.service is None:
+                    opened.service = self._made(kind, key)
+                return opened.service
+        except BaseException:
+            self.release(kind, key)
+            raise
+
+    def release(self, kind: str, key: str) -> None:
+        """Give up one share of a service; one that could not be opened is forgotten at once."""
+        with self._lock:
+            opened = self._opened[kind, key]
+            opened.clients -= 1
+            opened.idle_since = time.monotonic()
+            if not opened.clients and opened.service is None:
+                del self._opened[kind, key]
+
+    def close_idle(self, *, now: bool = False) -> None:
+        """Close the services that have had no client for the linger time, or all of those."""
+        due = time.monotonic() - (0.0 if now else self._linger_s)
+        with self._lock:
+            idle = {k: o for k, o in self._opened.items() if not o.clients and o.idle_since <= due}
+            for key in idle:
+                del self._opened[key]
+        for opened in idle.values():
+            with opened.lock:
+                if opened.service is not None:
+                    opened.service.close()
+
+    def _made(self, kind: str, key: str) -> Service:
+        if kind not in self._kinds:
+            known = ", ".join(self._kinds)
+            raise ProtocolError(f"service kind {kind!r} is unknown; known kinds are {known}")
+        module, _, name = self._kinds[kind].partition(":")
+        service: Service = getattr(importlib.import_module(module), name)(self._workshop, key)
+        return service
+
+
+def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Result | GeError:
+    """Return what the action returns, or its error: no request ends the executor.
+
+    Args:
+        action: may raise anything.
+        on_fault: called if that says that the device broke.
+    """
+    try:
+        return action()
+    except DeviceFault as error:
+        log.critical("the device failed: %s", error)
+        on_fault()
+        return error
+    except GeError as error:
+        return error
+    except Exception as error:
+        log.exception("a request failed in an unforeseen way")
+        text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
+        return GraphFailed(text)

@@ -1,0 +1,62 @@
+"""A service that counts: what a client asks for comes in several posts, by the device's lanes."""
+
+import json
+from typing import ClassVar
+
+from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.executor.server.queue import Job
+from ge_backend.executor.server.timeline import Caption
+
+KINDS = {"counting": "fakes.counting_service:CountingService", "none": "fakes.nowhere:Nothing"}
+
+
+class CountingService:
+    """`{"count": 3}` is answered by 1, 2, 3 and "end", a step for each."""
+
+    opened: ClassVar[list] = []
+
+    def __init__(self, workshop, key):
+        if key == "broken":
+            raise ModelError("no such model")
+        self.workshop, self.key = workshop, key
+        self.clients, self.left, self.closed = [], [], False
+        self.cancelled = set()
+        CountingService.opened.append(self)
+
+    def join(self, client, spec):
+        if spec == "unwanted":
+            raise ModelError("this client is refused")
+        self.clients.append(client)
+        return f"{self.key} for {len(self.clients)}"
+
+    def receive(self, client, body):
+        asked = json.loads(body)
+        if "fail" in asked:
+            raise GraphFailed(asked["fail"])
+        if "cancel" in asked:
+            self.cancelled.add((client, asked["cancel"]))
+            return
+        self.step(client, asked["count"], 1, asked.get("as", 0))
+
+    def step(self, client, count, at, number):
+        def work(turn):
+            self.workshop.timeline.add(Caption(self.key, (1,), 1), turn, turn.came_ns)
+            return tell
+
+        def tell():
+            client.post(b"%d" % at)
+            if (client, number) in self.cancelled:
+                client.post(b"cancelled")
+            elif at < count:
+                self.step(client, count, at + 1, number)
+            else:
+                client.post(b"end")
+
+        self.workshop.lanes.submit(Job(work=work, owner=client))
+
+    def leave(self, client):
+        self.workshop.lanes.cancel(client)
+        self.left.append(client)
+
+    def close(self):
+        self.closed = True

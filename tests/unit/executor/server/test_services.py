@@ -1,0 +1,114 @@
+"""A service is opened once per key, shared, and closed some time after its last client left."""
+
+import threading
+
+import pytest
+
+from builders.null_models import comes_true
+from fakes.counting_service import KINDS, CountingService
+from ge_backend.device.null.device import NullDevice
+from ge_backend.errors import DeviceFault, GraphFailed, ModelError, ProtocolError
+from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.services import SERVICES, Services, settled
+
+
+@pytest.fixture
+def executor():
+    CountingService.opened.clear()
+    executor = Executor(NullDevice(), linger_s=0.0, kinds=KINDS)
+    yield executor
+    executor.close()
+    assert len(executor.services) == 0
+
+
+def test_who_names_the_same_key_gets_the_same_service(executor):
+    """Of one kind and key there is one, of another key another."""
+    first, again = executor.services.open("counting", "a"), executor.services.open("counting", "a")
+    other = executor.services.open("counting", "b")
+    assert first is again is not other
+    for key in "aab":
+        executor.services.release("counting", key)
+
+
+def test_it_is_closed_when_its_last_client_has_left_and_not_before(executor):
+    """Two shares keep it open until both are given up."""
+    service = executor.services.open("counting", "a")
+    executor.services.open("counting", "a")
+    executor.services.release("counting", "a")
+    executor.services.close_idle(now=True)
+    assert not service.closed
+    executor.services.release("counting", "a")
+    executor.services.close_idle()
+    assert service.closed
+
+
+def test_it_stays_for_the_linger_time():
+    """Who comes back in time finds the same one; memory that is short ends the wait."""
+    executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
+    service = executor.services.open("counting", "a")
+    executor.services.release("counting", "a")
+    executor.services.close_idle()
+    assert executor.services.open("counting", "a") is service
+    executor.services.release("counting", "a")
+    executor.registry.on_shortage()
+    assert service.closed
+    executor.close()
+
+
+def test_one_that_cannot_be_opened_is_forgotten(executor):
+    """Its error is raised each time, and nothing stays."""
+    for _ in range(2):
+        with pytest.raises(ModelError, match="no such model"):
+            executor.services.open("counting", "broken")
+    assert len(executor.services) == 0
+
+
+def test_a_kind_that_nobody_knows_is_refused_by_name(executor):
+    """The error lists the known kinds."""
+    with pytest.raises(ProtocolError, match="'typing' is unknown; known kinds are counting"):
+        executor.services.open("typing", "a")
+
+
+def test_it_is_opened_once_however_many_come_at_once(executor):
+    """Those who come while it is opened wait for it."""
+    got = []
+    threads = [
+        threading.Thread(target=lambda: got.append(executor.services.open("counting", "a")))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert len(set(map(id, got))) == 1
+    assert len(CountingService.opened) == 1
+    for _ in got:
+        executor.services.release("counting", "a")
+    assert comes_true(lambda: len(executor.services) == 1, 0.1)
+
+
+def test_the_table_names_classes_that_exist():
+    """Every kind can be imported."""
+    executor = Executor(NullDevice(), linger_s=0.0)
+    services = Services(executor, 0.0, SERVICES)
+    for kind in SERVICES:
+        services.open(kind, "a")
+        services.release(kind, "a")
+    services.close_idle(now=True)
+    executor.close()
+
+
+def test_whatever_is_raised_becomes_an_error_to_answer_with():
+    """A fault of the device is told of; what nobody foresaw names itself."""
+    faults = []
+
+    def fault():
+        raise DeviceFault("gone")
+
+    assert settled(lambda: 3, lambda: faults.append(1)) == 3
+    assert isinstance(settled(fault, lambda: faults.append(1)), DeviceFault)
+    assert faults == [1]
+    unforeseen = settled(lambda: {}["x"], lambda: faults.append(2))
+    assert isinstance(unforeseen, GraphFailed)
+    assert "KeyError" in str(unforeseen)
+    assert faults == [1]
