@@ -80,3 +80,15 @@ def test_something_else_is_refused():
     with pytest.raises(ProtocolError, match="no page"):
         OutstandingView(descriptor)
     os.close(descriptor)
+
+
+def test_sums_that_no_cell_can_hold_are_shown_as_the_most():
+    """One stub's nonsense does not end the connections of others, and is forgotten again."""
+    outstanding = Outstanding()
+    claims = [outstanding.claim(2**62) for _ in range(3)]
+    view = OutstandingView(outstanding.descriptor)
+    assert view.ns == 2**63 - 1
+    claims.pop().release()
+    claims.pop().release()
+    assert view.ns == 2**62
+    outstanding.close()

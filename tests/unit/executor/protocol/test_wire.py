@@ -11,36 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.any_messages import values_of
 from builders.null_models import num_descriptors
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, ProtocolError
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.messages import Failed, Hello, Inspect, Ok, Run, TensorRef
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES, Inbox, decode, encode, send
-
-INTEGERS = st.integers(-(2**63), 2**63)
-TEXTS = st.text(max_size=20)
-SCALARS = {
-    int: INTEGERS,
-    str: TEXTS,
-    bool: st.booleans(),
-    float: st.floats(allow_nan=False),
-    bytes: st.binary(max_size=20),
-}
-
-
-def values_of(annotation):
-    """Return a strategy for any annotation that messages use."""
-    if annotation in SCALARS:
-        return SCALARS[annotation]
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is tuple:
-        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
-    if origin is dict:
-        return st.dictionaries(TEXTS, values_of(arguments[1]), max_size=3)
-    hints = typing.get_type_hints(annotation)
-    return st.builds(annotation, **{name: values_of(hint) for name, hint in hints.items()})
-
 
 ALL = typing.get_args(messages.Message)
 
@@ -56,7 +33,7 @@ def ends():
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 @given(data=st.data())
 def test_every_message_survives_the_way(cls, data):
-    """Decoding what was encoded gives an equal message, whatever its fields hold."""
+    """Decoding what was encoded gives an equal message, whatever its fields may hold."""
     message = data.draw(values_of(cls))
     assert decode(encode(message)) == message
 

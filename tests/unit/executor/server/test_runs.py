@@ -281,3 +281,11 @@ def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
     value = graph.calls[0][0]["x"]
     assert (value.shape, value.dtype) == ((1, 2), DATA_TYPES[dtype].numpy)
     assert value.reshape(-1)[0] == (b"" if dtype == "BYTES" else 1)
+
+
+@pytest.mark.parametrize("fill", [float("inf"), 1e300], ids=str)
+def test_a_filling_that_the_type_cannot_hold_is_refused(fill):
+    """No number stands for infinity among whole ones; the message is wrong, not the graph."""
+    graph = Graph(y=np.zeros(1, np.float32))
+    with pytest.raises(ProtocolError, match="cannot be filled"):
+        measure(entry_of(graph), ask(dtype="INT64", fill=fill))

@@ -7,29 +7,46 @@ that is not hot.
 from __future__ import annotations
 
 import json
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from ge_backend.errors import ProtocolError
+from ge_backend.executor.protocol.rules import MOST, Rule
 
 __all__ = ["Codec"]
 
 _Message = TypeVar("_Message")
 _Builder = Callable[[Any], Any]
+_Check = Callable[[Any], None]
+_Rules = Mapping[tuple[type, str], Rule]
+# Of fields that nobody made a rule for: any number that two of can be added in 64 bits.
+_ANY = Rule(least=-MOST, words=True)
 
 
 class Codec(Generic[_Message]):
     """Encodes values of some dataclasses, told apart by their names.
 
-    Decoding checks every field against its annotation. Fields are `int`, `float`, `str`, `bool`,
-    tuples and string-keyed dicts of such, and dataclasses of such.
+    Decoding checks every field against its annotation and its rule. Fields are `int`, `float`,
+    `str`, `bool`, tuples and string-keyed dicts of such, and dataclasses of such.
+
+    Args:
+        classes: of the values.
+        rules: what fields may hold, by class and name.
+        usual: what all others may hold.
     """
 
-    def __init__(self, classes: tuple[type[_Message], ...]) -> None:
+    def __init__(
+        self,
+        classes: tuple[type[_Message], ...],
+        rules: _Rules = types.MappingProxyType({}),
+        usual: Rule = _ANY,
+    ) -> None:
+        found = _Builders(rules, usual)
         self._builders: Mapping[str, _Builder] = {
-            cls.__name__: _dataclass_builder(cls) for cls in classes
+            cls.__name__: found.of_dataclass(cls) for cls in classes
         }
 
     def encode(self, message: _Message) -> bytes:
@@ -58,50 +75,72 @@ def _fields(value: Any) -> dict[str, Any]:
 _ENCODER = json.JSONEncoder(default=_fields, separators=(",", ":"))
 
 
-def _builder(annotation: Any) -> _Builder:
-    """Return the function that makes a value of this annotation from what JSON gives, or raises."""
-    if is_dataclass(annotation):
-        return _dataclass_builder(typing.cast("type[Any]", annotation))
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is tuple:
-        return _tuple_builder(_builder(arguments[0]))
-    if origin is dict:
-        return _dict_builder(_builder(arguments[1]))
-    return _scalar_builder(annotation)
+class _Builders:
+    """Makes the functions that make values of what JSON gives, or raise."""
+
+    def __init__(self, rules: _Rules, usual: Rule) -> None:
+        self._rules = rules
+        self._usual = usual
+
+    def of_dataclass(self, cls: type[Any]) -> _Builder:
+        hints = typing.get_type_hints(cls)
+        builders = {
+            field.name: self._of(hints[field.name], self._rules.get((cls, field.name), self._usual))
+            for field in fields(cls)
+        }
+
+        def build(packed: Any) -> Any:
+            return cls(**{name: builders[name](value) for name, value in packed.items()})
+
+        return build
+
+    def _of(self, annotation: Any, rule: Rule) -> _Builder:
+        if is_dataclass(annotation):
+            return self.of_dataclass(typing.cast("type[Any]", annotation))
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is tuple:
+            check = rule.check_numbers if arguments[0] is int else _unchecked
+            return _tuple_builder(self._of(arguments[0], rule), check)
+        if origin is dict:
+            return _dict_builder(_scalar_builder(str, self._usual), self._of(arguments[1], rule))
+        return _scalar_builder(annotation, rule)
 
 
-def _dataclass_builder(cls: type[Any]) -> _Builder:
-    hints = typing.get_type_hints(cls)
-    builders = {field.name: _builder(hints[field.name]) for field in fields(cls)}
-
-    def build(packed: Any) -> Any:
-        return cls(**{name: builders[name](value) for name, value in packed.items()})
-
-    return build
-
-
-def _tuple_builder(element: _Builder) -> _Builder:
+def _tuple_builder(element: _Builder, check: _Check) -> _Builder:
     def build(packed: Any) -> tuple[Any, ...]:
         if type(packed) is not list:
-            raise TypeError(f"expected a list, got {packed!r}")
-        return tuple([element(item) for item in packed])
+            raise TypeError(f"expected a list, got {packed!r:.80}")
+        values = tuple([element(item) for item in packed])
+        check(values)
+        return values
 
     return build
 
 
-def _dict_builder(element: _Builder) -> _Builder:
+def _dict_builder(key: _Builder, element: _Builder) -> _Builder:
     def build(packed: Any) -> dict[str, Any]:
-        return {key: element(item) for key, item in packed.items()}
+        return {key(name): element(item) for name, item in packed.items()}
 
     return build
 
 
-def _scalar_builder(annotation: Any) -> _Builder:
+def _scalar_builder(annotation: Any, rule: Rule) -> _Builder:
     accepted = (int, float) if annotation is float else (annotation,)
+    checks: Mapping[Any, _Check] = {
+        int: rule.check_number,
+        float: rule.check_real,
+        str: rule.check_text,
+    }
+    check = checks.get(annotation, _unchecked)
 
     def build(packed: Any) -> Any:
         if type(packed) not in accepted:  # not isinstance: in Python a bool is an int too
-            raise TypeError(f"expected {annotation.__name__}, got {packed!r}")
+            raise TypeError(f"expected {annotation.__name__}, got {packed!r:.80}")
+        check(packed)
         return packed
 
     return build
+
+
+def _unchecked(value: Any) -> None:
+    del value

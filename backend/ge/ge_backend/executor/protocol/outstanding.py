@@ -19,6 +19,8 @@ from ge_backend.errors import OutOfMemory, ProtocolError
 __all__ = ["Claim", "Outstanding", "OutstandingView", "PoolSample"]
 
 NBYTES = mmap.PAGESIZE
+# What a cell holds; a sum of estimates may be more, when a stub sends nonsense.
+MOST_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Outstanding:
     def _change(self, by_ns: int) -> None:
         with self._lock:
             self._total_ns += by_ns
-            self._cells[0] = self._total_ns
+            self._cells[0] = min(self._total_ns, MOST_NS)
 
 
 class Claim:

@@ -1,8 +1,8 @@
 """The one encoding of messages, and their way over a socket.
 
 A message is one JSON object in one AF_UNIX SEQPACKET record, with file descriptors beside it where
-the message says so; pickle is never used. A `Post` is the one exception: a zero byte, its id in
-decimal digits, a line feed, and the body as it is.
+the message says so; every field is in its range (`ranges.py`), and pickle is never used. A `Post`
+is the one exception: a zero byte, its id in decimal digits, a line feed, and the body as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from ge_backend.errors import ExecutorLost, GeError, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
 from ge_backend.executor.protocol.messages import VERSION, Message, Post
+from ge_backend.executor.protocol.ranges import RULES, USUAL
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -32,7 +33,7 @@ MAX_MESSAGE_BYTES = 160 * 1024
 _DESCRIPTOR_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 # What a Post begins with, and no JSON.
 _POST = b"\0"
-_CODEC: Codec[Message] = Codec(typing.get_args(Message))
+_CODEC: Codec[Message] = Codec(typing.get_args(Message), RULES, USUAL)
 
 
 def encode(message: Message) -> bytes:
@@ -62,7 +63,9 @@ def decode(block: bytes) -> Message:
     try:
         if block[:1] == _POST:
             number, _, body = block[1:].partition(b"\n")
-            return Post(id=int(number), body=body)
+            post = Post(id=int(number), body=body)
+            USUAL.check_number(post.id)
+            return post
         return _CODEC.decode(block)
     except (ProtocolError, ValueError) as error:
         raise ProtocolError(

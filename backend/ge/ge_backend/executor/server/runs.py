@@ -9,7 +9,7 @@ import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.resident.state_seam import Slots
-from ge_backend.errors import GeError, GraphFailed, ProtocolError, StateLost
+from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
 from ge_backend.executor.protocol.arena import Segment, aligned
 from ge_backend.executor.protocol.messages import (
     Done,
@@ -133,7 +133,15 @@ def _synthetic(given: PrepareInput) -> Array:
     dtype = DATA_TYPES[given.dtype]
     if dtype.name == "BYTES":
         return np.full(given.shape, b"", dtype=object)
-    return np.full(given.shape, given.fill, dtype=dtype.numpy)
+    try:
+        with np.errstate(invalid="raise"):
+            return np.full(given.shape, given.fill, dtype=dtype.numpy)
+    except (ArithmeticError, ValueError) as error:
+        raise ProtocolError(
+            f"input {given.name!r} is {dtype.name} and cannot be filled with {given.fill}: {error}"
+        ) from error
+    except MemoryError as error:
+        raise OutOfMemory(f"input {given.name!r}, {list(given.shape)}: {error}") from error
 
 
 def _settle(name: str, value: Array, views: dict[str, Array]) -> bool:

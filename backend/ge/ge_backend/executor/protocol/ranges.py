@@ -1,0 +1,61 @@
+"""What the fields of messages may hold, checked once, where a message is decoded.
+
+A whole number is at least 0 and at most `MOST`; a text has no NUL and can be a file's name; every
+other rule stands in `RULES`. So whatever a stranger sends, the code behind `wire.decode` sees only
+numbers that it can add, multiply and index with.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+
+from ge_backend.device.base import GraphSource
+from ge_backend.executor.protocol import messages
+from ge_backend.executor.protocol.descriptions import SpecMessage, StateMessage
+from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
+from ge_backend.executor.protocol.tensor_messages import FedRef, KeptRef, PrepareInput, TensorRef
+from ge_backend.tensors import DATA_TYPES
+
+__all__ = ["RULES", "USUAL"]
+
+# Slots and rows cost memory each, before anything is computed.
+MOST_ROWS = 2**20
+MOST_THREADS = 4096
+
+USUAL = Rule()
+_SHAPE = Rule(most=MOST_ELEMENTS, shape=True)
+_DIMS = Rule(least=-1, most=MOST_ELEMENTS, shape=True)
+_ROWS = Rule(most=MOST_ROWS)
+_DTYPE = Rule(choices=tuple(DATA_TYPES))
+
+RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
+    {
+        (messages.Compile, "shapes"): _SHAPE,
+        (messages.Done, "states"): _SHAPE,
+        (messages.Failed, "message"): Rule(words=True),
+        (messages.KeepStates, "count"): _ROWS,
+        (messages.Loaded, "fixed_shapes"): _SHAPE,
+        (messages.OpenService, "spec"): Rule(words=True),
+        (messages.Report, "defects"): Rule(words=True),
+        (messages.Run, "fresh"): _ROWS,
+        (messages.Run, "priority"): Rule(least=1, most=3),
+        (messages.Run, "rows"): _ROWS,
+        (messages.Run, "slots"): _ROWS,
+        (GraphSource, "threads"): Rule(most=MOST_THREADS),
+        (messages.ServiceOpened, "spec"): Rule(words=True),
+        (FedRef, "dtype"): _DTYPE,
+        (FedRef, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
+        (FedRef, "shape"): _SHAPE,
+        (KeptRef, "dtype"): _DTYPE,
+        (KeptRef, "shape"): _SHAPE,
+        (PrepareInput, "dtype"): _DTYPE,
+        (PrepareInput, "shape"): _SHAPE,
+        (SpecMessage, "dims"): _DIMS,
+        (SpecMessage, "dtype"): _DTYPE,
+        (StateMessage, "dims"): _DIMS,
+        (StateMessage, "dtype"): _DTYPE,
+        (StateMessage, "initial_dims"): _SHAPE,
+        (TensorRef, "shape"): _SHAPE,  # its type and its place: against the arena, `Segment.view`
+    }
+)
