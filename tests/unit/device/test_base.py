@@ -29,10 +29,10 @@ def test_there_is_one_cpu():
 
 def test_a_source_is_the_file_as_it_is_now(tmp_path):
     """Sources are equal while the file is unchanged, by whichever path it is reached."""
-    path = tmp_path / "model.onnx"
+    path = tmp_path / "model.pt2"
     path.write_text("one")
     source = GraphSource.of(path)
-    link = tmp_path / "link.onnx"
+    link = tmp_path / "link.pt2"
     link.symlink_to(path)
     assert GraphSource.of(link) == source
     assert GraphSource.of(path, precision="bf16") != source

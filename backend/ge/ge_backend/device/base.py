@@ -67,7 +67,7 @@ class GraphSource:
         """Return the source for a file as it is now.
 
         Raises:
-            ModelError: the model is made of several files whose names do not fit together.
+            ModelError: the model is made of several files, and one is missing or does not fit.
         """
         known = canonical(path)
         return cls(

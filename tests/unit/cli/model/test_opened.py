@@ -4,6 +4,8 @@ import pytest
 
 from ge_backend.cli.model.opened import open_model
 from ge_backend.errors import ConfigError, ModelError
+from ge_backend.metrics import Recorder
+from ge_backend.serving.opening import open_model as serve_model
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.warmup.store import Store
 
@@ -34,6 +36,24 @@ def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
         with open_model(folder) as opened:
             grids.append(opened.grid.entries)
     assert grids == [((8, 16), (8, 64)), ((1, 64), (8, 64))]
+
+
+def test_what_serving_measured_is_found(model, cache):
+    """Costs depend on how many runs share the device: here as many as the model says."""
+    folder = model()
+    settings = "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in (("lanes", 3), ("executor", "inline"))
+    )
+    (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + settings)
+    with open_model(folder) as opened:
+        config = opened.config
+        assert opened.kept_costs() == {}
+    served = serve_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
+    served.learner.close()
+    served.pipeline.close()
+    with open_model(folder) as opened:
+        assert opened.kept_costs().keys() == set(opened.grid.entries)
 
 
 @pytest.mark.parametrize("fails", [False, True])

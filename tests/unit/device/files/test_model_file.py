@@ -4,8 +4,20 @@ import os
 
 import pytest
 
+from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import canonical, find_model_file, model_files, stamp_of
 from ge_backend.errors import ModelError
+
+
+def field(number, content):
+    """Return a length-delimited field of a protocol buffer."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def with_external_weights(location):
+    """Return an ONNX model of one tensor, whose content is in a file of this name."""
+    entry = field(1, b"location") + field(2, location.encode())
+    return field(7, field(5, field(13, entry)))
 
 
 def test_known_names_in_order(tmp_path):
@@ -72,13 +84,33 @@ def test_a_grid_of_links_is_a_grid(tmp_path):
 
 def test_files_of_a_model(tmp_path):
     """All that a changed stamp must come from."""
-    for name in ("model.onnx", "model.1x8.om", "model.2x8.om", "model.om.json", "model.om"):
+    for name in ("model.1x8.om", "model.2x8.om", "model.om.json", "model.om"):
         (tmp_path / name).touch()
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")  # `ir_version` alone
     names = ["model.1x8.om", "model.2x8.om", "model.om.json"]
     assert [path.name for path in model_files(tmp_path / "model.2x8.om")] == names
     alone = [path.name for path in model_files(tmp_path / "model.om")]
     assert alone == ["model.om", "model.om.json"]
     assert model_files(tmp_path / "model.onnx") == (tmp_path / "model.onnx",)
+
+
+def test_weights_beside_an_onnx_file_are_the_models(tmp_path):
+    """A training run that writes only these anew makes another model of it."""
+    path, weights = tmp_path / "model.onnx", tmp_path / "weights.bin"
+    path.write_bytes(with_external_weights(weights.name))
+    weights.write_bytes(b"\0" * 16)
+    assert model_files(path) == (path, weights)
+    before = GraphSource.of(path)
+    assert GraphSource.of(path) == before
+    os.utime(weights, (1, 1))
+    assert GraphSource.of(path) != before
+
+
+def test_weights_that_are_not_there_are_named(tmp_path):
+    """Before any engine looks for them, whose message nobody understands."""
+    (tmp_path / "model.onnx").write_bytes(with_external_weights("weights.bin"))
+    with pytest.raises(ModelError, match=r"weights are in 'weights\.bin'"):
+        model_files(tmp_path / "model.onnx")
 
 
 def test_a_stamp_changes_with_any_of_the_files(tmp_path):

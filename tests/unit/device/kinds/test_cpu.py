@@ -38,7 +38,7 @@ def test_reads_meminfo():
 )
 def test_a_missing_engine_names_what_to_install(tmp_path, monkeypatch, name, library, extra):
     """Without the library the error says which extra has it."""
-    (tmp_path / name).touch()
+    (tmp_path / name).write_bytes(b"\x08\x08")  # an ONNX model without anything
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DeviceUnavailable, match=rf"triton-ge-backend\[{extra}\]"):
         CpuDevice().load(GraphSource.of(tmp_path / name))
@@ -46,9 +46,9 @@ def test_a_missing_engine_names_what_to_install(tmp_path, monkeypatch, name, lib
 
 def test_a_directory_is_no_model(tmp_path):
     """A folder with the name of a model is refused as missing."""
-    (tmp_path / "m.onnx").mkdir()
+    (tmp_path / "m.pt2").mkdir()
     with pytest.raises(ModelError, match="no such file"):
-        CpuDevice().load(GraphSource.of(tmp_path / "m.onnx"))
+        CpuDevice().load(GraphSource.of(tmp_path / "m.pt2"))
 
 
 def test_threads_of_torch_sleep_while_they_wait(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
 from ge_backend.device.files.model_file import model_files
-from ge_backend.device.files.onnx_external import external_data
 from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
@@ -89,10 +88,7 @@ def _prepare_largest(model: OpenModel) -> list[Prepared]:
 
 
 def _weights_bytes(path: Path) -> int:
-    files = [*model_files(path)]
-    if path.suffix == ".onnx":
-        files += [file for _, file in external_data(path)]
-    return sum(file.stat().st_size for file in files)
+    return sum(file.stat().st_size for file in model_files(path))
 
 
 def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:

@@ -79,7 +79,7 @@ def open_model(
     machine = MachineConfig.read(environment, owner_pid=os.getpid())
     store = Store(cache_dir or machine.cache_dir)
     session = Session(
-        functools.partial(connect_inline, chosen),
+        functools.partial(connect_inline, chosen, lanes=given.lanes),
         GraphSource.of(
             find_model_file(folder.directory, given.filename, chosen),
             precision=given.precision,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
+from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import ModelError
 
 __all__ = ["canonical", "find_model_file", "model_files", "stamp_of"]
@@ -63,8 +64,10 @@ def model_files(path: Path) -> tuple[Path, ...]:
     """Return all files that make the model that a file is, or is one of.
 
     Raises:
-        ModelError: their names do not fit together.
+        ModelError: their names do not fit together, or weights outside an ONNX file are missing.
     """
+    if path.suffix == ".onnx":
+        return (path, *(file for _, file in external_data(path)))
     if path.suffix != ".om":
         return (path,)
     names = axes_file(path)
