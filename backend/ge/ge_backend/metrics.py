@@ -88,6 +88,17 @@ METRICS: Mapping[str, Metric] = {
         ),
         _counter("ge_workspace_wait_seconds_total", "Time they waited for it.", "device"),
         _counter("ge_run_seconds_total", "Time graphs ran in the executor.", "device"),
+        _counter(
+            "ge_planned_seconds_total",
+            "Time that runs were expected to take, of those that shared the device as usual.",
+            "device",
+        ),
+        _counter(
+            "ge_plan_error_seconds_total",
+            "Time by which these took longer or shorter than that, run by run: a tenth of "
+            "`ge_planned_seconds_total` is an error of 10 %.",
+            "device",
+        ),
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
         _counter("ge_step_seconds_total", "Time batches spent in a step of an ensemble.", "step"),

@@ -13,6 +13,7 @@ from builders.null_models import SHORT
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
+from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import ROW_ERRORS, GraphSource
@@ -34,6 +35,7 @@ from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_la
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.warmup import RUN_OVERHEAD_NS
 
 POISON = 666
 TABLE = {(1, 8): 10.0, (4, 8): 12.0, (1, 32): 40.0, (4, 32): 90.0}
@@ -364,11 +366,12 @@ def test_padding_is_counted_in_elements(open_pipeline):
 class FakeFleet:
     """Echoes, and ends runs in a given order or way."""
 
-    def __init__(self, order=None, error=None, refused=None):
+    def __init__(self, order=None, error=None, refused=None, *, alone=False):
         self.arena = Arena(1)
         self.order = order
         self.error = error
         self.refused = refused or {}
+        self.alone = alone
         self.runs = 0
 
     def reserve(self, nbytes, *, keep=False):
@@ -390,6 +393,7 @@ class FakeFleet:
                 queue_ns=2_000_000_000,
                 run_ns=3_000_000_000,
                 held_up_ns=500_000_000 if index else 0,
+                alone=self.alone,
             )
             yield Ended(index, outcome, "null:1")
 
@@ -456,6 +460,25 @@ def test_the_executors_times_are_summed():
     counts = counted(pipeline.recorder)
     assert counts["ge_queue_seconds_total", "null:1"] == 4
     assert counts["ge_run_seconds_total", "null:1"] == 6
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_costs_follow_the_runs_that_shared_the_device(alone):
+    """A run of three seconds in a bucket that should take one; with all cores it says nothing."""
+    costs = CorrectedCosts({(1, 8): 1e9, (1, 32): 4e9}, StaticCosts)
+    pipeline = fake_pipeline(FakeFleet(alone=alone), costs=costs)
+    for _ in range(20):
+        list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
+    counts = counted(pipeline.recorder)
+    if alone:
+        assert costs.lasting() == {(1, 8): 1e9, (1, 32): 4e9}
+        assert ("ge_planned_seconds_total", "null:1") not in counts
+    else:
+        assert 1.5e9 < costs.lasting()[1, 8] < 3e9
+        planned = counts["ge_planned_seconds_total", "null:1"]
+        assert 40 < planned < 120
+        off = counts["ge_plan_error_seconds_total", "null:1"]
+        assert off == pytest.approx(40 * (3 + RUN_OVERHEAD_NS / 1e9) - planned)
 
 
 def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():

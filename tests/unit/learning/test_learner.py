@@ -196,6 +196,21 @@ def bench(tmp_path, monkeypatch):
     bench.close()
 
 
+def test_corrected_costs_are_kept_for_the_next_start(bench):
+    """What serving has found out is written under the model's key, beside other buckets' costs."""
+    one = bench.instance()
+    bench.store.keep_costs(["key"], {(1, 1): 7.0, (1, 8): 1.0})
+    before = one.pipeline.costs.lasting()
+    kept = Learner(config_of(), one.pipeline, before, bench.store, one.open_fleet, cost_key=["key"])
+    for _ in range(200):
+        one.pipeline.costs.observe((1, 8), 2 * before[1, 8])
+        one.pipeline.costs.observe((4, 32), before[4, 32])
+    kept.close()
+    costs = bench.store.costs(["key"])
+    assert costs[1, 1] == 7.0
+    assert costs[1, 8] / costs[4, 32] == pytest.approx(2 * before[1, 8] / before[4, 32], rel=0.1)
+
+
 def lengths(seed, count):
     """Return lengths that fit badly into buckets of 8 and 32."""
     return np.random.default_rng(seed).choice(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts, element_costs
 from ge_backend.buckets.grid import listed_grid
 from ge_backend.config.model import ModelConfig
@@ -236,10 +237,19 @@ def test_without_a_folder_every_start_measures(start):
 def test_what_the_planner_asks_fits_the_engine():
     """Static ones are looked up; dynamic ones interpolated, up to the host's batch size."""
     table = element_costs(list(SMALL.entries))
-    assert isinstance(cost_model(CONFIG, table, static_shapes=True), StaticCosts)
-    dynamic = cost_model(CONFIG, table, static_shapes=False)
-    assert isinstance(dynamic, DynamicCosts)
-    assert dynamic.max_rows == 4
+    static, dynamic = (cost_model(CONFIG, table, static_shapes=kind) for kind in (True, False))
+    assert isinstance(static, CorrectedCosts)
+    assert isinstance(static.model, StaticCosts)
+    assert isinstance(dynamic, CorrectedCosts)
+    assert isinstance(dynamic.model, DynamicCosts)
+    assert dynamic.model.max_rows == 4
+
+
+def test_costs_that_were_not_measured_are_not_corrected():
+    """Element counts say nothing about time: they stay as they are."""
+    table = element_costs(list(SMALL.entries))
+    off = replace(CONFIG, warmup=False)
+    assert isinstance(cost_model(off, table, static_shapes=True), StaticCosts)
 
 
 def test_added_buckets_are_measured_and_the_old_ones_prepared(start):

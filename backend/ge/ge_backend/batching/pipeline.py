@@ -27,6 +27,7 @@ from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array, Shape
 from ge_backend.traffic.histogram import rounded_up
 from ge_backend.traffic.traffic import Traffic
+from ge_backend.warmup.warmup import RUN_OVERHEAD_NS
 
 __all__ = ["Pipeline", "Reply"]
 
@@ -206,6 +207,7 @@ class Pipeline:
             sub_batch = sub_batches[ended.index]
             replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
             self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            self._correct(sub_batch, ended)
             yield from replies
             waiting = time.perf_counter()
 
@@ -316,6 +318,17 @@ class Pipeline:
         if outcome.held_up_ns:
             add("ge_workspace_waits_total", device=ended.device)
             add("ge_workspace_wait_seconds_total", outcome.held_up_ns / 1e9, device=ended.device)
+
+    def _correct(self, sub_batch: SubBatch, ended: Ended) -> None:
+        """Let costs follow what runs take, other than those that may have had the whole device."""
+        outcome = ended.outcome
+        if outcome.error is not None or outcome.alone or not sub_batch.planned:
+            return
+        took_ns = outcome.run_ns + RUN_OVERHEAD_NS
+        add, device = self.recorder.add, ended.device
+        add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
+        add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
+        self.costs.observe(sub_batch.bucket, took_ns)
 
 
 @dataclass(slots=True)

@@ -57,6 +57,9 @@ class CostModel(Protocol):
     def label(self, bucket: Bucket) -> str:
         """Return a name for a shape to count under; there are no more names than buckets."""
 
+    def observe(self, bucket: Bucket, run_ns: float) -> None:
+        """Take note of what a run in this shape took, if the costs are to follow that."""
+
 
 def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
     """Return costs for buckets that were not measured: one nanosecond per element and per run."""
@@ -105,6 +108,9 @@ class StaticCosts:
     def label(self, bucket: Bucket) -> str:
         """Return `8x64`."""
         return label(bucket)
+
+    def observe(self, bucket: Bucket, run_ns: float) -> None:
+        """Do nothing: the table stays as it is."""
 
     def _look_up(self, sizes: Shape) -> tuple[list[tuple[int, float]], list[Bucket]]:
         known = self._by_sizes.get(sizes)
@@ -188,6 +194,9 @@ class DynamicCosts:
                 for values, size in zip(self._grid, bucket, strict=True)
             )
         )
+
+    def observe(self, bucket: Bucket, run_ns: float) -> None:
+        """Do nothing: the table stays as it is."""
 
     def _look_up(self, sizes: Shape) -> tuple[list[float], list[tuple[int, float]], bool, int]:
         """Return costs at the measured rows and at the steps, whether measured, the most rows."""

@@ -146,7 +146,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="warmup_repeats",
         default="3",
-        help="How many runs per bucket are measured; the median counts.",
+        help="How many runs per bucket are measured; the shortest counts. Serving corrects it.",
     ),
     Setting(
         key="warmup_budget_s",

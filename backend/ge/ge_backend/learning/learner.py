@@ -1,5 +1,7 @@
 """A thread beside serving: it keeps what traffic was, and prepares buckets that traffic wants.
 
+It also keeps the costs that serving has corrected, so that the next start begins with them.
+
 Preparing happens over a fleet of its own, so requests go on in the old buckets meanwhile. Then the
 fleet and its costs take the place of those before, between two batches: its sessions know what they
 prepared, and prepare it again if an executor dies.
@@ -16,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.buckets.axis import ROWS
+from ge_backend.buckets.corrected import CorrectedCosts, moved
 from ge_backend.buckets.costs import Bucket
 from ge_backend.buckets.grid import listed_grid, padded_elements
 from ge_backend.config.model import ModelConfig
@@ -51,6 +54,7 @@ class Learner:
         costs: the table behind the pipeline's cost model.
         store: where traffic is kept.
         open_fleet: opens another fleet with the same graph.
+        cost_key: what the store keeps costs under; empty: they are not kept.
     """
 
     def __init__(
@@ -60,12 +64,15 @@ class Learner:
         costs: Mapping[Bucket, float],
         store: Store,
         open_fleet: Callable[[], Fleet],
+        cost_key: Sequence[str] = (),
     ) -> None:
         self._config = config
         self._pipeline = pipeline
         self._costs = dict(costs)
+        self._kept_costs = dict(costs)
         self._store = store
         self._open_fleet = open_fleet
+        self._cost_key = tuple(cost_key)
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
         # A file that was compiled for its shapes has no others, and states of live sequences stay
@@ -116,6 +123,7 @@ class Learner:
                 log.warning("the buckets stay as they are: %s", reason)
 
     def _keep(self) -> None:
+        self._keep_costs()
         if self._config.learn == "off":
             return
         fresh = self._pipeline.traffic.take()
@@ -123,6 +131,18 @@ class Learner:
             self._store.add_traffic(self._config.name, fresh)
             for name, histogram in fresh.items():
                 self._learned[name].merge(histogram)
+
+    def _keep_costs(self) -> None:
+        """Take over what serving has found out about costs; keep it if one has clearly moved."""
+        serving = self._pipeline.costs
+        if not isinstance(serving, CorrectedCosts):
+            return
+        corrected = serving.lasting()
+        costs = {bucket: corrected.get(bucket, cost) for bucket, cost in self._costs.items()}
+        if self._cost_key and any(moved(self._kept_costs.get(b, 0), c) for b, c in costs.items()):
+            self._store.keep_costs(self._cost_key, {**self._store.costs(self._cost_key), **costs})
+            self._kept_costs = costs
+        self._costs = costs
 
     def _extend(self, sizes: Shape) -> None:
         """Prepare buckets that cover these sizes, beside the present ones."""

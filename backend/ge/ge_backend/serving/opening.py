@@ -24,7 +24,7 @@ from ge_backend.serving.connect import open_fleet
 from ge_backend.tensors import Signature
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_model, measured_costs
+from ge_backend.warmup.measure import cost_key, cost_model, measured_costs
 from ge_backend.warmup.store import Store
 
 __all__ = ["OpenModel", "keep_states", "open_model"]
@@ -82,7 +82,9 @@ def open_model(
         recorder=recorder,
         traffic=Traffic(layout.axes),
     )
-    return OpenModel(pipeline=pipeline, learner=Learner(config, pipeline, costs, store, connect))
+    key = cost_key(config, layout, session) if config.warmup else []
+    learner = Learner(config, pipeline, costs, store, connect, key)
+    return OpenModel(pipeline=pipeline, learner=learner)
 
 
 def _prepare(

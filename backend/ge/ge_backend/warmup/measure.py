@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts, element_costs
 from ge_backend.buckets.grid import BucketGrid, covers, largest_buckets
 from ge_backend.config.model import ModelConfig
@@ -119,10 +120,15 @@ def added_costs(
 def cost_model(
     config: ModelConfig, costs: Mapping[Bucket, float], *, static_shapes: bool
 ) -> CostModel:
-    """Return what the planner asks, for these costs."""
-    if static_shapes:
-        return StaticCosts(costs)
-    return DynamicCosts(costs, max(config.max_batch_size, 1), config.max_elements)
+    """Return what the planner asks, for these costs; they follow what runs take if measured."""
+
+    def make(table: Mapping[Bucket, float]) -> CostModel:
+        if static_shapes:
+            return StaticCosts(table)
+        return DynamicCosts(table, max(config.max_batch_size, 1), config.max_elements)
+
+    measured = config.warmup and not config.concatenate
+    return CorrectedCosts(costs, make) if measured else make(costs)
 
 
 def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:

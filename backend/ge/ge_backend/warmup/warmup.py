@@ -40,7 +40,7 @@ class Effort:
     """How much warm-up measures.
 
     Attributes:
-        repeats: runs per bucket; the median counts.
+        repeats: runs per bucket; the shortest counts.
         budget_s: seconds after which nothing more is measured; 0 is no limit. Engines with static
             shapes still prepare every bucket: what is not prepared cannot be served.
     """

@@ -40,6 +40,7 @@ class Outcome:
 
     Attributes:
         kept: outputs that have stayed on the device.
+        alone: it may have had all of the device, which is not what plans go by.
     """
 
     outputs: dict[str, Array]
@@ -49,6 +50,7 @@ class Outcome:
     held_up_ns: int = 0
     states: Mapping[str, Shape] = field(default_factory=dict)
     kept: tuple[messages.KeptRef, ...] = ()
+    alone: bool = False
 
 
 class Flight:
@@ -165,4 +167,5 @@ class Flight:
             held_up_ns=answer.held_up_ns,
             states=answer.states,
             kept=order.kept,
+            alone=answer.alone,
         )

@@ -191,7 +191,7 @@ class KeepStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Compile for these shapes if the engine does that, and time `repeats` runs (the median)."""
+    """Compile for these shapes if the engine does that, and time `repeats` runs: the shortest."""
 
     id: int
     graph: int
@@ -271,6 +271,7 @@ class Done:
         queue_ns: how long the run waited for its turn.
         held_up_ns: for how much of that a lane was free and its workspace was not.
         states: the shape of one row of each state as it is now, by the name of its input.
+        alone: nothing else ran or waited when it began, so it may have had all of the device.
     """
 
     id: int
@@ -280,6 +281,7 @@ class Done:
     run_ns: int
     held_up_ns: int = 0
     states: dict[str, Shape] = field(default_factory=dict)
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

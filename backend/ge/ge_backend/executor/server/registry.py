@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One set of input shapes: median nanoseconds of one run, 0 if not measured; scratch bytes."""
+    """One set of input shapes: nanoseconds of its shortest run, 0: not measured; scratch bytes."""
 
     run_ns: int
     workspace_bytes: int
