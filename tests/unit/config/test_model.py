@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pwd
 import tempfile
 from pathlib import Path
 
@@ -321,6 +322,21 @@ def test_the_cache_can_be_moved_and_turned_off():
     assert machine(GE_CACHE_DIR="/c").cache_dir == Path("/c")
     assert machine(XDG_CACHE_HOME="/x").cache_dir == Path("/x/ge-backend")
     assert machine().cache_dir == Path.home() / ".cache" / "ge-backend"
+
+
+@pytest.mark.parametrize("home", ["/", None])
+def test_a_user_without_a_home_keeps_nothing(monkeypatch, home):
+    """Containers run as any user id, with no name and HOME unset or /: that is no error."""
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    assert machine().cache_dir is None
+    assert machine(XDG_CACHE_HOME="/x").cache_dir == Path("/x/ge-backend")
 
 
 def test_every_variable_begins_alike_and_is_used_once():

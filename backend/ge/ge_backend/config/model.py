@@ -338,8 +338,19 @@ def _cache_dir(text: str, environment: Mapping[str, str]) -> Path | None:
         return None
     if text:
         return Path(text)
-    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "ge-backend"
+    if environment.get("XDG_CACHE_HOME"):
+        return Path(environment["XDG_CACHE_HOME"]) / "ge-backend"
+    home = _home()
+    return None if home is None else home / ".cache" / "ge-backend"
+
+
+def _home() -> Path | None:
+    """Return this user's folder; None for one without, as containers give any user id."""
+    try:
+        home = Path.home()
+    except RuntimeError:  # HOME is not set, and the user id has no name
+        return None
+    return None if home == Path("/") else home
 
 
 GENERATORS = ("mask", "lengths", "positions", "zeros")

@@ -324,7 +324,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         default="",
         variable="GE_CACHE_DIR",
         help="Where measured costs, recorded traffic and compiled models are kept between starts; "
-        "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`.",
+        "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`; nothing is "
+        "kept for a user without a home folder (`HOME` unset or `/`), as containers may have.",
     ),
 )
 
