@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ge_backend.buckets.curve import Curve
 from ge_backend.buckets.strategies import (
     default_limit,
     exponential,
     exponential_fill,
-    exponential_unclipped,
     linear,
     padding_aware,
     unified,
-    unified_alpha,
 )
 from ge_backend.errors import ConfigError
 
@@ -83,15 +82,15 @@ def test_rounds_exact_multiples_exactly():
 @given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS)
 def test_points_agree_with_whole_number_arithmetic(first, step, last, limit):
     """The default rounding is what bisection over integers finds, for any parameters."""
-    values = exponential_unclipped(first, step, last, limit)
-    assert values == tuple(sorted(set(exact_points(first, last, step, limit))))
+    points = Curve(first, last, limit - 1, compat=False).points(step, contiguous=False)
+    assert points == set(exact_points(first, last, step, limit))
 
 
 @given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS)
 def test_compat_agrees_with_the_reference_expression(first, step, last, limit):
     """Compat rounds as the float64 expression does, for any parameters."""
-    values = exponential_unclipped(first, step, last, limit, compat=True)
-    assert values == tuple(sorted(set(float_points(first, last, step, limit))))
+    points = Curve(first, last, limit - 1, compat=True).points(step, contiguous=False)
+    assert points == set(float_points(first, last, step, limit))
 
 
 @given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS, contiguous=st.booleans())
@@ -150,20 +149,6 @@ def test_percentage_zero_keeps_every_step():
     assert padding_aware(0, 8, 64, 64, 0) == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
     assert padding_aware(0, 8, 64, 64, 50) == (0, 1, 2, 4, 8, 16, 32, 64)
     assert padding_aware(0, 8, 64, 16, 50) == (0, 1, 2, 4, 8, 16, 32, 48, 64)
-
-
-def test_unclipped_rounds_one_up_and_exceeds_its_maximum():
-    """The oldest rule knows no special one, and its last size is a multiple of step."""
-    assert exponential_unclipped(1, 2, 4, 3) == (2, 4)
-    assert exponential_unclipped(32, 32, 3000, 12)[-1] == 3008
-    assert exponential_unclipped(0, 128, 1024, 2) == (0, 128, 1024)
-    assert exponential_unclipped(32, 32, 3000, 1) == (3000,)
-
-
-def test_unified_alpha_has_quarters_and_halves():
-    """The first unified rule has six sizes, and zero when it starts there."""
-    assert unified_alpha(0, 300, 64) == (0, 16, 32, 64, 75, 150, 300)
-    assert unified_alpha(128, 2048, 32) == (8, 16, 32, 512, 1024, 2048)
 
 
 def test_default_limit_doubles():

@@ -5,7 +5,6 @@
     linear            a doubling ramp up to `step`, then every multiple of it
     padding_aware     the same, leaving out sizes while the padding that this costs stays small
     unified           ten points of geometric spacing, rounded up to a turning point
-    unified_alpha     six points around the turning point and the maximum
 
 Interior points of geometric spacing can be exact multiples of `step`. The reference computes them
 in float64, where some land one ulp above and round up by a whole step: (0, 1, 32, 6) gives 9 and 17
@@ -24,11 +23,9 @@ __all__ = [
     "default_limit",
     "exponential",
     "exponential_fill",
-    "exponential_unclipped",
     "linear",
     "padding_aware",
     "unified",
-    "unified_alpha",
 ]
 
 MAX_SIZE = 2**31 - 1
@@ -77,28 +74,6 @@ def exponential(
     ordered = sorted(curve.points(step, contiguous=contiguous) | kept)
     ordered[-1] = min(ordered[-1], maximum)
     return tuple(sorted(ordered))
-
-
-def exponential_unclipped(
-    minimum: int,
-    step: int,
-    maximum: int,
-    limit: int,
-    *,
-    contiguous: bool = False,
-    compat: bool = False,
-) -> tuple[int, ...]:
-    """Return the sizes as vllm-gaudi v0.11.2 did: 1 is rounded up, the last may exceed `maximum`.
-
-    Raises:
-        ConfigError: a number is outside its range.
-    """
-    _check_geometric("exponential_unclipped", minimum, step, maximum, limit)
-    if limit == 1:
-        return (maximum,)
-    kept = {0} if minimum == 0 else set()
-    curve = Curve(step if kept else minimum, maximum, limit - 1, compat)
-    return tuple(sorted(curve.points(step, contiguous=contiguous) | kept))
 
 
 def exponential_fill(
@@ -216,18 +191,6 @@ def unified(minimum: int, maximum: int, turning_point: int) -> tuple[int, ...]:
     zero = {0} if minimum == 0 else set()
     curve = Curve(minimum or 1, maximum, UNIFIED_POINTS - 1, compat=True)
     return tuple(sorted(curve.points(turning_point, contiguous=True) | zero))
-
-
-def unified_alpha(minimum: int, maximum: int, turning_point: int) -> tuple[int, ...]:
-    """Return a quarter, a half and the whole of `turning_point` and of `maximum`.
-
-    Raises:
-        ConfigError: a number is outside its range.
-    """
-    _check_geometric("unified_alpha", minimum, turning_point, maximum, UNIFIED_POINTS)
-    zero = {0} if minimum == 0 else set()
-    values = {whole // part for whole in (turning_point, maximum) for part in (4, 2, 1)}
-    return tuple(sorted(values | zero))
 
 
 def _check_geometric(rule: str, minimum: int, step: int, maximum: int, limit: int) -> None:

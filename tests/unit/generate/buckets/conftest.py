@@ -10,7 +10,6 @@ import pytest
 
 from builders.golden import reference_cases
 from ge_backend.generate.buckets.phase_parameters import (
-    Generation,
     PhaseParameters,
     PhaseStrategy,
     SlidingWindow,
@@ -50,9 +49,7 @@ def phase_rule() -> Callable[..., PhaseRule]:
     """Return a function from a reference case to the rule that it names."""
 
     def rule(case: dict[str, Any], *, compat: bool) -> PhaseRule:
-        return PhaseRule(
-            strategy=_strategy(case), generation=Generation(case["reference"]), compat=compat
-        )
+        return PhaseRule(strategy=_strategy(case), compat=compat)
 
     return rule
 
@@ -80,7 +77,6 @@ def _parameters(case: dict[str, Any]) -> PhaseParameters:
         num_blocks=given.get("num_hpu_blocks", 0),
         contiguous=contiguous or config.get("use_contiguous_pa", False),
         merged_prefill=environment.get("VLLM_MERGED_PREFILL") == "true",
-        prefix_caching=config.get("prefix_caching", True),
         speculative_tokens=given.get("num_speculative_tokens", 0),
         clamp_decode_context=not given.get("skip_decode_block_clamp", False),
         mamba_chunk=given.get("mamba_chunk_size", 0),

@@ -1,10 +1,10 @@
-"""What bucketing for paged attention needs to know: the model, the budget, the cache, the release.
+"""What bucketing for paged attention needs to know: the model, the budget, the cache.
 
 Two phases: a *prompt* run takes many new tokens of few sequences, a *decode* run one token of many.
 Their buckets are (sequences, new tokens, blocks of context in the key/value cache). The rules are
-those of vLLM's plugin for Gaudi; a generation names the release whose lists come out.
+those of vLLM's plugin for Gaudi.
 
-Source: vllm-project/vllm-gaudi@091bbadd, v0.17.1, v0.11.2; HabanaAI/vllm-hpu-extension@ad55828.
+Source: vllm-project/vllm-gaudi@091bbadd.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from types import MappingProxyType
 from ge_backend.errors import ConfigError
 
 __all__ = [
-    "Generation",
     "Phase",
     "PhaseParameters",
     "PhaseStrategy",
@@ -25,14 +24,6 @@ __all__ = [
     "chosen_strategy",
     "log2_ceil",
 ]
-
-
-class Generation(Enum):
-    """The release whose rules are followed, oldest first."""
-
-    V0_11 = "v0.11.2"
-    V0_17 = "v0.17.1"
-    CURRENT = "current"
 
 
 class Phase(Enum):
@@ -90,7 +81,6 @@ class PhaseParameters:
         contiguous: paged attention reads the cache as one range, so a run's context is as long as
             the highest block in use.
         merged_prefill: several prompts run as one sequence.
-        prefix_caching: prompts may have context; the oldest rules only ask this.
         speculative_tokens: tokens guessed per sequence and decode run; 0 for none.
         clamp_decode_context: keep decode context within three times the cache.
         mamba_chunk: tokens per chunk of a state-space model; 0 for none.
@@ -110,7 +100,6 @@ class PhaseParameters:
     num_blocks: int = 0
     contiguous: bool = False
     merged_prefill: bool = False
-    prefix_caching: bool = True
     speculative_tokens: int = 0
     clamp_decode_context: bool = True
     mamba_chunk: int = 0

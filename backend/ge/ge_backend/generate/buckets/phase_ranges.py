@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ge_backend.buckets import strategies
 from ge_backend.errors import ConfigError
 from ge_backend.generate.buckets.phase_parameters import (
-    Generation,
     Phase,
     PhaseParameters,
     PhaseStrategy,
@@ -34,10 +33,9 @@ MERGED_STEP = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRule:
-    """How axes are spaced, whose rules are followed, and whether rounding repeats their float64."""
+    """How axes are spaced, and whether rounding repeats the reference's float64."""
 
     strategy: PhaseStrategy = PhaseStrategy.EXPONENTIAL
-    generation: Generation = Generation.CURRENT
     compat: bool = False
 
 
@@ -49,7 +47,7 @@ def phase_numbers(given: PhaseParameters, phase: Phase, rule: PhaseRule) -> Axes
     """
     if phase is Phase.DECODE and given.num_blocks < 1:
         raise ConfigError(f"num_blocks is {given.num_blocks}, decode buckets need at least 1")
-    return _NUMBERS[phase, rule.strategy](given, rule.generation)
+    return _NUMBERS[phase, rule.strategy](given)
 
 
 def phase_ranges(given: PhaseParameters, phase: Phase, rule: PhaseRule) -> Axes:
@@ -74,20 +72,17 @@ def _values(numbers: Numbers, given: PhaseParameters, rule: PhaseRule) -> tuple[
     elif rule.strategy is PhaseStrategy.PADDING_AWARE:
         values = strategies.padding_aware(*numbers)
     else:
-        old = rule.generation is Generation.V0_11
-        spacing = strategies.exponential_unclipped if old else strategies.exponential
-        values = spacing(*numbers, contiguous=given.contiguous, compat=rule.compat)
+        values = strategies.exponential(*numbers, contiguous=given.contiguous, compat=rule.compat)
     if not values:
         raise ConfigError(f"(min, step, max) of {numbers} make no sizes; lower min or step")
     return values
 
 
-def _exponential_prompt(given: PhaseParameters, generation: Generation) -> Axes:
-    modern = generation is not Generation.V0_11
-    single = modern and given.overrides.get("prompt.query.min") == 1
+def _exponential_prompt(given: PhaseParameters) -> Axes:
+    single = given.overrides.get("prompt.query.min") == 1
     query_min = 1 if single else given.block_tokens
     cached = given.max_model_tokens - query_min
-    if modern and given.max_model_tokens >= LONG_CONTEXT_TOKENS:
+    if given.max_model_tokens >= LONG_CONTEXT_TOKENS:
         cached = given.max_model_tokens - given.max_batch_tokens
     context_max = max(1, given.blocks(cached))
     seqs, tokens = given.max_prefill_seqs, given.max_batch_tokens
@@ -100,29 +95,22 @@ def _exponential_prompt(given: PhaseParameters, generation: Generation) -> Axes:
     return (1, 1, 1, 1), (query_min, query[1] * MERGED_STEP, *query[2:]), merged
 
 
-def _exponential_decode(given: PhaseParameters, generation: Generation) -> Axes:
+def _exponential_decode(given: PhaseParameters) -> Axes:
     seqs, blocks = given.max_seqs, given.num_blocks
     shared = SHARED_BLOCKS * blocks
     extra = 0
-    if generation is Generation.V0_11:
-        whole = given.blocks(given.max_model_tokens) * seqs
-        most, limit = blocks if given.contiguous else min(whole, blocks), log2_ceil(blocks) + 1
-    elif generation is Generation.V0_17:
-        most = blocks if given.contiguous else shared
-        limit = log2_ceil(most) + 1
-    else:
-        most = given.blocks_up(given.max_model_tokens) * seqs
-        if given.contiguous:
-            most = min(most, blocks)
-        elif given.clamp_decode_context:
-            most = min(most, shared)
-        if not given.contiguous and most > shared:
-            extra = log2_ceil(-(-most // shared)) + 1
-        limit = log2_ceil(most) + 1 + extra
+    most = given.blocks_up(given.max_model_tokens) * seqs
+    if given.contiguous:
+        most = min(most, blocks)
+    elif given.clamp_decode_context:
+        most = min(most, shared)
+    if not given.contiguous and most > shared:
+        extra = log2_ceil(-(-most // shared)) + 1
+    limit = log2_ceil(most) + 1 + extra
     return (1, 2, seqs, log2_ceil(seqs) + 1), (1, 1, 1, 1), (1, seqs, most, limit)
 
 
-def _linear_prompt(given: PhaseParameters, _: Generation) -> Axes:
+def _linear_prompt(given: PhaseParameters) -> Axes:
     batch = _overridden(given, "prompt.batch", (1, 1, given.max_prefill_seqs))
     tokens = given.block_tokens
     query = _overridden(given, "prompt.query", (tokens, tokens, given.max_batch_tokens))
@@ -130,7 +118,7 @@ def _linear_prompt(given: PhaseParameters, _: Generation) -> Axes:
     return _prompt(given, batch, query, (0, 1, context_max))
 
 
-def _padding_aware_prompt(given: PhaseParameters, _: Generation) -> Axes:
+def _padding_aware_prompt(given: PhaseParameters) -> Axes:
     seqs, tokens = given.max_prefill_seqs, given.block_tokens
     batch = _padded(given, "prompt.batch", (1, 1, seqs))
     query = _padded(given, "prompt.query", (tokens, tokens, given.max_batch_tokens))
@@ -148,13 +136,11 @@ def _prompt(given: PhaseParameters, batch: Numbers, query: Numbers, context: Num
     return batch, query, _overridden(given, "prompt.context", context)
 
 
-def _linear_decode(given: PhaseParameters, generation: Generation) -> Axes:
+def _linear_decode(given: PhaseParameters) -> Axes:
     batch = _overridden(given, "decode.batch", (1, DECODE_SEQS_STEP, given.max_seqs))
     default = max(given.blocks(given.max_model_tokens * given.max_seqs), given.block_tokens)
     if given.contiguous:
         default = given.num_blocks
-    elif generation is Generation.V0_11:
-        default = min(default, given.num_blocks)
     first, step, most = _overridden(given, "decode.context", (1, given.block_tokens, default))
     if given.contiguous:
         most = min(most, given.num_blocks)
@@ -163,7 +149,7 @@ def _linear_decode(given: PhaseParameters, generation: Generation) -> Axes:
     return batch, (1, 1, 1), (first, step, most)
 
 
-def _padding_aware_decode(given: PhaseParameters, _: Generation) -> Axes:
+def _padding_aware_decode(given: PhaseParameters) -> Axes:
     batch = _padded(given, "decode.batch", (1, 2, given.max_seqs))
     tokens, blocks = given.block_tokens, given.num_blocks
     default = max(given.blocks_up(given.max_model_tokens * given.max_seqs), tokens)
@@ -188,7 +174,7 @@ def _padded(given: PhaseParameters, axis: str, numbers: Numbers) -> Numbers:
     return _overridden(given, axis, (*bounds, -(-bounds[2] // 4), PAD_PERCENT))
 
 
-_NUMBERS: dict[tuple[Phase, PhaseStrategy], Callable[[PhaseParameters, Generation], Axes]] = {
+_NUMBERS: dict[tuple[Phase, PhaseStrategy], Callable[[PhaseParameters], Axes]] = {
     (Phase.PROMPT, PhaseStrategy.EXPONENTIAL): _exponential_prompt,
     (Phase.PROMPT, PhaseStrategy.LINEAR): _linear_prompt,
     (Phase.PROMPT, PhaseStrategy.PADDING_AWARE): _padding_aware_prompt,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ge_backend.buckets.bucket_file import read_buckets
 from ge_backend.errors import ConfigError
-from ge_backend.generate.buckets.phase_parameters import Generation, Phase, PhaseParameters
+from ge_backend.generate.buckets.phase_parameters import Phase, PhaseParameters
 from ge_backend.generate.buckets.phase_ranges import LONG_CONTEXT_TOKENS, PhaseRule, phase_ranges
 
 __all__ = ["PagedBucket", "PhaseBuckets", "file_phase_buckets", "phase_buckets"]
@@ -45,18 +45,14 @@ def phase_buckets(given: PhaseParameters, phase: Phase, rule: PhaseRule) -> Phas
         ConfigError: a rule's numbers are out of range, or nothing fits.
     """
     batches, queries, contexts = phase_ranges(given, phase, rule)
-    edge = (
-        phase is Phase.PROMPT
-        and given.max_model_tokens >= LONG_CONTEXT_TOKENS
-        and rule.generation is not Generation.V0_11
-    )
+    edge = phase is Phase.PROMPT and given.max_model_tokens >= LONG_CONTEXT_TOKENS
     product: set[PagedBucket] = set()
     for batch, context in itertools.product(batches, contexts):
         if edge and context == max(contexts):
             product.update(_longest_contexts(given, batch, queries, context))
         else:
             product.update((batch, query, context) for query in queries)
-    return _selected(given, phase, product, rule.generation)
+    return _selected(given, phase, product)
 
 
 def file_phase_buckets(given: PhaseParameters, phase: Phase, path: Path) -> PhaseBuckets:
@@ -72,7 +68,7 @@ def file_phase_buckets(given: PhaseParameters, phase: Phase, path: Path) -> Phas
     }
     if not product:
         raise ConfigError(f"bucket file {path} has no entries for the {phase.value} phase")
-    return _selected(given, phase, product, Generation.CURRENT)
+    return _selected(given, phase, product)
 
 
 def _longest_contexts(
@@ -90,10 +86,8 @@ def _longest_contexts(
         yield (batch, query, context)
 
 
-def _selected(
-    given: PhaseParameters, phase: Phase, product: set[PagedBucket], generation: Generation
-) -> PhaseBuckets:
-    fitting = {bucket for bucket in product if _fits(given, phase, bucket, generation)}
+def _selected(given: PhaseParameters, phase: Phase, product: set[PagedBucket]) -> PhaseBuckets:
+    fitting = {bucket for bucket in product if _fits(given, phase, bucket)}
     if phase is Phase.DECODE:
         seeds = {_corrected(given, bucket) for bucket in fitting}
         buckets = seeds | set(_speculative(given, seeds))
@@ -112,9 +106,7 @@ def _selected(
     )
 
 
-def _fits(
-    given: PhaseParameters, phase: Phase, bucket: PagedBucket, generation: Generation
-) -> bool:
+def _fits(given: PhaseParameters, phase: Phase, bucket: PagedBucket) -> bool:
     batch, query, context = bucket
     if phase is Phase.DECODE:
         return given.contiguous or batch <= context
@@ -123,8 +115,6 @@ def _fits(
         return context <= seqs * given.blocks(given.max_model_tokens - query // seqs)
     if batch * query > given.max_batch_tokens:
         return False
-    if generation is not Generation.CURRENT:
-        return query + context * given.block_tokens <= given.max_model_tokens
     # A padded last chunk may stand beside the longest context, so the sum may exceed the length.
     longest = given.blocks_up(given.max_model_tokens - 1)
     return context <= longest and query <= given.max_model_tokens
