@@ -20,6 +20,7 @@ OPTIONS = {
     PREFIX + "OWNED_ELSEWHERE": "owned_elsewhere",
     PREFIX + "WITHOUT": "without",
     PREFIX + "VNPU": "vnpu",
+    PREFIX + "PLANS_RANGES": "plans_ranges",
 }
 
 

@@ -27,11 +27,13 @@ class Shapes:
     Attributes:
         mode: how the file names the kind.
         gears: values for the dimensions that vary; the model takes one more input to choose one.
+        order: the inputs as `--input_shape` listed them, which gears follow; () for the model's own.
     """
 
     mode: ClassVar[str] = ""
     inputs: Mapping[str, Dims]
     gears: Sequence[Gear] = ()
+    order: Sequence[str] = ()
 
     @property
     def dims(self) -> dict[str, Dims]:
@@ -54,10 +56,14 @@ class Shapes:
             return self.dims
         values = iter(gear)
         filled = {}
-        for name, dims in self.dims.items():
+        for name in self.order or self.dims:
             values = self._values(values, gear)
-            filled[name] = tuple(next(values) if dim == -1 else dim for dim in dims)
-        return filled
+            filled[name] = tuple(next(values) if dim == -1 else dim for dim in self.dims[name])
+        return {name: filled[name] for name in self.dims}
+
+    def joined(self, shapes: Mapping[str, Dims]) -> Dims:
+        """Return the dims of all inputs, one behind the other, as `--input_shape` listed them."""
+        return sum((shapes[name] for name in self.order or self.dims), ())
 
     def to_json(self) -> dict[str, object]:
         """Return what `shapes_of` reads."""
@@ -121,4 +127,6 @@ class Ranges(Shapes):
 def shapes_of(header: Mapping[str, object]) -> Shapes:
     """Return the shapes that a file describes."""
     kinds = {kind.mode: kind for kind in (Static, BatchGears, ImageGears, DimsGears, Ranges)}
-    return kinds[header["mode"]](inputs=header["inputs"], gears=header["gears"])
+    return kinds[header["mode"]](
+        inputs=header["inputs"], gears=header["gears"], order=header["order"]
+    )

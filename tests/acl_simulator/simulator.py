@@ -47,6 +47,8 @@ class Simulator:
         time_scale: real seconds that a second of simulated computing takes.
         owned_elsewhere: torch_npu, say, initialised ACL already: `init` answers 100002.
         without: calls that this version of CANN lacks, such as `rt.set_stream_res_limit`.
+        plans_ranges: `query_size` and memory of the caller's work for range models, too, which the
+            documents forbid and only new versions answer.
         vnpu: the device is a part of one, on which models that are not built for such do not load.
 
     Attributes:
@@ -64,6 +66,7 @@ class Simulator:
         owned_elsewhere: bool = False,
         without: Collection[str] = (),
         vnpu: bool = False,
+        plans_ranges: bool = True,
     ) -> None:
         machine = Machine(
             devices=devices,
@@ -72,6 +75,7 @@ class Simulator:
             times=Times(delay_s=delay_s, scale=time_scale),
             owned_elsewhere=owned_elsewhere,
             vnpu=vnpu,
+            plans_ranges=plans_ranges,
         )
         loader = Loader(machine)
         system = [SystemCalls(machine), TensorCalls(machine)]

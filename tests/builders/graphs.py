@@ -69,6 +69,15 @@ def plus_one(kind, dims=("batch", "length")):
     )
 
 
+def scaled():
+    """Take x [batch, 3], scale [] -> y = x * scale."""
+    return graph(
+        [helper.make_node("Mul", ["x", "scale"], ["y"])],
+        [("x", TensorProto.FLOAT, ["batch", 3]), ("scale", TensorProto.FLOAT, [])],
+        [("y", TensorProto.FLOAT, ["batch", 3])],
+    )
+
+
 def non_zero():
     """Take x [length] -> y [1, found]: positions of what is not zero; only the run tells how many."""
     return graph(

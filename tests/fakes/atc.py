@@ -46,6 +46,7 @@ def main():
         note = check_model(options["model"], shapes)
         gears = read_gears(options, shapes)
         check_values(options)
+        check_precision(options)
     except Refusal as refusal:
         sys.exit(failed(*refusal.args))
     om = Path(options["output"] + ".om")
@@ -137,6 +138,15 @@ def check_values(options):
             raise Refusal("E10001", f"--{name}: file {options[name]} does not exist")
 
 
+def check_precision(options):
+    """Refuse what chips without FP32 in their matrix unit cannot compile, or only very slowly."""
+    mode = options.get("precision_mode_v2", "fp16")
+    if not re.fullmatch(r"Ascend310P\w*|Ascend910(Pro|Premium)?[AB]?", options["soc_version"]):
+        return
+    if "precision_mode" not in options and mode not in {"fp16", "mixed_float16"}:
+        raise Refusal("EZ3003", f"No supported Ops kernel and engine are found for {mode}.")
+
+
 def read_shapes(text):
     shapes = {}
     for part in text.split(";"):
@@ -178,19 +188,8 @@ def read_gears(options, shapes):
     free = [(name, at) for name, dims in shapes.items() for at, d in enumerate(dims) if d == -1]
     if any(dim < 1 and dim != -1 for dims in shapes.values() for dim in dims):
         raise Refusal("E10011", "Shape values must be positive integers.")
-    if "dynamic_batch_size" in options:
-        gears = [[int(text)] for text in options["dynamic_batch_size"].split(",")]
-        if not free or any(at != 0 for _, at in free):
-            raise Refusal("E10018", "only batch size N can be -1 in --input_shape.")
-    elif "dynamic_dims" in options:
-        gears = [list(map(int, g.split(","))) for g in options["dynamic_dims"].split(";")]
-        if options.get("input_format") != "ND" or "insert_op_conf" in options:
-            raise Refusal("E10001", "--dynamic_dims needs ND, and no --insert_op_conf")
-        if any(len(gear) != len(free) for gear in gears) or not free:
-            raise Refusal("E10003", "each gear must have as many values as there are -1")
-    elif free:
-        raise Refusal("E10001", "-1 without gears is a range model, which nobody asked for")
-    else:
+    gears = listed_gears(options, shapes, free)
+    if gears is None:
         return []
     most = 256 if options["soc_version"].startswith("Ascend950") else 100
     if len(gears) < 2:
@@ -202,6 +201,26 @@ def read_gears(options, shapes):
     if any(value < 1 for gear in gears for value in gear):
         raise Refusal("E10038", "The value must be greater than 0.")
     return gears
+
+
+def listed_gears(options, shapes, free):
+    """Return the gears of the command line; None for one shape."""
+    if "dynamic_batch_size" in options:
+        if not free or any(at != 0 for _, at in free):
+            raise Refusal("E10018", "only batch size N can be -1 in --input_shape.")
+        if not all(shapes.values()):
+            raise Refusal("E10012", "--dynamic_batch_size with an input of an empty shape.")
+        return [[int(text)] for text in options["dynamic_batch_size"].split(",")]
+    if "dynamic_dims" in options:
+        gears = [list(map(int, g.split(","))) for g in options["dynamic_dims"].split(";")]
+        if options.get("input_format") != "ND" or "insert_op_conf" in options:
+            raise Refusal("E10001", "--dynamic_dims needs ND, and no --insert_op_conf")
+        if any(len(gear) != len(free) for gear in gears) or not free:
+            raise Refusal("E10003", "each gear must have as many values as there are -1")
+        return gears
+    if free:
+        raise Refusal("E10001", "-1 without gears is a range model, which nobody asked for")
+    return None
 
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

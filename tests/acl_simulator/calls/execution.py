@@ -9,7 +9,7 @@ from acl_simulator.calls.tensors import DataBuffer, TensorDesc
 from acl_simulator.codes import Code
 from acl_simulator.machine.address_space import Block, align_up
 from acl_simulator.machine.hazards import Access, reading, writing
-from acl_simulator.machine.kernel import Kernel
+from acl_simulator.machine.kernel import Kernel, Shaped
 from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.machine import Machine
 from acl_simulator.machine.memory import ALIGNMENT
@@ -49,6 +49,7 @@ class Execution:
         self._model = model
         self._om = model.om
         self._outputs = outputs
+        self._gear = inputs.gear
         self._at_once = at_once
         self._carries_desc = bool(inputs.descs)
         self._name = f"run of {model}"
@@ -69,7 +70,8 @@ class Execution:
             else (self._model.work, self._om.work_bytes)
         )
         inputs = [(tensor, buffer.address, buffer.size) for tensor, buffer in self._ins]
-        kernel = Kernel(self._machine, self._model, self._dims, inputs, self._write_all, place)
+        runs = Shaped(self._dims, self._gear)
+        kernel = Kernel(self._machine, self._model, runs, inputs, self._write_all, place)
 
         def finish() -> None:
             try:
@@ -98,7 +100,7 @@ class Execution:
     def _resolve(self, inputs: Dataset) -> dict[str, Dims]:
         """Return the shapes that the run will have, by input."""
         if not self._om.is_range:
-            return self._om.shapes.fill(self._model.gear or self._om.largest)
+            return self._om.shapes.fill(self._gear or self._om.largest)
         dims = {}
         for at, tensor in enumerate(self._om.inputs):
             if at not in inputs.descs:

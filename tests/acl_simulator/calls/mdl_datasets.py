@@ -12,10 +12,15 @@ __all__ = ["Dataset", "DatasetCalls", "attach_desc", "buffers_of"]
 
 @dataclass(slots=True, eq=False)
 class Dataset:
-    """Handles of data buffers, and of the tensor descriptions that belong to some of them."""
+    """Handles of data buffers, and of the tensor descriptions that belong to some of them.
+
+    Attributes:
+        gear: what was set for runs of these inputs; None: the largest runs.
+    """
 
     buffers: list[int] = field(default_factory=list)
     descs: dict[int, int] = field(default_factory=dict)
+    gear: tuple[int, ...] | None = None
 
 
 class DatasetCalls:

@@ -15,6 +15,7 @@ __all__ = ["DescribeCalls"]
 
 ANY_INDEX = 2**64 - 1  # -1, as a size_t
 MAX_GEARS = 4096
+MAX_DIMS = 128  # ACL_MAX_DIM_CNT, which api/acl/acl_model/model/model_om2.cpp holds gears against
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +128,10 @@ class DescribeCalls:
         self._om(handle)
         if at != ANY_INDEX:
             raise Refusal(Code.INVALID_PARAM, "the index must be -1")
-        return len(self._gears(handle, "dims"))
+        count = len(self._gears(handle, "dims"))
+        if count > MAX_DIMS:
+            raise Refusal(Code.STORAGE_OVER_LIMIT, f"{count} gears, at most {MAX_DIMS} are listed")
+        return count
 
     def get_input_dynamic_dims(self, handle: int, at: int, count: int) -> list[dict[str, Any]]:
         gears = self._gears(handle, "dims")
@@ -136,7 +140,7 @@ class DescribeCalls:
         if at != ANY_INDEX or count < len(gears):
             raise Refusal(Code.INVALID_PARAM, f"index {at} must be -1, {count} gears too few")
         shapes = self._om(handle).shapes
-        return [_dims("", sum(shapes.fill(gear).values(), ())) for gear in gears]
+        return [_dims("", shapes.joined(shapes.fill(gear))) for gear in gears]
 
     def _om(self, handle: int) -> Om:
         desc: ModelDesc = self._machine.handles.get("model desc", handle)

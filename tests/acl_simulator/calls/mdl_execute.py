@@ -45,5 +45,11 @@ class ExecuteCalls:
         model = self._loader.find(number)
         if model.context is not context:
             raise Refusal(Code.RT_MODEL_CONTEXT, f"model {model} was loaded in another context")
+        if model.asynchronous is at_once:
+            raise Refusal(
+                Code.GE_INTERNAL,
+                f"{model} was run with and without a stream (InitModelStream: no mixed execution)",
+            )
+        model.asynchronous = not at_once
         datasets = [machine.handles.get("dataset", handle) for handle in (inputs, outputs)]
         return Execution(machine, model, *datasets, at_once=at_once)

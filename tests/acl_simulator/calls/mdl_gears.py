@@ -1,12 +1,13 @@
 """`acl.mdl`: choosing a gear before a run.
 
-It does two things: it notes the gear with the model, and copies it, at once, into the gear buffer
-that the run will read.
+It does three things: it notes the gear with the dataset, for runs of that, and with the model, for
+whoever asks for its current output shapes; and it copies it, at once, into the gear buffer that the
+run will read. Source: hicann/ge api/acl/acl_model.
 """
 
 from typing import Any
 
-from acl_simulator.calls.mdl_datasets import buffers_of
+from acl_simulator.calls.mdl_datasets import Dataset, buffers_of
 from acl_simulator.calls.tensors import DataBuffer
 from acl_simulator.codes import Code
 from acl_simulator.machine.hazards import writing
@@ -31,32 +32,33 @@ class GearCalls:
         self._loader = loader
 
     def set_dynamic_batch_size(self, number: int, dataset: int, at: int, batch: int) -> None:
-        model, buffer = self._target(number, dataset, at, "batch")
+        model, inputs, buffer = self._target(number, dataset, at, "batch")
         if batch == 0:
             raise Refusal(Code.INVALID_PARAM, "a batch of 0")
-        self._set(model, buffer, (batch,))
+        self._set(model, inputs, buffer, (batch,))
 
     def set_dynamic_hw_size(
         self, number: int, dataset: int, at: int, height: int, width: int
     ) -> None:
-        model, buffer = self._target(number, dataset, at, "hw")
+        model, inputs, buffer = self._target(number, dataset, at, "hw")
         if 0 in (height, width):
             raise Refusal(Code.INVALID_PARAM, f"an image of {height} x {width}")
-        self._set(model, buffer, (height, width))
+        self._set(model, inputs, buffer, (height, width))
 
     def set_input_dynamic_dims(
         self, number: int, dataset: int, at: int, shape: dict[str, Any]
     ) -> None:
         dims = _parse_dims(shape)
-        model, buffer = self._target(number, dataset, at, "dims")
-        self._set(model, buffer, _varying(model, dims))
+        model, inputs, buffer = self._target(number, dataset, at, "dims")
+        self._set(model, inputs, buffer, _varying(model, dims))
 
     def _target(
         self, number: int, dataset: int, at: int, mode: str
-    ) -> tuple[LoadedModel, DataBuffer]:
+    ) -> tuple[LoadedModel, Dataset, DataBuffer]:
         machine = self._machine
         model = self._loader.find(number)
-        buffers = buffers_of(machine, machine.handles.get("dataset", dataset))
+        inputs: Dataset = machine.handles.get("dataset", dataset)
+        buffers = buffers_of(machine, inputs)
         if at >= len(buffers):
             raise Refusal(Code.INVALID_PARAM, f"buffer {at} of {len(buffers)}")
         if model.om.shapes.mode != mode:
@@ -66,9 +68,9 @@ class GearCalls:
             raise Refusal(Code.GE_DYNAMIC_INPUT_ADDRESS, f"input {at} is not {GEAR_INPUT}")
         if buffers[at].address == 0:
             raise Refusal(Code.INVALID_PARAM, f"the buffer of {GEAR_INPUT} is null")
-        return model, buffers[at]
+        return model, inputs, buffers[at]
 
-    def _set(self, model: LoadedModel, buffer: DataBuffer, gear: Dims) -> None:
+    def _set(self, model: LoadedModel, inputs: Dataset, buffer: DataBuffer, gear: Dims) -> None:
         machine = self._machine
         machine.context()
         if buffer.size < NARROW * len(gear):
@@ -86,7 +88,7 @@ class GearCalls:
         use = writing(buffer.address, len(raw), f"{GEAR_INPUT} of {model}")
         machine.hazards.touch("setting a gear", model.whole(), use)
         machine.memory.view(buffer.address, len(raw))[:] = bytearray(raw)
-        model.gear = gear
+        model.gear = inputs.gear = gear
 
 
 def _parse_dims(shape: dict[str, Any]) -> list[int]:
@@ -103,7 +105,7 @@ def _parse_dims(shape: dict[str, Any]) -> list[int]:
 
 def _varying(model: LoadedModel, dims: list[int]) -> Dims:
     """Return the values of the dimensions that vary; the others have to be the model's."""
-    declared = sum(model.om.shapes.dims.values(), ())
+    declared = model.om.shapes.joined(model.om.shapes.dims)
     if len(dims) != len(declared):
         raise Refusal(
             Code.GE_DYNAMIC_INPUT_LENGTH, f"{len(dims)} dims {dims}, the inputs have {declared}"

@@ -6,6 +6,7 @@ again when it ends: two runs that share work memory at the same time spoil each 
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,10 +19,18 @@ from acl_simulator.om_file import ALIGNMENT, GEAR_INPUT, Tensor, size_of
 from acl_simulator.refusals import Refusal
 from acl_simulator.shapes import Dims
 
-__all__ = ["Kernel", "decode_gear", "encode_gear"]
+__all__ = ["Kernel", "Shaped", "decode_gear", "encode_gear"]
 
 SCRIBBLE = 0x5A
 NARROW, WIDE = 4, 8  # bytes of one value in a gear buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """The shapes of a run's inputs, and the gear that was set for it."""
+
+    dims: dict[str, Dims]
+    gear: Dims | None = None
 
 
 class Kernel:
@@ -30,7 +39,7 @@ class Kernel:
     Args:
         machine: what it runs on.
         model: what runs.
-        dims: the shapes of its inputs.
+        shaped: in which shapes.
         inputs: every input with its address and its buffer's size; size 0: nothing is given.
         write: takes the results in the order of the outputs.
         work: address and size of its work memory.
@@ -40,14 +49,15 @@ class Kernel:
         self,
         machine: Machine,
         model: LoadedModel,
-        dims: dict[str, Dims],
+        shaped: "Shaped",
         inputs: Sequence[tuple[Tensor, int, int]],
         write: Callable[[list[np.ndarray]], None],
         work: tuple[int, int],
     ) -> None:
         self._machine = machine
         self._model = model
-        self._dims = dims
+        self._dims = shaped.dims
+        self._gear = shaped.gear
         self._inputs = inputs
         self._write = write
         self._work_at, self._work_size = work
@@ -85,7 +95,7 @@ class Kernel:
 
     def _check_gear(self) -> None:
         """What the run reads in the gear buffer has to be the gear that was set."""
-        gear = self._model.gear
+        gear = self._gear
         if gear is None:
             return
         _, address, room = self._inputs[-1]

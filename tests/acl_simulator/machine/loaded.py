@@ -20,6 +20,7 @@ class LoadedModel:
         holds: its memory: work (writing) and weights (reading), as others must respect it.
         blocks: what the runtime allocated for it.
         gear: what was set last; None: the largest runs.
+        asynchronous: how it was run first, and is run from then on; None before.
         bundle: the bundle that it came with, 0 for none.
     """
 
@@ -31,6 +32,7 @@ class LoadedModel:
     holds: list[Access]
     blocks: list[Block] = field(default_factory=list)
     gear: Dims | None = None
+    asynchronous: bool | None = None
     bundle: int = 0
 
     def __str__(self) -> str:

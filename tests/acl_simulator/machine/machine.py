@@ -24,6 +24,7 @@ class Machine:
         turn: held during every call, as the interpreter's lock is; given up while waiting.
         owned_elsewhere: another library of this process initialised ACL and will finalise it.
         vnpu: the devices are parts of one, which lack some kinds of tasks.
+        plans_ranges: whether memory for models with free shapes can be asked for and given.
         initialised, finalised: `init` was called and `finalize` was not; `finalize` was called.
         after_call: told the name of every call when it has ended.
         calls: how often each call was made.
@@ -43,12 +44,14 @@ class Machine:
         times: Times,
         owned_elsewhere: bool,
         vnpu: bool,
+        plans_ranges: bool,
     ) -> None:
         self.turn = threading.Condition()
         self.soc = soc
         self.times = times
         self.owned_elsewhere = owned_elsewhere
         self.vnpu = vnpu
+        self.plans_ranges = plans_ranges
         self.initialised = owned_elsewhere
         self.finalised = False
         self.after_call: Callable[[str], None] = lambda _: None

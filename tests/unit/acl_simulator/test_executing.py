@@ -172,8 +172,19 @@ class TestTogether:
         ok(sim.mdl.execute_async(model, *rig.datasets(model), rig.stream))
         with pytest.raises(Misuse, match="model model"):
             sim.mdl.execute_async(model, *rig.datasets(model), other)
-        with pytest.raises(Misuse, match="model model"):
-            sim.mdl.execute(model, *rig.datasets(model))
+
+    @pytest.mark.parametrize("at_once_first", [True, False])
+    def test_one_model_is_run_in_one_way(self, rig, sim, at_once_first):
+        model = rig.load(Affine(), STATIC)
+        calls = [
+            lambda: sim.mdl.execute(model, *rig.datasets(model)),
+            lambda: sim.mdl.execute_async(model, *rig.datasets(model), rig.stream),
+        ]
+        first, second = calls if at_once_first else calls[::-1]
+        ok(first())
+        ok(sim.rt.synchronize_stream(rig.stream))
+        assert second() == 545000
+        ok(first())
 
     def test_models_apart_run_side_by_side(self, rig, sim, other):
         models = [rig.load(graph, STATIC, graph.__class__.__name__) for graph in (Affine(), Sums())]

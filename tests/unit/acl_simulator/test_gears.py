@@ -148,11 +148,40 @@ def test_a_gear_is_not_set_while_the_model_runs(rig, sim, batched):
 
 
 def test_the_gear_buffer_is_the_one_that_was_set(rig, sim, batched):
+    inputs, outputs = rig.datasets(batched)
+    ok(sim.mdl.set_dynamic_batch_size(batched, inputs, 1, 2))
+    rig.upload(rig.buffer(inputs, 1)[0], np.array([4], np.uint32))
+    with pytest.raises(Misuse, match="its buffer says"):
+        sim.mdl.execute(batched, inputs, outputs)
+
+
+def test_a_gear_is_set_for_the_runs_of_one_dataset(rig, sim, batched):
     first, outputs = rig.datasets(batched)
     second, _ = rig.datasets(batched)
     ok(sim.mdl.set_dynamic_batch_size(batched, first, 1, 2))
-    with pytest.raises(Misuse, match="its buffer says"):
-        sim.mdl.execute(batched, second, outputs)
+    ok(sim.mdl.execute(batched, second, outputs))
+    assert sim.executions[-1][1] == {"x": (4, 2)}
+    ok(sim.mdl.execute(batched, first, outputs))
+    assert sim.executions[-1][1] == {"x": (2, 2)}
+
+
+def test_gears_follow_the_order_of_the_command_line(rig, sim):
+    names = ("input_ids", "attention_mask")
+    shapes = DimsGears(dict.fromkeys(names, (-1, -1)), [(1, 8, 2, 8), (4, 16, 4, 16)], names[::-1])
+    model = rig.load(Encoder(), shapes)
+    desc = rig.desc(model)
+    gears = ok(sim.mdl.get_input_dynamic_dims(desc, -1, 2))
+    assert gears[0]["dims"] == [1, 8, 2, 8]
+    assert shapes.fill((1, 8, 2, 8)) == {"input_ids": (2, 8), "attention_mask": (1, 8)}
+
+
+def test_so_many_gears_cannot_be_listed(rig, sim):
+    def count(gears):
+        shapes = DimsGears({"x": (-1, 2)}, [(rows,) for rows in range(1, gears + 1)])
+        return sim.mdl.get_input_dynamic_gear_count(rig.desc(rig.load(Affine(), shapes)), -1)
+
+    assert count(128) == (128, 0)
+    assert count(129) == (0, 300000)
 
 
 def test_the_gear_input_counts(rig, sim, batched):
@@ -165,7 +194,8 @@ def test_a_gear_model_takes_buffers_of_the_gear_but_writes_the_largest(rig, sim,
     inputs, outputs = rig.datasets(batched)
     ok(sim.mdl.set_dynamic_batch_size(batched, inputs, 1, 1))
     small = rig.dataset((rig.device(8), 8), rig.buffer(inputs, 1))
+    ok(sim.mdl.set_dynamic_batch_size(batched, small, 1, 1))
     ok(sim.mdl.execute(batched, small, outputs))
     assert sim.mdl.execute(batched, inputs, rig.dataset((rig.device(8), 8))) == 145000
-    ok(sim.mdl.set_dynamic_batch_size(batched, inputs, 1, 2))
+    ok(sim.mdl.set_dynamic_batch_size(batched, small, 1, 2))
     assert sim.mdl.execute(batched, small, outputs) == 145000

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Kept, Ranges, Sums
-from builders.acl_rig import ok
+from acl_simulator import Kept, Ranges, Simulator, Sums
+from builders.acl_rig import Rig, ok
 
 FP32, ND = 0, 2
 
@@ -97,3 +97,13 @@ def test_work_memory_is_taken_for_the_run(rig, sim, sums):
     assert free - ok(sim.rt.get_mem_info(1))[0] == held
     ok(sim.rt.malloc(ok(sim.rt.get_mem_info(1))[0] - 64, 2))
     assert sim.mdl.execute(sums, inputs, outputs) == 245000
+
+
+def test_old_versions_plan_no_memory_for_ranges(tmp_path):
+    sim = Simulator(plans_ranges=False)
+    ok(sim.init())
+    rig = Rig(sim, tmp_path)
+    path = rig.write(Sums(), Ranges({"x": ((1, 9), 4)}))
+    assert sim.mdl.query_size(path) == (0, 0, 145000)
+    assert sim.mdl.load_from_file_with_mem(path, 0, 0, 0, 0) == (0, 145000)
+    ok(sim.mdl.load_from_file(path))

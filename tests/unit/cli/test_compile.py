@@ -148,7 +148,7 @@ def test_without_an_npu_the_chip_must_be_given(folder, ge_backend):
     """The message says how to find its name."""
     code, out, err = ge_backend("compile", folder)
     assert (code, out) == (2, "")
-    assert "give --soc-version, as 'npu-smi info' shows it" in err
+    assert "give --soc-version: on the machine that will serve, the Name of 'npu-smi info'" in err
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,10 @@ def _cache_folder(arguments: argparse.Namespace) -> Iterator[Path]:
 
 
 def _put(signature: Signature, source: Path, target: Path) -> None:
-    """Copy a compiled file, and put the names of its axes beside it, which it does not keep."""
+    """Copy a compiled file, and put beside it what it does not keep.
+
+    That is the names of its axes, and the order of the inputs in its gears.
+    """
     named = {
         spec.name: spec.axes
         for spec in (*signature.inputs, *signature.outputs)
@@ -126,7 +129,8 @@ def _put(signature: Signature, source: Path, target: Path) -> None:
     }
     try:
         with replacing(axes_file(target)) as draft:
-            draft.write_text(json.dumps({"axes": named}, indent=2) + "\n", encoding="utf-8")
+            beside = {"axes": named, "order": [spec.name for spec in signature.inputs]}
+            draft.write_text(json.dumps(beside, indent=2) + "\n", encoding="utf-8")
         with replacing(target) as draft:
             shutil.copyfile(source, draft)
     except OSError as error:

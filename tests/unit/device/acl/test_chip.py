@@ -25,6 +25,17 @@ def test_without_acl(monkeypatch):
         chip_name()
 
 
+def test_how_to_find_the_name(monkeypatch):
+    """It is shown in two ways, by the generation of the chip."""
+    monkeypatch.setitem(sys.modules, "acl", None)
+    with pytest.raises(DeviceUnavailable) as caught:
+        chip_name()
+    text = str(caught.value)
+    assert "'npu-smi info' with 'Ascend' before it (Ascend910B3, Ascend310P3)" in text
+    assert "'npu-smi info -t board -i <id> -c <chip>'" in text
+    assert "Ascend910_9382" in text
+
+
 def test_without_a_chip(monkeypatch):
     """ACL has no name for it."""
     acl = Simulator()

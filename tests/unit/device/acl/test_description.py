@@ -2,7 +2,7 @@
 
 import pytest
 
-from acl_simulator import BatchGears, DimsGears, Echo, ImageGears, Kept, Ranges, Static
+from acl_simulator import Accumulate, BatchGears, DimsGears, Echo, ImageGears, Kept, Ranges, Static
 from builders.npu import PAIRS, Npu, encoder
 from ge_backend.device.acl.description import read_description
 from ge_backend.errors import ModelError, Unsupported
@@ -80,6 +80,16 @@ def test_dims_gears(desk):
     assert described.gear_at == 2
 
 
+def test_dims_gears_in_another_order_than_the_inputs(desk):
+    """The one of `--input_shape`, as whoever compiled the file has listed them."""
+    inputs = {"x": (-1, 3), "h": (-1, 3), "n": (-1, 1)}
+    gears = [(2, 2, 2), (4, 4, 4)]
+    described = desk.read(Accumulate(), DimsGears(inputs, gears, ("n", "x", "h")))
+    assert [dict(shapes) for shapes in described.gears.shapes] == [
+        {"x": (rows, 3), "h": (rows, 3), "n": (rows, 1)} for rows in (2, 4)
+    ]
+
+
 def test_free_dimensions(desk):
     """There are no gears; sizes are not known, limits are."""
     described = desk.read(Echo(), Ranges({"x": ((1, 8), 4, (1, -1))}))
@@ -140,7 +150,7 @@ def test_parameters_of_preprocessing_at_run_time(desk, monkeypatch):
 
 def test_gears_are_chosen_through_an_input_wherever_it_stands(desk, monkeypatch):
     """It is found by its name."""
-    path = desk.npu.write(Echo(), DimsGears({"x": (-1,)}, [(1,), (2,)]))
+    path = desk.npu.write(Echo(), BatchGears({"x": (-1,)}, [(1,), (2,)]))
     names = ["ascend_mbatch_shape_data", "x"]
     monkeypatch.setattr(desk.models, "input_names", lambda _: names)
     described = desk.read_file(path)

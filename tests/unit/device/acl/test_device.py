@@ -120,6 +120,31 @@ def test_who_waited_for_a_stream_when_the_device_failed_is_refused(sim, device):
     assert "not used again" in str(errors[0])
 
 
+def test_it_is_quiet_once_nothing_is_in_flight(sim, device):
+    """Whoever needs that waits for the streams that are lent, and keeps them meanwhile."""
+    order = []
+
+    def use():
+        with device.stream(PATIENCE_MS):
+            order.append("lent again")
+
+    def be_quiet():
+        with device.quiet():
+            order.append("quiet")
+            threads[1].start()
+            threads[1].join(0.05)
+            order.append("still quiet")
+
+    threads = [threading.Thread(target=be_quiet), threading.Thread(target=use)]
+    with device.stream(PATIENCE_MS):
+        threads[0].start()
+        threads[0].join(0.05)
+        order.append("lent")
+    for thread in threads:
+        thread.join()
+    assert order == ["lent", "quiet", "still quiet", "lent again"]
+
+
 def test_a_refusal_is_no_fault(sim, device):
     """The device stays in use."""
     sim.fail("rt.malloc", 100000)

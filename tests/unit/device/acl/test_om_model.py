@@ -6,8 +6,9 @@ import pytest
 from acl_simulator import DimsGears, Encoder, MatMul, Static
 from builders.npu import PAIRS, Npu, encoder, tokens
 from ge_backend.device.acl.memory import Block
-from ge_backend.device.acl.om_model import LoadedModel, Scratch, Sizes
+from ge_backend.device.acl.om_model import LoadedModel, OmSource, Scratch, Sizes
 from ge_backend.device.acl.transfer import Transfer
+from ge_backend.device.base import UNPLANNED
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 
@@ -18,6 +19,17 @@ def npu(tmp_path):
     npu.close()
 
 
+def source_of(npu, path):
+    return OmSource(
+        device=npu.device._device,
+        path=path,
+        workspace=UNPLANNED,
+        pool=None,
+        weights=npu.device._weights,
+        timeout_ms=1000,
+    )
+
+
 class Opened:
     """A loaded file with work memory and slots, without a graph."""
 
@@ -26,7 +38,7 @@ class Opened:
         sizes = Sizes(*self.device.models.sizes(str(path)))
         self.work = Block(self.device.runtime, sizes.work, "work")
         scratch = Scratch(self.work.address, self.work.nbytes)
-        self.model = LoadedModel(self.device, path, sizes, scratch, npu.device._weights)
+        self.model = LoadedModel(path, sizes, scratch, source_of(npu, path))
         described = self.model.description
         self.transfer = Transfer(self.device.runtime, described.inputs, described.outputs, "m")
         self.model.bind(self.transfer)
@@ -89,7 +101,7 @@ def test_a_file_that_does_not_load_leaves_nothing(npu, code):
     device = npu.device._device
     sizes = Sizes(*device.models.sizes(str(path)))
     with pytest.raises(kind, match=words):
-        LoadedModel(device, path, sizes, Scratch(), npu.device._weights)
+        LoadedModel(path, sizes, Scratch(), source_of(npu, path))
     assert npu.sim.allocations() == before
 
 

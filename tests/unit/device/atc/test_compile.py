@@ -1,5 +1,6 @@
 """Compiling with a fake `atc` that checks its command line: cached, told of, repeatable, ended."""
 
+import contextlib
 import logging
 import os
 import pickle
@@ -15,7 +16,7 @@ onnx = pytest.importorskip("onnx")
 
 from acl_simulator import Affine, Echo, MatMul, Simulator, Sums, TokenRows  # noqa: E402
 from builders.cann import fake_cann, runs_of_atc  # noqa: E402
-from builders.graphs import masked_mean, plus_one  # noqa: E402
+from builders.graphs import masked_mean, plus_one, scaled  # noqa: E402
 from builders.simulated_onnx import onnx_of  # noqa: E402
 from ge_backend.device.atc import compile as atc  # noqa: E402
 from ge_backend.device.atc.cache import CompileCache  # noqa: E402
@@ -152,6 +153,45 @@ def test_what_the_result_depends_on(request_, cache, cann, tmp_path, runs):
         info.write_text(info.read_text().replace("8.5.0", "9.0.0"))
     assert compile_model(request_, cache).fresh
     assert len(runs()) == 7
+
+
+def test_an_inference_card_compiles_by_default(request_, cache, caplog):
+    """In fp16, which is said aloud: its matrix unit has no FP32."""
+    with caplog.at_level("WARNING"):
+        assert compile_model(replace(request_, soc="Ascend310P3"), cache).fresh
+    assert "Ascend310P3 has no FP32 matrix unit" in caplog.text
+
+
+def test_the_compiler_takes_a_scalar_input(request_, cache):
+    """Beside a batch that varies."""
+    request_.model.write_bytes(scaled())
+    inputs = (
+        TensorSpec(name="x", dtype=data_type("FP32"), dims=(-1, 3), axes=("batch", "")),
+        TensorSpec(name="scale", dtype=data_type("FP32"), dims=(), axes=()),
+    )
+    shapes = tuple({"x": (rows, 3), "scale": ()} for rows in (1, 4))
+    assert compile_model(replace(request_, inputs=inputs, shapes=shapes), cache).fresh
+
+
+def test_nothing_is_in_flight_while_the_compiler_is_started(request_, cache):
+    """CANN forbids a fork while copies run: whoever compiles says how to wait for that."""
+    events = []
+
+    @contextlib.contextmanager
+    def quiet():
+        events.append("quiet")
+        yield
+        events.append("on again")
+
+    def popen(*arguments, **given):
+        events.append("started")
+        return started(*arguments, **given)
+
+    started = subprocess.Popen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atc.subprocess, "Popen", popen)
+        compile_onnx(request_, cache, quiet)
+    assert events == ["quiet", "started", "on again"]
 
 
 def test_external_weights_count_as_the_model(request_, cache):

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.atc.options import CompileRequest, arguments, gears_of
+from ge_backend.device.atc.options import (
+    CompileRequest,
+    arguments,
+    gears_of,
+    precision_note,
+)
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import TensorSpec, data_type
 
@@ -53,12 +58,47 @@ def test_where_only_the_batch_differs_there_are_batch_sizes():
 
 
 def test_an_input_without_the_batch_keeps_its_shape():
-    """A table that every row shares, and a scalar: both must be listed."""
-    inputs = (spec("x", -1, 3), spec("table", 5, 7), spec("scale"))
-    buckets = [{"x": (rows, 3), "table": (5, 7), "scale": ()} for rows in (1, 8)]
+    """A table that every row shares must be listed."""
+    inputs = (spec("x", -1, 3), spec("table", 5, 7))
+    buckets = [{"x": (rows, 3), "table": (5, 7)} for rows in (1, 8)]
     given = line(*buckets, inputs=inputs)
-    assert given["input_shape"] == "x:-1,3;table:5,7;scale:"
+    assert given["input_shape"] == "x:-1,3;table:5,7"
     assert given["dynamic_batch_size"] == "1,8"
+
+
+def test_a_scalar_input_forbids_batch_sizes():
+    """Atc refuses an empty shape there (E10012); lists of dimensions do the same."""
+    inputs = (spec("x", -1, 3), spec("scale"))
+    given = line(*({"x": (rows, 3), "scale": ()} for rows in (1, 8)), inputs=inputs)
+    assert given["input_shape"] == "x:-1,3;scale:"
+    assert given["dynamic_dims"] == "1;8"
+    assert "dynamic_batch_size" not in given
+
+
+@pytest.mark.parametrize(
+    "soc", ["Ascend310P3", "Ascend310P1", "Ascend910A", "Ascend910B", "Ascend910ProB", "Ascend910"]
+)
+def test_chips_without_fp32_in_their_matrix_unit_compute_in_fp16(soc):
+    """Else these operators run on the AI CPU, or do not compile; an option can ask for it."""
+    assert line((1, 8), soc=soc)["precision_mode_v2"] == "fp16"
+    assert "no FP32 matrix unit" in precision_note(request((1, 8), soc=soc))
+    asked = (("atc.precision_mode_v2", "origin"),)
+    assert line((1, 8), soc=soc, options=asked)["precision_mode_v2"] == "origin"
+    assert "AI CPU" in precision_note(request((1, 8), soc=soc, options=asked))
+    fp16 = request((1, 8), soc=soc, precision="fp16")
+    assert "--precision_mode_v2=mixed_float16" in arguments(fp16)
+    assert precision_note(fp16) == ""
+    with pytest.raises(
+        ConfigError, match=f"precision is 'bf16', which {soc} does not have; .*fp16"
+    ):
+        line((1, 8), soc=soc, precision="bf16")
+
+
+@pytest.mark.parametrize("soc", ["Ascend910B3", "Ascend910B4-1", "Ascend910_9382", "Ascend310B1"])
+def test_other_chips_keep_the_files_precision(soc):
+    """There is nothing to say about it."""
+    assert line((1, 8), soc=soc)["precision_mode_v2"] == "origin"
+    assert precision_note(request((1, 8), soc=soc)) == ""
 
 
 def test_otherwise_each_gear_lists_what_differs():
@@ -79,17 +119,17 @@ def test_first_dimensions_that_do_not_move_together_are_no_batch():
     assert line(*buckets)["dynamic_dims"] == "1,2;2,4"
 
 
-@pytest.mark.parametrize("rows", [range(1, 131), (1, 2049)], ids=["many", "large"])
+@pytest.mark.parametrize("rows", [(1, 2049)], ids=["large"])
 def test_batch_sizes_have_limits_of_their_own(rows):
-    """128 can be listed at run time, each up to 2048; beyond, dimensions can say the same."""
+    """Each up to 2048; beyond, dimensions can say the same."""
     given = line(*((row, 16) for row in rows), soc="Ascend950PR_9579")
     assert "dynamic_batch_size" not in given
     assert len(given["dynamic_dims"].split(";")) == len(rows)
 
 
-@pytest.mark.parametrize(("soc", "limit"), [("Ascend910B3", 100), ("Ascend950PR_9579", 256)])
+@pytest.mark.parametrize(("soc", "limit"), [("Ascend910B3", 100), ("Ascend950PR_9579", 128)])
 def test_more_gears_than_there_can_be_are_refused(soc, limit):
-    """The message says what to set."""
+    """The message says what to set. On an Ascend 950 atc takes 256, of which ACL lists 128."""
     shapes = [(row, 8) for row in range(1, limit + 2)]
     assert line(*shapes[:-1], soc=soc)
     with pytest.raises(

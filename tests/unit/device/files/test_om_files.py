@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.device.files.om_files import grid_file, om_files, read_axes
+from ge_backend.device.files.om_files import grid_file, om_files, read_axes, read_order
 from ge_backend.errors import ModelError
 
 
@@ -32,6 +32,20 @@ def test_a_grid_is_all_files_of_one_stem_by_size(tmp_path):
         ((1, 16), "model.1x16.om"),
         ((8, 8), "model.8x8.om"),
     ]
+
+
+def test_the_order_of_inputs_in_gears(tmp_path):
+    """Stated beside the model, or not."""
+    path = tmp_path / "model.om"
+    assert read_order(path) == ()
+    (tmp_path / "model.om.json").write_text('{"axes": {}, "order": ["b", "a"]}')
+    assert read_order(path) == ("b", "a")
+    assert read_axes(path) == {}
+    (tmp_path / "model.om.json").write_text('{"order": ["b", "a"]}')
+    assert read_axes(path) == {}
+    (tmp_path / "model.om.json").write_text('{"order": 5}')
+    with pytest.raises(ModelError, match=r'"order": \["input_ids"'):
+        read_order(path)
 
 
 @pytest.mark.parametrize("name", ["m.4.om", "m.1x2x3x4.om", "a.b.2x2.om"])

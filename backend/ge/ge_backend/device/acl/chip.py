@@ -33,6 +33,8 @@ def chip_name() -> str:
 
 def _unknown(reason: str) -> DeviceUnavailable:
     return DeviceUnavailable(
-        f"which chip to compile for is not known here ({reason}); give --soc-version, as "
-        "'npu-smi info' shows it on the machine that will serve, with 'Ascend' before it"
+        f"which chip to compile for is not known here ({reason}); give --soc-version: on the "
+        "machine that will serve, the Name of 'npu-smi info' with 'Ascend' before it (Ascend910B3, "
+        "Ascend310P3); on Atlas A3 and Ascend 950 the Chip Name and the NPU Name of "
+        "'npu-smi info -t board -i <id> -c <chip>' with '_' between (Ascend910_9382)"
     )

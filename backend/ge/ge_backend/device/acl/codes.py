@@ -111,6 +111,7 @@ _MEANINGS: Mapping[int, str] = {
     207012: "over a limit",
     207018: "out of device memory",
     245000: "out of memory",
+    300000: "more than ACL can list",
     500000: "internal error",
     500002: "graph engine failed",
     507000: "runtime failed",

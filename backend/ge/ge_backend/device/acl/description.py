@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ge_backend.device.acl.codes import acl_type
+from ge_backend.device.acl.gear_order import gear_order
 from ge_backend.device.acl.models import AclModels
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DataType, Shape
@@ -85,11 +86,20 @@ class Description:
     limits: Mapping[str, Shape]
 
 
-def read_description(models: AclModels, description: int, path: str) -> Description:
+def read_description(
+    models: AclModels, description: int, path: str, order: Sequence[str] = ()
+) -> Description:
     """Return what ACL's description of a loaded model says.
 
+    Args:
+        models: the calls.
+        description: a number of theirs.
+        path: the file's, in messages.
+        order: in which its gears list its inputs; empty where that is not known.
+
     Raises:
-        ModelError: it has tensors that Triton does not carry, or two outputs of one name.
+        ModelError: it has tensors that Triton does not carry, or two outputs of one name, or gears
+            that fit its inputs in several ways or in none.
         Unsupported: it has inputs that the backend does not give.
     """
     names = models.input_names(description)
@@ -110,7 +120,7 @@ def read_description(models: AclModels, description: int, path: str) -> Descript
     return Description(
         inputs=inputs,
         outputs=outputs,
-        gears=_gears(models, description, inputs) if has_gears else OneShape(inputs),
+        gears=_gears(models, description, inputs, order, path) if has_gears else OneShape(inputs),
         gear_at=gear_at,
         gear_bytes=models.input_bytes(description, gear_at) if has_gears else 0,
         freely=freely,
@@ -176,10 +186,15 @@ class ImageGears:
 
 @dataclass(frozen=True, slots=True)
 class DimsGears:
-    """Any dimensions of any inputs: a gear has the dims of all inputs, one behind the other."""
+    """Any dimensions of any inputs: a gear has the dims of all inputs, one behind the other.
+
+    Attributes:
+        order: of the inputs in a gear.
+    """
 
     inputs: Sequence[Tensor]
     gears: Sequence[Shape]
+    order: Sequence[str]
 
     @property
     def shapes(self) -> tuple[Mapping[str, Shape], ...]:
@@ -192,13 +207,16 @@ class DimsGears:
 
     def _cut(self, gear: Shape) -> dict[str, Shape]:
         shapes, at = {}, 0
-        for tensor in self.inputs:
-            shapes[tensor.name] = gear[at : at + len(tensor.dims)]
-            at += len(tensor.dims)
-        return shapes
+        ranks = {tensor.name: len(tensor.dims) for tensor in self.inputs}
+        for name in self.order:
+            shapes[name] = gear[at : at + ranks[name]]
+            at += ranks[name]
+        return {name: shapes[name] for name in ranks}
 
 
-def _gears(models: AclModels, description: int, inputs: Sequence[Tensor]) -> Gears:
+def _gears(
+    models: AclModels, description: int, inputs: Sequence[Tensor], order: Sequence[str], path: str
+) -> Gears:
     """Return the gears of a model that has some; only one of the three kinds answers."""
     batches = models.batch_gears(description)
     if batches:
@@ -206,7 +224,9 @@ def _gears(models: AclModels, description: int, inputs: Sequence[Tensor]) -> Gea
     sizes = models.image_gears(description)
     if sizes:
         return ImageGears(inputs, sizes)
-    return DimsGears(inputs, models.dims_gears(description))
+    gears = models.dims_gears(description)
+    dims = {tensor.name: tensor.dims for tensor in inputs}
+    return DimsGears(inputs, gears, gear_order(dims, gears, order, path))
 
 
 def _filled(dims: Shape, sizes: Shape) -> Shape:

@@ -48,7 +48,9 @@ class AclDevice:
         self._failed: set[int] = set()  # streams, and those of them that are destroyed
         self._abandoned: set[int] = set()
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._streams = streams
         self._lock = threading.Lock()
+        self._hush = threading.Lock()  # two that wait for all streams would wait for each other
         with contextlib.ExitStack() as opened:
             try:
                 self._context = self._take(index, opened)
@@ -108,6 +110,21 @@ class AclDevice:
             raise
         finally:
             self._idle.put(stream)
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Lend no stream meanwhile, so that nothing is in flight; waits for those that are lent.
+
+        A process must not be forked while copies are in flight.
+        Source: CANN, pyACL, restrictions (fork, system, posix_spawn).
+        """
+        with self._hush:
+            streams = [self._idle.get() for _ in range(self._streams)]
+            try:
+                yield
+            finally:
+                for stream in streams:
+                    self._idle.put(stream)
 
     def settle(self) -> None:
         """See that nothing is in flight, also after a fault, so that memory can be given back.

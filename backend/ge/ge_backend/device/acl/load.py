@@ -49,8 +49,14 @@ def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedFile]:
 
 
 def _sizes(device: AclDevice, path: Path) -> Sizes:
-    with _refused(device, path):
+    """Return what a file needs, unless ACL refuses to say: it may, where shapes vary freely.
+
+    Source: CANN, aclmdlQuerySize and aclmdlLoadFromFileWithMem.
+    """
+    try:
         return Sizes(*device.models.sizes(str(path)))
+    except GraphFailed as refusal:
+        return Sizes(0, 0, refusal)
 
 
 def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> Scratch:
@@ -69,9 +75,11 @@ def _load(
     source: OmSource, file: OmFile, sizes: Sizes, scratch: Scratch, taken: contextlib.ExitStack
 ) -> LoadedFile:
     with _refused(source.device, file.path):
-        model = LoadedModel(source.device, file.path, sizes, scratch, source.weights)
-    taken.callback(model.close)
-    described = model.description
+        model = LoadedModel(file.path, sizes, scratch, source)
+        taken.callback(model.close)
+        described = model.description
+        if sizes.refusal is not None and not described.freely:
+            raise sizes.refusal
     if file.label and (described.freely or len(described.gears.shapes) > 1):
         raise ModelError(
             f"{file.path} has dimensions that vary; a file of a grid must be compiled for the one "

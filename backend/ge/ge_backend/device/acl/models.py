@@ -55,6 +55,12 @@ class AclModels:
         self._check_load("mdl.load_from_file_with_mem", code)
         return int(model)
 
+    def load_alone(self, path: str) -> int:
+        """Load a file that takes all its memory itself, and return its id."""
+        model, code = self._mdl.load_from_file(path)
+        self._check_load("mdl.load_from_file", code)
+        return int(model)
+
     def unload(self, model: int) -> None:
         """Unload a model of which no run is in flight."""
         self._note("mdl.unload", self._mdl.unload(int(model)))

@@ -13,6 +13,7 @@ from ge_backend.device.acl.memory import Block, SharedWeights, explained
 from ge_backend.device.acl.transfer import Transfer, num_bytes
 from ge_backend.device.base import Workspace
 from ge_backend.device.files.model_file import stamp_of
+from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Shape
 
 __all__ = ["LoadedFile", "LoadedModel", "OmSource", "Run", "Scratch", "Sizes"]
@@ -27,6 +28,7 @@ class OmSource:
         pool: the block of the workspace pool; None where there is no pool.
         weights: of all models on the device.
         timeout_ms: how long a run may take before the device counts as failed.
+        order: in which gears list the inputs; empty where nothing says it.
     """
 
     device: AclDevice
@@ -35,6 +37,7 @@ class OmSource:
     pool: Block | None
     weights: SharedWeights
     timeout_ms: int
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,15 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that a file needs on the device; work is 0 where it cannot be planned."""
+    """Bytes that a file needs on the device; work is 0 where it cannot be planned.
+
+    Attributes:
+        refusal: why ACL does not say so; it is to take all memory itself then.
+    """
 
     work: int
     weights: int
+    refusal: GraphFailed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +76,13 @@ class Run:
 class LoadedModel:
     """A file that is ready to run, until `close`.
 
+    The calling thread has entered the device, here and in every method.
+
     Args:
-        device: entered by the calling thread, here and in every method.
         path: the file.
         sizes: what it needs.
         scratch: at least as much work memory as it needs.
-        weights: where it finds those of another load of the same file.
+        source: what it is a part of: weights are shared with other loads of the same file.
 
     Attributes:
         description: its tensors, with the bytes that they have in any gear, and its gears.
@@ -87,31 +96,35 @@ class LoadedModel:
 
     def __init__(
         self,
-        device: AclDevice,
         path: Path,
         sizes: Sizes,
         scratch: Scratch,
-        weights: SharedWeights,
+        source: OmSource,
     ) -> None:
+        device = source.device
         self._models = device.models
         self._path = path
         with contextlib.ExitStack() as taken:
             at, nbytes = 0, sizes.weights
             if nbytes:
                 key = f"{path.resolve()} {stamp_of((path.resolve(),))}"
-                at = taken.enter_context(weights.borrowed(key, nbytes)).address
+                at = taken.enter_context(source.weights.borrowed(key, nbytes)).address
             with explained(device.runtime, str(path), sizes.work + nbytes):
-                self._model = self._models.load(
-                    str(path),
-                    work=scratch.address,
-                    work_bytes=scratch.nbytes,
-                    weights=at,
-                    weight_bytes=nbytes,
+                self._model = (
+                    self._models.load(
+                        str(path),
+                        work=scratch.address,
+                        work_bytes=scratch.nbytes,
+                        weights=at,
+                        weight_bytes=nbytes,
+                    )
+                    if sizes.refusal is None
+                    else self._models.load_alone(str(path))
                 )
             taken.callback(self._models.unload, self._model)
             self._described = self._models.describe(self._model)
             taken.callback(self._models.forget, self._described)
-            described = read_description(self._models, self._described, str(path))
+            described = read_description(self._models, self._described, str(path), source.order)
             self._gear: Block | None = None
             if described.gear_bytes:
                 self._gear = Block(device.runtime, described.gear_bytes, f"a gear of {path}")

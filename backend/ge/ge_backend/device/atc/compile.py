@@ -7,21 +7,30 @@ options name, and CANN's version.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
 from ge_backend.device.atc.cann import Cann, find_cann
-from ge_backend.device.atc.options import PREFIXES, CompileRequest, arguments, gears_of
+from ge_backend.device.atc.options import (
+    PREFIXES,
+    CompileRequest,
+    arguments,
+    gears_of,
+    precision_note,
+)
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["CompileRequest", "compile_model", "compile_onnx"]
+__all__ = ["CompileRequest", "Quiet", "compile_model", "compile_onnx"]
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +44,37 @@ _LONGEST = 2000
 # 128 + SIGKILL, as shells report it.
 _KILLED = 137
 
+Quiet = Callable[[], AbstractContextManager[None]]
 
-def compile_onnx(request: CompileRequest, cache: CompileCache) -> Path:
+
+def compile_onnx(
+    request: CompileRequest, cache: CompileCache, quiet: Quiet = contextlib.nullcontext
+) -> Path:
     """Return the `.om` of a model with all its buckets; compile it if it is not in the cache.
 
     It takes minutes the first time, and says so in the log every ten seconds.
+
+    Args:
+        request: what to compile.
+        cache: where it is found and kept.
+        quiet: held for the moment in which the compiler is started, which is a fork.
 
     Raises:
         ConfigError: buckets or options that `atc` does not take, or a cache that cannot be used.
         ModelError: the model cannot be compiled; has what `atc` said and how to repeat it.
         DeviceUnavailable: there is no `atc` on this machine.
     """
-    return compile_model(request, cache).path
+    return compile_model(request, cache, quiet).path
 
 
-def compile_model(request: CompileRequest, cache: CompileCache) -> Compiled:
+def compile_model(
+    request: CompileRequest, cache: CompileCache, quiet: Quiet = contextlib.nullcontext
+) -> Compiled:
     """Do what `compile_onnx` does, and return what else is known of the result."""
     request = replace(request, model=request.model.absolute())
     line = arguments(request)
+    if note := precision_note(request):
+        log.warning("%s: %s", request.model, note)
     external = external_data(request.model)
     cann = find_cann(os.environ)
     recipe = {
@@ -63,7 +85,7 @@ def compile_model(request: CompileRequest, cache: CompileCache) -> Compiled:
         "cann": cann.version,
     }
     compiled = cache.find_or_make(
-        recipe, lambda folder: _compile(cann, request, folder), title=str(request.model)
+        recipe, lambda folder: _compile(cann, request, folder, quiet), title=str(request.model)
     )
     log.info(
         "%s %s for %s: %s, %.1f MiB",
@@ -89,14 +111,15 @@ def _named_files(request: CompileRequest) -> dict[str, Path]:
     return files
 
 
-def _compile(cann: Cann, request: CompileRequest, folder: Path) -> Path:
+def _compile(cann: Cann, request: CompileRequest, folder: Path, quiet: Quiet) -> Path:
     """Run `atc` in a folder and return the `.om` that it wrote there."""
     files = {key: str(path.resolve()) for key, path in _named_files(request).items()}
     options = tuple((key, files.get(key, value)) for key, value in request.options)
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]
     num_gears = len(gears_of(request).values)
     log.info("compiling %s for %s: %d gears", request.model, request.soc, num_gears)
-    status, output = _run(cann.command([*line, f"--output={folder / 'model'}"]), folder, request)
+    command = cann.command([*line, f"--output={folder / 'model'}"])
+    status, output = _run(command, folder, request, quiet)
     made = sorted(folder.glob("*.om"))
     if status == 0 and len(made) == 1:
         return made[0]
@@ -106,13 +129,15 @@ def _compile(cann: Cann, request: CompileRequest, folder: Path) -> Path:
     )
 
 
-def _run(command: list[str], folder: Path, request: CompileRequest) -> tuple[int, str]:
+def _run(
+    command: list[str], folder: Path, request: CompileRequest, quiet: Quiet
+) -> tuple[int, str]:
     """Return the status and the output of a command; however this ends, so does the command."""
     # A file, not a pipe: processes that atc leaves behind would keep a pipe open.
     output = folder / "output.txt"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     try:
-        with output.open("wb") as file:
+        with output.open("wb") as file, quiet():
             process = subprocess.Popen(
                 command,
                 cwd=folder,

@@ -17,14 +17,20 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Shape, TensorSpec
 
-__all__ = ["PREFIXES", "CompileRequest", "Gears", "arguments", "gears_of"]
+__all__ = ["PREFIXES", "CompileRequest", "Gears", "arguments", "gears_of", "precision_note"]
 
 ONNX_FRAMEWORK = 5
-# `aclmdlBatch` and `aclmdlIODims` hold so many entries: the device could not list or set more.
-ACL_MAX_BATCHES, ACL_MAX_DIMS = 128, 128
+# `aclmdlBatch` and `aclmdlIODims` hold so many entries, and so many gears are listed: the device
+# could not list or set more. Source: acl_mdl.h, api/acl/acl_model/model/model_om2.cpp.
+ACL_MAX_DIMS = 128
+ATC_MAX_GEARS = 100  # 256 on an Ascend 950
 MAX_BATCH_GEAR = 2048
 # `precision` as on other engines: the type where it is safe, hence the mixed modes.
 PRECISION_MODES = {"origin": "origin", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+# Chips whose matrix unit has FP16 and INT8 only: Atlas inference products, and the first 910. On
+# them `origin` puts FP32 operators on the AI CPU, or does not compile; they have no BF16 at all.
+# Source: ATC manual, --precision_mode_v2.
+_NO_FP32 = re.compile(r"Ascend310P\w*|Ascend910(Pro|Premium)?[AB]?")
 
 # Options of the C++ GE backend that change what is compiled, and the same of `atc`.
 # Source: hicann/ge api/atc/atc_option_map.cc with the keys of ge_common_api_types.h.
@@ -149,7 +155,7 @@ def arguments(request: CompileRequest) -> tuple[str, ...]:
     if gears.kind:
         separator = ";" if gears.kind == "dynamic_dims" else ","
         line[gears.kind] = separator.join(map(_joined, gears.values))
-    line |= _precision(request.precision, options)
+    line |= _precision(request, options)
     line |= dict(sorted(options.items()))
     return tuple(f"--{name}={value}" for name, value in line.items())
 
@@ -219,16 +225,17 @@ def _kind(
     """Return which option lists these gears, "" where one shape is all there is."""
     if not varying:
         return ""
-    limit = 256 if request.soc.startswith("Ascend950") else 100
+    limit = ACL_MAX_DIMS if request.soc.startswith("Ascend950") else ATC_MAX_GEARS
     if len(values) > limit:
         raise ConfigError(
             f"{request.model}: {len(values)} buckets, and atc compiles at most {limit} gears into "
             f"one model for {request.soc}; set the parameter 'max_graphs' to {limit} or less, or "
             "list fewer sizes under 'buckets.<axis>' (compile time grows with each)"
         )
-    only_batch = all(axis == 0 for _, axis in varying)
+    # atc refuses an input of no dimensions there: E10012.
+    only_batch = all(axis == 0 for _, axis in varying) and all(i.dims for i in request.inputs)
     together = all(len(set(value)) == 1 and value[0] <= MAX_BATCH_GEAR for value in values)
-    if only_batch and together and len(values) <= ACL_MAX_BATCHES:
+    if only_batch and together:
         return "dynamic_batch_size"
     rank = sum(len(spec.dims) for spec in request.inputs)
     if rank > ACL_MAX_DIMS:
@@ -273,8 +280,27 @@ def _option_name(key: str) -> str:
     return GE_OPTIONS[key.removeprefix(level)]
 
 
-def _precision(precision: str, options: Mapping[str, str]) -> dict[str, str]:
+def precision_note(request: CompileRequest) -> str:
+    """Return what to know about a model's precision on this chip; "" where nothing is amiss."""
+    options = _options(request.options)
+    if request.precision != "origin" or not _NO_FP32.fullmatch(request.soc):
+        return ""
+    if "origin" in options.get("precision_mode_v2", ""):
+        return (
+            f"{request.soc} has no FP32 matrix unit: in 'origin' FP32 operators run on the AI CPU, "
+            "very slowly, or do not compile; leave out the option, or say fp16"
+        )
+    if {"precision_mode", "precision_mode_v2"} & options.keys():
+        return ""
+    return (
+        f"{request.soc} has no FP32 matrix unit: compiled in fp16; 'atc.precision_mode_v2: origin' "
+        "keeps FP32, on the AI CPU and very slowly"
+    )
+
+
+def _precision(request: CompileRequest, options: Mapping[str, str]) -> dict[str, str]:
     """Return the option for the precision: always one, because atc's own default is fp16."""
+    precision = request.precision
     if precision not in PRECISION_MODES:
         known = ", ".join(PRECISION_MODES)
         raise ConfigError(f"precision is {precision!r}; expected one of {known}")
@@ -285,7 +311,14 @@ def _precision(precision: str, options: Mapping[str, str]) -> dict[str, str]:
             + ", ".join(f"{name} {options[name]!r}" for name in stated)
             + "; keep one of them"
         )
-    return {} if stated else {"precision_mode_v2": PRECISION_MODES[precision]}
+    if stated:
+        return {}
+    mode = PRECISION_MODES[precision]
+    if _NO_FP32.fullmatch(request.soc):
+        if precision == "bf16":
+            raise ConfigError(f"precision is 'bf16', which {request.soc} does not have; say 'fp16'")
+        mode = "fp16" if precision == "origin" else mode
+    return {"precision_mode_v2": mode}
 
 
 def _joined(dims: Sequence[int]) -> str:

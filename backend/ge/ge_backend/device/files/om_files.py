@@ -6,21 +6,25 @@
     model.om.json                          may stand beside either: what the file cannot say
 
 The last one names dimensions, `{"axes": {"input_ids": ["batch", "sequence"]}}`, since an `.om`
-keeps no names for them. Dimensions of one name always have the same size.
+keeps no names for them. Dimensions of one name always have the same size. It may also say in which
+order `--input_shape` named the inputs, `{"order": ["input_ids", "attention_mask"]}`, where the
+file's gears leave that open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ge_backend.errors import ModelError
 from ge_backend.tensors import Shape
 
-__all__ = ["OmFile", "axes_file", "grid_file", "om_files", "read_axes"]
+__all__ = ["OmFile", "axes_file", "grid_file", "om_files", "read_axes", "read_order"]
 
 _LABELLED = re.compile(r"(?P<stem>.+)\.(?P<label>\d+(x\d+)*)\.om")
 
@@ -75,18 +79,37 @@ def read_axes(path: Path) -> Mapping[str, tuple[str, ...]]:
     Raises:
         ModelError: there is a file that says them, and it is malformed.
     """
-    names = axes_file(path)
-    if not names.is_file():
-        return {}
-    try:
-        given = json.loads(names.read_text(encoding="utf-8"))
+    with _readable(path) as given:
         return {
-            str(tensor): tuple(str(axis) for axis in axes) for tensor, axes in given["axes"].items()
+            str(tensor): tuple(str(axis) for axis in axes)
+            for tensor, axes in given.get("axes", {}).items()
         }
+
+
+def read_order(path: Path) -> tuple[str, ...]:
+    """Return in which order gears list the inputs; empty where nothing says it.
+
+    Raises:
+        ModelError: as `read_axes`.
+    """
+    with _readable(path) as given:
+        return tuple(str(name) for name in given.get("order", ()))
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[dict[str, Any]]:
+    """Give what stands in the file beside a model; nothing where there is none."""
+    beside = axes_file(path)
+    try:
+        given = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {"axes": {}}
+        if not {"axes", "order"} & given.keys():
+            raise KeyError("axes")
+        yield given
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"{names} is not readable ({type(error).__name__}: {error}); expected "
-            '{"axes": {"input_ids": ["batch", "sequence"]}}'
+            f"{beside} is not readable ({type(error).__name__}: {error}); expected "
+            '{"axes": {"input_ids": ["batch", "sequence"]}}, and '
+            '"order": ["input_ids", "attention_mask"] where gears fit in several orders'
         ) from error
 
 

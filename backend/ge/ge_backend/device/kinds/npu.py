@@ -21,9 +21,10 @@ from ge_backend.device.acl.load import load_om
 from ge_backend.device.acl.memory import Block, SharedWeights
 from ge_backend.device.acl.om_model import OmSource
 from ge_backend.device.atc.cache import CompileCache
-from ge_backend.device.atc.compile import CompileRequest, compile_onnx
+from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
 from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.files.om_files import read_order
 from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 from ge_backend.tensors import Shape
@@ -139,7 +140,8 @@ class NpuDevice:
                 f"parameter 'precision' is {source.precision!r}, and {Path(source.path).name} is "
                 "compiled already; remove it, or compile the model for that precision"
             )
-        return self._load_file(Path(source.path), source, workspace)
+        path = Path(source.path)
+        return self._load_file(path, source, workspace, read_order(path))
 
     def _load_onnx(self, source: GraphSource, workspace: Workspace) -> Graph:
         _refuse_options(source, (OPTIONS, *COMPILE_PREFIXES))
@@ -154,12 +156,17 @@ class NpuDevice:
             options=tuple(o for o in source.options if not o[0].startswith(OPTIONS)),
         )
 
+        order = tuple(spec.name for spec in signature.inputs)
+
         def load(file: Path) -> Graph:
-            return self._load_file(file, source, workspace)
+            return self._load_file(file, source, workspace, order)
 
-        return CompiledGraph(path, signature, functools.partial(_compiled, request), load)
+        compiled = functools.partial(_compiled, request, self._device.quiet)
+        return CompiledGraph(path, signature, compiled, load)
 
-    def _load_file(self, path: Path, source: GraphSource, workspace: Workspace) -> Graph:
+    def _load_file(
+        self, path: Path, source: GraphSource, workspace: Workspace, order: tuple[str, ...]
+    ) -> Graph:
         given = OmSource(
             device=self._device,
             path=path,
@@ -167,6 +174,7 @@ class NpuDevice:
             pool=self._pool,
             weights=self._weights,
             timeout_ms=_timeout_ms(source),
+            order=order,
         )
         # In a pool a graph has one place, in which one run fits.
         copies = 1 if self._pool is not None else self._copies
@@ -194,11 +202,13 @@ def _open_torch(index: int) -> Streams:
     return Streams(open_npu(index))
 
 
-def _compiled(request: CompileRequest, shapes: tuple[Mapping[str, Shape], ...]) -> Path:
+def _compiled(
+    request: CompileRequest, quiet: Quiet, shapes: tuple[Mapping[str, Shape], ...]
+) -> Path:
     """Return the `.om` of a request with these shapes, from the cache or made now."""
     machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
     folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
-    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder))
+    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder), quiet)
 
 
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
