@@ -20,7 +20,7 @@ from acl_simulator import (
     Sums,
     write_om,
 )
-from ge_backend.device.base import UNPLANNED, GraphSource
+from ge_backend.device.base import NO_POOL, GraphSource
 from ge_backend.device.kinds.npu import NpuDevice
 
 INVALID, NO_MEMORY, BROKEN, LATE = 100000, 207001, 507015, 507046
@@ -50,7 +50,7 @@ class Npu:
             (self.folder / "model.om.json").write_text(json.dumps({"axes": axes}))
         return path
 
-    def load(self, path: Path, workspace=UNPLANNED, **options):
+    def load(self, path: Path, workspace=NO_POOL, **options):
         """Load a file; it is closed at the end."""
         given = tuple(sorted(options.items()))
         graph = self.device.load(GraphSource.of(path, options=given), workspace)

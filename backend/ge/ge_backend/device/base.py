@@ -19,14 +19,14 @@ from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = [
     "DEVICE_KINDS",
+    "NO_POOL",
     "ROW_ERRORS",
-    "UNPLANNED",
     "Device",
     "Graph",
     "GraphSource",
     "MemoryInfo",
+    "NoPool",
     "Range",
-    "Unplanned",
     "Workspace",
     "open_device",
 ]
@@ -123,7 +123,7 @@ class Workspace(Protocol):
         """
 
 
-class Unplanned:
+class NoPool:
     """The workspace where no pool was set aside: every graph has scratch of its own."""
 
     def place(self, nbytes: int) -> Range:
@@ -131,7 +131,7 @@ class Unplanned:
         return Range(offset=0, nbytes=nbytes)
 
 
-UNPLANNED = Unplanned()
+NO_POOL = NoPool()
 
 
 class Graph(Protocol):
@@ -226,7 +226,7 @@ class Device(Protocol):
             OutOfMemory: the device has not that much left.
         """
 
-    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load a model file; several may be loaded at once.
 
         Args:

@@ -8,7 +8,7 @@ from builders.npu import PAIRS, Npu, encoder, tokens
 from ge_backend.device.acl.memory import Block
 from ge_backend.device.acl.om_model import LoadedModel, OmSource, Scratch, Sizes
 from ge_backend.device.acl.transfer import Transfer
-from ge_backend.device.base import UNPLANNED
+from ge_backend.device.base import NO_POOL
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 
@@ -23,7 +23,7 @@ def source_of(npu, path):
     return OmSource(
         device=npu.device._device,
         path=path,
-        workspace=UNPLANNED,
+        workspace=NO_POOL,
         pool=None,
         weights=npu.device._weights,
         timeout_ms=1000,

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ge_backend.device.base import UNPLANNED, GraphSource, MemoryInfo, Range
+from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Range
 from ge_backend.device.null import device as null
 from ge_backend.device.null.device import NullDevice
 from ge_backend.device.null.scratch import POISON, DeviceMemory
@@ -28,7 +28,7 @@ class Places:
         return Range(offset=self.offset, nbytes=nbytes)
 
 
-def load(folder, device, workspace=UNPLANNED, **given):
+def load(folder, device, workspace=NO_POOL, **given):
     model = {
         "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
         "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],

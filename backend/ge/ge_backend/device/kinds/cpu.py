@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.engines import Engine, Engines
 from ge_backend.errors import DeviceUnavailable
@@ -80,7 +80,7 @@ class CpuDevice:
         """Return `nbytes`: nothing is set aside, the engines' own scratch counts as the pool's."""
         return nbytes
 
-    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load a file of one of `ENGINES`; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
         # Read by libgomp when torch is first imported: threads that wait for each other sleep. By

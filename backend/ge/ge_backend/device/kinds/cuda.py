@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engine, Engines
 from ge_backend.device.failures import reason
 from ge_backend.errors import DeviceUnavailable
@@ -89,7 +89,7 @@ class CudaDevice:
             log.info("%s has no workspace pool: torch's graphs share their own", self.name)
         return 0
 
-    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # see `reserve`
         return self._engines.load(source, streams=self.streams)

@@ -22,7 +22,7 @@ from ge_backend.device.acl.memory import Block, SharedWeights
 from ge_backend.device.acl.om_model import OmSource
 from ge_backend.device.atc.cache import CompileCache
 from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
-from ge_backend.device.base import UNPLANNED, Graph, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engine, Engines
 from ge_backend.device.files.om_files import read_order
 from ge_backend.device.ort.signature import read_onnx_signature
@@ -104,7 +104,7 @@ class NpuDevice:
                 self._pool = Block(self._device.runtime, nbytes, "the workspace pool")
         return nbytes
 
-    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> Graph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load a file; see `Device.load`."""
         path = Path(source.path)
         loaders = {

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.device.base import UNPLANNED, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.files.signature_file import read_signature
 from ge_backend.device.null.faults import Fault, Faults, check_there
 from ge_backend.device.null.scratch import DeviceMemory, Scratch
@@ -125,7 +125,7 @@ class NullDevice:
             self.store.reserve(nbytes)
         return nbytes
 
-    def load(self, source: GraphSource, workspace: Workspace = UNPLANNED) -> NullGraph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> NullGraph:
         """Load a `.null` file; see `Device.load`."""
         path = Path(source.path)
         if path.suffix != ".null":
