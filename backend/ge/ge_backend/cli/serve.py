@@ -10,7 +10,7 @@ from types import FrameType
 
 from ge_backend.config.sizes import parse_device_bytes
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.leash import die_with_parent
+from ge_backend.tritonserver.parent_death import die_with_parent
 
 __all__ = ["register"]
 

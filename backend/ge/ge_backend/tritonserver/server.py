@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import final
 
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver import leash
+from ge_backend.tritonserver import parent_death
 from ge_backend.tritonserver.assemble import assemble_backends
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of
 from ge_backend.tritonserver.installation import ServerInstallation
@@ -184,7 +184,13 @@ class TritonServer:
     def _command(self) -> list[str]:
         caches = self._installation.caches
         return [
-            *(sys.executable, "-I", "-S", str(Path(leash.__file__).resolve()), str(os.getpid())),
+            *(
+                sys.executable,
+                "-I",
+                "-S",
+                str(Path(parent_death.__file__).resolve()),
+                str(os.getpid()),
+            ),
             str(self._installation.binary),
             f"--backend-directory={self.directory.backends}",
             f"--backend-config=python,shm-region-prefix-name={self.directory.shm_prefix}",

@@ -5,15 +5,15 @@ import sys
 import time
 from pathlib import Path
 
-from ge_backend.tritonserver import leash
+from ge_backend.tritonserver import parent_death
 
-LEASH = str(Path(leash.__file__))
+SCRIPT = str(Path(parent_death.__file__))
 
 
-def test_the_command_replaces_the_leash_and_its_code_is_returned():
+def test_the_command_replaces_the_script_and_its_code_is_returned():
     """One process, not two: what is signalled is the command."""
     script = "import os, sys; print(os.getpid()); sys.exit(7)"
-    command = [sys.executable, LEASH, str(os.getpid()), sys.executable, "-c", script]
+    command = [sys.executable, SCRIPT, str(os.getpid()), sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         output, _ = process.communicate()
 
@@ -25,7 +25,7 @@ def test_a_process_ends_when_the_one_that_started_it_is_killed():
     """A kill leaves no time to clean up, and none is needed."""
     parent = (
         "import os, subprocess, sys, time\n"
-        f"command = [sys.executable, {LEASH!r}, str(os.getpid()), '/bin/sleep', '60']\n"
+        f"command = [sys.executable, {SCRIPT!r}, str(os.getpid()), '/bin/sleep', '60']\n"
         "print(subprocess.Popen(command).pid, flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -41,7 +41,7 @@ def test_a_process_ends_when_the_one_that_started_it_is_killed():
 def test_a_parent_that_has_gone_already_is_noticed():
     """Between starting and tying the parent may have ended; the command must not run then."""
     done = subprocess.run(
-        [sys.executable, LEASH, "1", "/bin/echo", "ran"],
+        [sys.executable, SCRIPT, "1", "/bin/echo", "ran"],
         check=False,
         capture_output=True,
         text=True,

@@ -1,8 +1,9 @@
-"""A leash: a process that ends when the one that started it does.
+"""A process that ends when the one that started it does.
 
 Run as a file, it ties itself and becomes the command that follows:
-`python leash.py PARENT_PID COMMAND …`. That is how a server is started without running Python code
-between fork and exec, which is unsafe where other threads (gRPC's, an engine's) hold locks.
+`python parent_death.py PARENT_PID COMMAND …`. That is how a server is started without running
+Python code between fork and exec, which is unsafe where other threads (gRPC's, an engine's) hold
+locks.
 """
 
 from __future__ import annotations
