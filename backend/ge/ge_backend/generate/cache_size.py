@@ -1,0 +1,29 @@
+"""How many blocks an engine's cache has."""
+
+from __future__ import annotations
+
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.errors import OutOfMemory
+from ge_backend.generate.settings import EngineSettings
+
+__all__ = ["cache_blocks"]
+
+
+def cache_blocks(model: LanguageModel, settings: EngineSettings) -> int:
+    """Return the number of blocks, that for padding included: never more than could be used.
+
+    Raises:
+        OutOfMemory: the memory is too little for a single sequence's first block.
+    """
+    each = model.cache_bytes_per_block()
+    memory = settings.kv_cache_bytes or model.memory_left()
+    longest = -(-model.max_positions // model.block_size)
+    blocks = min(memory // each, settings.max_num_seqs * longest + 1)
+    if blocks < 2:  # noqa: PLR2004 - one for padding, one to use
+        where = "kv_cache_bytes" if settings.kv_cache_bytes else "the device has left"
+        raise OutOfMemory(
+            f"the cache needs at least 2 blocks of {each} bytes, and {memory} bytes are what "
+            f"{where} {'is' if settings.kv_cache_bytes else 'for it'}; give it more, or take "
+            "smaller blocks (block_size)"
+        )
+    return blocks

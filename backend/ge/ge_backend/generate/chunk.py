@@ -1,0 +1,69 @@
+"""How many prompt tokens a step may have so that those who wait for their next one wait no longer.
+
+A step takes as long as its decoding alone would, and more for each prompt token. Both are measured:
+the first per number of rows (in powers of two), the second as what a step took beyond the first.
+The chunk is what the target leaves room for. Steps in which nobody waits for a next token may be
+as large as the budget.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ChunkController"]
+
+SMALLEST = 16  # prompts go on, whatever the target
+FIRST = 128  # before anything is known
+_WEIGHT = 0.3  # of the latest measurement among those before it
+
+
+class ChunkController:
+    """Times in, a number of tokens out; pure.
+
+    Attributes:
+        token_s: what one prompt token costs; 0 before one was measured.
+        budget: tokens of a step, or of the longest shape.
+    """
+
+    def __init__(self, *, fixed: int, budget: int, target_s: float) -> None:
+        """Begin without measurements.
+
+        Args:
+            fixed: the answer, whatever is measured; 0: by measurement.
+            budget: tokens of a step.
+            target_s: how long a step may take while somebody waits for a next token.
+        """
+        self.token_s = 0.0
+        self._fixed = fixed
+        self.budget = budget
+        self._target_s = target_s
+        self._decode_s: dict[int, float] = {}
+
+    def tokens(self, decodes: int) -> int:
+        """Return the prompt tokens of a step with so many rows that get their next token."""
+        if self._fixed:
+            return min(self._fixed, self.budget)
+        if not decodes:
+            return self.budget
+        if not self.token_s:
+            return min(FIRST, self.budget)
+        left_s = self._target_s - self._decoding(decodes)
+        return min(max(SMALLEST, int(left_s / self.token_s)), self.budget)
+
+    def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
+        """Learn from a step."""
+        if not prompt_tokens:
+            size = decodes.bit_length()
+            self._decode_s[size] = _mean(self._decode_s.get(size, 0.0), seconds, _WEIGHT)
+            return
+        extra = max(seconds - self._decoding(decodes), 0.0) / prompt_tokens
+        # Of a short chunk mostly noise is measured.
+        weight = _WEIGHT * min(1.0, prompt_tokens / FIRST)
+        self.token_s = _mean(self.token_s, extra, weight)
+
+    def _decoding(self, decodes: int) -> float:
+        """Return what a step of so many rows takes without prompts: the next smaller one known."""
+        size = decodes.bit_length()
+        return max((s for known, s in self._decode_s.items() if known <= size), default=0.0)
+
+
+def _mean(former: float, latest: float, weight: float) -> float:
+    return former + weight * (latest - former) if former else latest

@@ -1,0 +1,193 @@
+"""An engine of text generation: requests come and go, and every step brings each one further.
+
+    receive → schedule → run → advance → tell
+
+`submit` and `cancel` may be called by any thread at any time; they only leave a note, so nobody
+waits for a step. Everything else belongs to the one thread that steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.errors import Cancelled, GeError
+from ge_backend.generate.blocks import BlockPool
+from ge_backend.generate.cache_size import cache_blocks
+from ge_backend.generate.chunk import ChunkController
+from ge_backend.generate.figures import Figures, Tally
+from ge_backend.generate.groups import StepShapes
+from ge_backend.generate.intake import Arrived, Intake
+from ge_backend.generate.live import LiveRequests
+from ge_backend.generate.plan import StepPlan
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.runner import Outcome, Runner
+from ge_backend.generate.scheduler import Scheduler
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.update import Sink
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Runs one model for any number of requests.
+
+    Attributes:
+        limits: what one sequence may be.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        settings: EngineSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        """Open the model's cache.
+
+        Args:
+            model: stays the caller's to close.
+            settings: how much at once, and in which order.
+            clock: seconds, ever forward.
+
+        Raises:
+            OutOfMemory: there is no memory for a cache.
+        """
+        num_blocks = cache_blocks(model, settings)
+        model.open_cache(num_blocks)
+        self._pool = BlockPool(num_blocks, model.block_size)
+        self.limits = Limits(
+            vocabulary=model.vocabulary,
+            max_positions=model.max_positions,
+            cache_tokens=self._pool.capacity * model.block_size,
+        )
+        self._settings = settings
+        self._clock = clock
+        self._tally = Tally()
+        swap_blocks = settings.swap_bytes // model.cache_bytes_per_block()
+        self._preemption = Preemption(settings.preemption, swap_blocks)
+        self._scheduler = Scheduler(
+            self._pool,
+            self._preemption,
+            max_tokens=settings.max_num_batched_tokens,
+            max_seqs=settings.max_num_seqs,
+        )
+        self._chunk = ChunkController(
+            fixed=settings.prefill_chunk,
+            budget=settings.max_num_batched_tokens,
+            target_s=settings.itl_target_ms / 1000,
+        )
+        self._runner = Runner(model, self._preemption, self._tally, clock)
+        self._intake = Intake(settings.max_waiting_requests)
+        self._live = LiveRequests(
+            self._scheduler, settings, model.eos, self._tally, self._intake.forget
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is any request that has not ended. Any thread may ask."""
+        return len(self._intake) > 0
+
+    def use(self, shapes: StepShapes) -> None:
+        """Run in these shapes from now on; until then the model gets any. Before the first step."""
+        self._runner.shapes = shapes
+        self._chunk.budget = min(self._chunk.budget, shapes.longest_query)
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        """Take a request on; `sink` gets its updates. Any thread.
+
+        Raises:
+            InvalidRequest: it can never be served; names the limit.
+            QueueFull: too many wait.
+        """
+        max_output = self.limits.output_tokens(request)
+        arrived = Arrived(request, sink, self._clock(), max_output)
+        self._intake.add(arrived, len(self._scheduler.waiting))
+
+    def cancel(self, name: str) -> None:
+        """End a request with the next step, if it has not ended by then. Any thread."""
+        self._intake.cancel(name)
+
+    def step(self) -> None:
+        """Bring the running sequences further.
+
+        Raises:
+            DeviceFault: the device broke; `abort` tells the clients.
+        """
+        begun_s = self._receive()
+        plan = self._schedule()
+        outcome = self._runner.run(plan)
+        self._scheduler.advance(outcome.computed)
+        self._tell(outcome)
+        self._measure(plan, outcome, begun_s)
+
+    def abort(self, error: GeError) -> None:
+        """End all requests with an error. For the thread that steps."""
+        now_s = self._receive()
+        for name in self._live:
+            self._live.end(name, Finish.ERROR, error, now_s)
+
+    def figures(self) -> Figures:
+        """Return what it has done and has. Any thread; sums may be a step apart from each other."""
+        waiting = list(self._scheduler.waiting)
+        return Figures(
+            waiting=len(waiting),
+            running=len(self._scheduler.running),
+            swapped=sum(sequence.swapped > 0 for sequence in waiting),
+            blocks_used=self._pool.num_used,
+            blocks_free=self._pool.num_free,
+            counts=dict(self._tally.counts),
+            histograms=self._tally.histograms(),
+        )
+
+    def integrity(self) -> list[str]:
+        """Recount the cache; return what does not agree. For the thread that steps."""
+        return self._pool.integrity(sequence.blocks for sequence in self._scheduler.running)
+
+    def _receive(self) -> float:
+        """Let in who came, let go who was cancelled or is late; return the time."""
+        now_s = self._clock()
+        for note in self._intake.take():
+            if isinstance(note, Arrived):
+                self._live.add(note)
+            elif note.id in self._live:
+                error = Cancelled("the request was cancelled")
+                self._live.end(note.id, Finish.CANCELLED, error, now_s)
+        self._live.end_late(now_s)
+        return now_s
+
+    def _schedule(self) -> StepPlan:
+        begun_s = self._clock()
+        chunk = self._chunk.tokens(self._scheduler.num_decoding)
+        plan = self._scheduler.schedule(chunk)
+        self._tally.scheduling.observe(self._clock() - begun_s)
+        return plan
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Hand out tokens and errors."""
+        now_s = self._clock()
+        for drawn in outcome.drawn:
+            self._live.take(drawn, now_s)
+        for sequence, error in outcome.failed.items():
+            self._live.fail(sequence, error, now_s)
+
+    def _measure(self, plan: StepPlan, outcome: Outcome, begun_s: float) -> None:
+        """Learn from a step, and count it."""
+        computed = sum(span.count for span in outcome.computed)
+        decodes = sum(span.count == 1 for span in outcome.computed)
+        if not computed:
+            return
+        if not outcome.failed:
+            self._chunk.observe(
+                decodes=decodes, prompt_tokens=computed - decodes, seconds=outcome.model_s
+            )
+            self._preemption.token_s = self._chunk.token_s
+        tally = self._tally
+        tally.add("steps")
+        tally.add("computed_tokens", computed)
+        tally.add("recomputed", len(plan.recomputed))
+        tally.step.observe(outcome.model_s)
+        tally.overhead.observe(self._clock() - begun_s - outcome.model_s)
+        tally.step_tokens.observe(computed)
+        tally.fill.observe(len(plan.spans) / self._settings.max_num_seqs)

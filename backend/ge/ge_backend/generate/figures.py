@@ -1,0 +1,131 @@
+"""What an engine counts, and the picture of it that others may read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Figures", "Histogram", "HistogramFigures", "Tally"]
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+SCHEDULING_SECONDS = (5e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.05)
+TOKENS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramFigures:
+    """Observations by size: `counts[i]` are at most `bounds[i]`, the last count has those above."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class Histogram:
+    """Counts observations since the start."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Begin with none; bounds ascend."""
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def figures(self) -> HistogramFigures:
+        """Return a picture."""
+        return HistogramFigures(self._bounds, tuple(self._counts), self._total)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Sums that only grow; written by the engine's step and nobody else.
+
+    Attributes:
+        counts: by the names of `Figures.counts`.
+        first_token, inter_token, latency: seconds.
+        step, scheduling, overhead: seconds of a step in the model, of planning it, and of all that
+            is not the model.
+        step_tokens: tokens of a step, padding not included.
+        fill: sequences of a step among those that may run at once.
+    """
+
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            (
+                "steps",
+                "prompt_tokens",
+                "generated_tokens",
+                "computed_tokens",
+                "padded_tokens",
+                "unplanned_groups",
+                "recomputed",
+                "swapped_out",
+                "swapped_in",
+                "failed_steps",
+                "stop",
+                "length",
+                "cancelled",
+                "error",
+            ),
+            0,
+        )
+    )
+    first_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    inter_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    latency: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    step: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    scheduling: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
+    overhead: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
+    step_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
+    fill: Histogram = field(default_factory=lambda: Histogram(SHARES))
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something; an unknown name is a KeyError."""
+        self.counts[name] += count
+
+    def histograms(self) -> dict[str, HistogramFigures]:
+        """Return pictures of all, by name."""
+        names = (
+            "first_token",
+            "inter_token",
+            "latency",
+            "step",
+            "scheduling",
+            "overhead",
+            "step_tokens",
+            "fill",
+        )
+        return {name: getattr(self, name).figures() for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """An engine at one moment.
+
+    Attributes:
+        waiting: sequences that are not running, those of preempted ones included.
+        running: sequences that have blocks.
+        swapped: of those that wait, how many are in host memory.
+        blocks_used, blocks_free: of the cache, without that for padding.
+        counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
+            `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
+            bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; and how
+            sequences ended: `stop`, `length`, `cancelled`, `error`.
+        histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
+            `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:
+            sequences of a step among those that may run at once.
+    """
+
+    waiting: int
+    running: int
+    swapped: int
+    blocks_used: int
+    blocks_free: int
+    counts: Mapping[str, int]
+    histograms: Mapping[str, HistogramFigures]

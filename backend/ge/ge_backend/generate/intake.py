@@ -1,0 +1,89 @@
+"""What other threads leave for the thread that steps an engine: requests and cancellations."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ge_backend.errors import InvalidRequest, QueueFull
+from ge_backend.generate.request import Request
+from ge_backend.generate.update import Sink
+
+__all__ = ["Arrived", "Cancellation", "Intake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request that was checked; `max_output` is what each of its samples may have."""
+
+    request: Request
+    sink: Sink
+    at_s: float
+    max_output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Somebody wants no more of a request."""
+
+    id: str
+
+
+class Intake:
+    """Notes in their order. Any thread may leave one; nobody is kept waiting for longer than that.
+
+    Args:
+        max_waiting: requests that may lie here or in the queue.
+    """
+
+    def __init__(self, max_waiting: int) -> None:
+        """Begin empty."""
+        self._max_waiting = max_waiting
+        self._lock = threading.Lock()
+        self._ids: set[str] = set()
+        self._notes: list[Arrived | Cancellation] = []
+
+    def __len__(self) -> int:
+        """Return how many requests are live: here, waiting or running."""
+        return len(self._ids)
+
+    def add(self, arrived: Arrived, waiting: int) -> None:
+        """Leave a request; its id stays taken until `forget`.
+
+        Args:
+            arrived: the request.
+            waiting: sequences that wait in the engine's queue.
+
+        Raises:
+            QueueFull: too many wait.
+            InvalidRequest: a live request has the same id.
+        """
+        name = arrived.request.id
+        with self._lock:
+            waiting += sum(isinstance(note, Arrived) for note in self._notes)
+            if waiting >= self._max_waiting:
+                raise QueueFull(
+                    f"{waiting} requests wait for this model, which is as many as may "
+                    "(max_waiting_requests); try again later"
+                )
+            if name in self._ids:
+                raise InvalidRequest(f"request {name!r} is being served; take another id")
+            self._ids.add(name)
+            self._notes.append(arrived)
+
+    def cancel(self, name: str) -> None:
+        """Leave a cancellation; one of a request that is no longer there does nothing."""
+        with self._lock:
+            if name in self._ids:
+                self._notes.append(Cancellation(name))
+
+    def take(self) -> list[Arrived | Cancellation]:
+        """Return all notes and forget them."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+            return notes
+
+    def forget(self, name: str) -> None:
+        """Note that a request has ended."""
+        with self._lock:
+            self._ids.discard(name)

@@ -1,0 +1,190 @@
+"""The requests of an engine from their coming to their end, and what their clients are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from ge_backend.errors import DeadlineExceeded, GeError
+from ge_backend.generate.figures import Tally
+from ge_backend.generate.intake import Arrived
+from ge_backend.generate.queue import service_key
+from ge_backend.generate.runner import DrawnToken
+from ge_backend.generate.scheduler import Scheduler
+from ge_backend.generate.sequence import Arrival, Finish, Sequence, make_sequence
+from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.update import Update
+
+__all__ = ["LiveRequests"]
+
+
+@dataclass(slots=True, eq=False)
+class _Live:
+    """A request that has not ended.
+
+    Attributes:
+        sequences: samples in the making.
+        followers: samples that begin when the first one's prompt is computed, whose blocks they
+            then share: index and tokens so far.
+    """
+
+    arrived: Arrived
+    sequences: list[Sequence] = field(default_factory=list)
+    followers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+
+class LiveRequests:
+    """Requests by id. Not for several threads.
+
+    Args:
+        scheduler: gets their sequences, and loses them.
+        settings: in which order they are served.
+        eos: the model's ends of text.
+        tally: counts.
+        on_end: is called with the id of a request when its last sample has ended.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: EngineSettings,
+        eos: tuple[int, ...],
+        tally: Tally,
+        on_end: Callable[[str], None],
+    ) -> None:
+        """Begin with none."""
+        self._on_end = on_end
+        self._scheduler = scheduler
+        self._settings = settings
+        self._eos = eos
+        self._tally = tally
+        self._by_id: dict[str, _Live] = {}
+        self._deadlines: list[tuple[float, int, _Live]] = []
+        self._numbers = count()
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a request has not ended."""
+        return name in self._by_id
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids of all; they may end meanwhile."""
+        return iter(list(self._by_id))
+
+    def add(self, arrived: Arrived) -> None:
+        """Let a request's first sample wait; the others follow when its prompt is computed."""
+        live = _Live(arrived)
+        request = arrived.request
+        self._by_id[request.id] = live
+        (sample, given), *live.followers = request.samples()
+        self._start(live, sample, given, None)
+        self._tally.add("prompt_tokens", len(request.prompt))
+        if request.timeout_s is not None:
+            entry = (arrived.at_s + request.timeout_s, next(self._numbers), live)
+            heappush(self._deadlines, entry)
+
+    def take(self, drawn: DrawnToken, now_s: float) -> None:
+        """Give a sequence its token and tell its client, of the end too if it is one."""
+        sequence = drawn.sequence
+        live = self._by_id[sequence.request.id]
+        sequence.append(drawn.token)
+        self._count(sequence, now_s)
+        finish = sequence.finish()
+        if finish:
+            self._scheduler.forecast.observe(sequence)
+            self._tally.add(finish.value)
+            self._leave(live, sequence, now_s)
+        elif live.followers:
+            self._follow(live, sequence)
+        live.arrived.sink(
+            Update(
+                id=sequence.request.id,
+                sample=sequence.sample,
+                tokens=(drawn.token,),
+                logprobs=(drawn.logprob,),
+                top=(drawn.top,),
+                finish=finish,
+            )
+        )
+
+    def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
+        """End one sample with an error; the others of its request go on."""
+        live = self._by_id[sequence.request.id]
+        self._leave(live, sequence, now_s)
+        self._tell_end(live, sequence.sample, Finish.ERROR, error)
+
+    def end(self, name: str, finish: Finish, error: GeError, now_s: float) -> None:
+        """End a request with all of its samples."""
+        live = self._by_id[name]
+        samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
+        live.followers.clear()
+        for sequence in list(live.sequences):
+            self._leave(live, sequence, now_s)
+        for sample in samples:
+            self._tell_end(live, sample, finish, error)
+
+    def end_late(self, now_s: float) -> None:
+        """End those whose time has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, _, live = heappop(self._deadlines)
+            request = live.arrived.request
+            if self._by_id.get(request.id) is live:
+                error = DeadlineExceeded(
+                    f"the request was not done within its {request.timeout_s} s; allow it more"
+                )
+                self.end(request.id, Finish.ERROR, error, now_s)
+
+    def _start(
+        self, live: _Live, sample: int, given: tuple[int, ...], leader: Sequence | None
+    ) -> None:
+        arrived, number = live.arrived, next(self._numbers)
+        key = service_key(
+            self._settings.scheduling,
+            arrived.request,
+            arrived_s=arrived.at_s,
+            number=number,
+            max_output=arrived.max_output,
+            aging_s=self._settings.aging_s,
+        )
+        sequence = make_sequence(
+            arrived.request,
+            sample,
+            given=given,
+            arrival=Arrival(arrived.at_s, number, key),
+            max_output=arrived.max_output,
+            eos=self._eos,
+        )
+        sequence.leader = leader
+        live.sequences.append(sequence)
+        self._scheduler.add(sequence)
+
+    def _follow(self, live: _Live, leader: Sequence) -> None:
+        """Let the samples begin that waited for this one."""
+        followers, live.followers = live.followers, []
+        for sample, given in followers:
+            self._start(live, sample, given, leader)
+
+    def _leave(self, live: _Live, sequence: Sequence, now_s: float) -> None:
+        """Free all that an ended sequence had; the request ends with its last one."""
+        self._scheduler.remove(sequence)
+        live.sequences.remove(sequence)
+        self._follow(live, sequence)
+        if not live.sequences:
+            self._tally.latency.observe(now_s - live.arrived.at_s)
+            del self._by_id[live.arrived.request.id]
+            self._on_end(live.arrived.request.id)
+
+    def _count(self, sequence: Sequence, now_s: float) -> None:
+        self._tally.add("generated_tokens")
+        if sequence.last_s:
+            self._tally.inter_token.observe(now_s - sequence.last_s)
+        else:
+            self._tally.first_token.observe(now_s - sequence.arrival.at_s)
+        sequence.last_s = now_s
+
+    def _tell_end(self, live: _Live, sample: int, finish: Finish, error: GeError) -> None:
+        self._tally.add(finish.value)
+        live.arrived.sink(
+            Update(id=live.arrived.request.id, sample=sample, finish=finish, error=error)
+        )

@@ -1,0 +1,219 @@
+"""What a client may ask of a generation: vLLM's names, types and ranges, read from plain values.
+
+Values are what JSON gives. Numbers and booleans may also be texts, because clients of Triton's vLLM
+backend send them so. An unknown name is refused, never ignored.
+
+Source: vllm-project/vllm, vllm/sampling_params.py; triton-inference-server/vllm_backend@8de0c14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.errors import InvalidRequest
+
+__all__ = ["Parameters", "generation_defaults", "parse_parameters"]
+
+DEFAULT_MAX_TOKENS = 16
+MAX_SAMPLES = 128
+MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
+MAX_SEED = 2**63 - 1
+_MOST = 2**31 - 1
+_FROM_CONFIG = {  # generation_config.json → our name; source: vLLM's get_diff_sampling_param
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_tokens",
+}
+
+Encode = Callable[[str], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """One request's wishes, in range.
+
+    Attributes:
+        sampling: how each token is drawn; `seed` is that of sample 0, sample i has `seed + i`.
+        max_tokens: the most tokens of a sample's output; None: as many as the model can hold.
+        min_tokens: neither end of text nor a stop token or text ends a sample before.
+        stop: texts that end a sample and are cut off; for whoever turns tokens into text.
+        stop_token_ids: tokens that end a sample, beside the model's ends of text.
+        ignore_eos: the model's ends of text end nothing.
+        n: samples of the same prompt.
+        priority: the smaller, the earlier; heeded where `scheduling` is `priority`.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    n: int = 1
+    priority: int = 0
+
+
+def parse_parameters(
+    given: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    encode: Encode | None = None,
+) -> Parameters:
+    """Return what a client asked for.
+
+    Args:
+        given: by name, as JSON has it; None is as good as absent, but for `max_tokens`.
+        defaults: for names that are not given, such as `generation_defaults`.
+        seed: for a request that brings none; so a random choice stays the caller's.
+        encode: a text's tokens without special ones; needed for `bad_words` only.
+
+    Raises:
+        InvalidRequest: a name is unknown, or a value impossible; says which values are not.
+    """
+    unknown = sorted(set(given) - set(_READERS))
+    if unknown:
+        raise InvalidRequest(
+            f"sampling parameter {unknown[0]!r} is unknown; known are {', '.join(_READERS)}"
+        )
+    values = {
+        name: _READERS[name](name, value)
+        for name, value in {**(defaults or {}), **given}.items()
+        if value is not None or name == "max_tokens"
+    }
+    words = values.pop("bad_words", ())
+    own = {name: values.pop(name) for name in _OF_ENGINE if name in values}
+    sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
+    return _consistent(Parameters(sampling=sampling, **own))
+
+
+def generation_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that a checkpoint's `generation_config.json` sets.
+
+    `do_sample` is not heeded, as in vLLM: `temperature` 0 is what asks for the best token.
+    """
+    named = {ours: config.get(theirs) for theirs, ours in _FROM_CONFIG.items()}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _consistent(asked: Parameters) -> Parameters:
+    if asked.max_tokens is not None and asked.min_tokens > asked.max_tokens:
+        raise InvalidRequest(
+            f"min_tokens is {asked.min_tokens}; it has to be at most max_tokens, which is "
+            f"{asked.max_tokens}"
+        )
+    if asked.n > 1 and asked.sampling.greedy:
+        raise InvalidRequest(
+            f"n is {asked.n}; it has to be 1 where temperature is 0, as all samples would be equal"
+        )
+    return asked
+
+
+def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, ...], ...]:
+    """Return each word's tokens as they are at the beginning of a text and within one."""
+    if not words:
+        return ()
+    if encode is None:
+        raise InvalidRequest("bad_words needs a tokenizer, and this model has none; leave it out")
+    found: list[tuple[int, ...]] = []
+    for word in words:
+        bare = tuple(encode(word.lstrip()))
+        within = tuple(encode(" " + word.lstrip()))
+        found.append(bare)
+        if within and len(within) == len(bare) and within[0] != bare[0]:
+            found.append(within)
+    return tuple(found)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidRequest(f"{name} is {value!r}; it has to be a number")
+    return number
+
+
+def _whole(low: int, high: int) -> Callable[[str, Any], int]:
+    def read(name: str, value: Any) -> int:
+        try:
+            number = None if isinstance(value, bool) else int(value)
+            exact = number is not None and (isinstance(value, str) or number == value)
+        except (TypeError, ValueError, OverflowError):
+            exact = False
+        if not exact or number is None or not low <= number <= high:
+            raise InvalidRequest(
+                f"{name} is {value!r}; it has to be a whole number from {low} to {high}"
+            )
+        return number
+
+    return read
+
+
+def _max_tokens(name: str, value: Any) -> int | None:
+    return None if value is None else _whole(1, _MOST)(name, value)
+
+
+def _switch(name: str, value: Any) -> bool:
+    known = {True: True, False: False, "true": True, "false": False, "True": True, "False": False}
+    if not isinstance(value, (bool, str)) or value not in known:
+        raise InvalidRequest(f"{name} is {value!r}; it has to be true or false")
+    return known[value]
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
+        raise InvalidRequest(f"{name} is {value!r}; it has to be a text or a list of texts, no ''")
+    return tuple(texts)
+
+
+def _tokens(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidRequest(f"{name} is {value!r}; it has to be a list of tokens")
+    return tuple(_whole(0, _MOST)(name, token) for token in value)
+
+
+def _biases(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{name} is {value!r}; it has to be an object of token: number")
+    return {_whole(0, _MOST)(name, token): _number(name, bias) for token, bias in value.items()}
+
+
+_READERS: Mapping[str, Callable[[str, Any], Any]] = {
+    "temperature": _number,
+    "top_p": _number,
+    "top_k": _whole(-1, _MOST),
+    "min_p": _number,
+    "repetition_penalty": _number,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "logit_bias": _biases,
+    "seed": _whole(-MAX_SEED - 1, MAX_SEED),
+    "stop": _texts,
+    "stop_token_ids": _tokens,
+    "max_tokens": _max_tokens,
+    "min_tokens": _whole(0, _MOST),
+    "ignore_eos": _switch,
+    "logprobs": _whole(0, _MOST),
+    "bad_words": _texts,
+    "n": _whole(1, MAX_SAMPLES),
+    "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
+}
+_OF_ENGINE = (
+    "max_tokens",
+    "min_tokens",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "n",
+    "priority",
+)

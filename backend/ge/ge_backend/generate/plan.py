@@ -1,0 +1,62 @@
+"""What one step does, as a frozen value: all that a scheduler gives to whoever runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ge_backend.generate.sequence import Sequence
+
+__all__ = ["Move", "Span", "StepPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens `start` to `start + count` of a sequence; its blocks have room for them.
+
+    The keys of the tokens before are in the cache. Where the span reaches the last known token, the
+    step draws the next one.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        """The first token behind it."""
+        return self.start + self.count
+
+    @property
+    def draws(self) -> bool:
+        """Whether the step draws a token of this sequence."""
+        return self.stop == self.sequence.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Blocks of a sequence that go to host memory, or get what is there."""
+
+    sequence: Sequence
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step, done in this order: blocks out, blocks in, spans computed.
+
+    Attributes:
+        spans: each sequence once, in the order of being served.
+        swapped_out: their blocks are others' from here on.
+        swapped_in: likewise their own again.
+        recomputed: sequences that lost their blocks and start over.
+    """
+
+    spans: tuple[Span, ...] = ()
+    swapped_out: tuple[Move, ...] = ()
+    swapped_in: tuple[Move, ...] = ()
+    recomputed: tuple[Sequence, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that it computes."""
+        return sum(span.count for span in self.spans)

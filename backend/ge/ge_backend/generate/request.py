@@ -1,0 +1,102 @@
+"""One request for text, and what a model with its cache can hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.generate.parameters import Parameters
+
+__all__ = ["Limits", "Request"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A prompt and what is to become of it.
+
+    Attributes:
+        id: chosen by whoever submits it; no two live requests of an engine share one.
+        prompt: its tokens.
+        timeout_s: it ends with an error when that much time has passed; None: never.
+        generated: where another engine has begun it: the tokens of each sample so far, None for a
+            sample that has ended. It goes on with the very tokens that it would have had.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    parameters: Parameters = field(default_factory=Parameters)
+    timeout_s: float | None = None
+    generated: tuple[tuple[int, ...] | None, ...] = ()
+
+    def samples(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Return index and tokens so far of each sample that has not ended."""
+        tokens = self.generated or ((),) * self.parameters.n
+        return [(index, given) for index, given in enumerate(tokens) if given is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an engine can hold of one sequence.
+
+    Attributes:
+        vocabulary: tokens are 0 to this, without it.
+        max_positions: prompt and output together.
+        cache_tokens: tokens that fit into the whole cache.
+    """
+
+    vocabulary: int
+    max_positions: int
+    cache_tokens: int
+
+    @property
+    def max_length(self) -> int:
+        """Prompt and output together; the last token's keys are never needed."""
+        return min(self.max_positions, self.cache_tokens + 1)
+
+    def output_tokens(self, request: Request) -> int:
+        """Return how many tokens a sample of this request may have.
+
+        Raises:
+            InvalidRequest: the request can never be served; names the limit.
+        """
+        parameters = request.parameters
+        self._check_tokens("prompt", request.prompt)
+        self._check_tokens("stop_token_ids", parameters.stop_token_ids)
+        parameters.sampling.check_vocabulary(self.vocabulary)
+        least = max(parameters.max_tokens or 1, parameters.min_tokens)
+        if not request.prompt:
+            raise InvalidRequest("the prompt has no token; it has to have at least one")
+        if len(request.prompt) + least > self.max_length:
+            why = (
+                f"the model has {self.max_positions} positions"
+                if self.max_positions <= self.cache_tokens
+                else f"the cache has room for {self.cache_tokens} tokens"
+            )
+            raise InvalidRequest(
+                f"a prompt of {len(request.prompt)} tokens and an output of {least} are more than "
+                f"{self.max_length} together: {why}; shorten the prompt or lower max_tokens"
+            )
+        most = parameters.max_tokens or self.max_length - len(request.prompt)
+        self._check_resumed(request, most)
+        return most
+
+    def _check_resumed(self, request: Request, most: int) -> None:
+        if request.generated and len(request.generated) != request.parameters.n:
+            raise InvalidRequest(
+                f"tokens of {len(request.generated)} samples came to go on from; "
+                f"n is {request.parameters.n}"
+            )
+        for _, given in request.samples():
+            self._check_tokens("generated", given)
+            if len(given) >= most:
+                raise InvalidRequest(
+                    f"a sample that is to go on has {len(given)} tokens; it may have {most}"
+                )
+
+    def _check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+        for token in tokens:
+            if not 0 <= token < self.vocabulary:
+                raise InvalidRequest(
+                    f"{name} has token {token}; the model's tokens are 0 to {self.vocabulary - 1}"
+                )

@@ -1,0 +1,169 @@
+"""Runs a step's plan on a model, and finds who is at fault where it fails.
+
+A step that fails with several sequences in it is repeated in halves, down to one: who fails alone
+has caused it. Repeating is harmless: the same keys go to the same slots, and a token depends on its
+sequence's seed and position alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.device.language.batch import Drawn
+from ge_backend.errors import DeviceFault, GeError
+from ge_backend.generate.batch import build_batch
+from ge_backend.generate.figures import Tally
+from ge_backend.generate.groups import Shape, StepShapes, free_groups
+from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.sequence import Sequence
+from ge_backend.tensors import Array
+
+__all__ = ["DrawnToken", "Outcome", "Runner"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnToken:
+    """The token that a sequence got; see `Drawn`."""
+
+    sequence: Sequence
+    token: int
+    logprob: float
+    top: tuple[Array, Array] | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a step's sequences.
+
+    Attributes:
+        computed: spans whose keys are in the cache now.
+        drawn: one token for each of them that reached its sequence's end.
+        failed: sequences that have come to nothing, and why.
+        model_s: seconds that the model took.
+    """
+
+    computed: list[Span] = field(default_factory=list)
+    drawn: list[DrawnToken] = field(default_factory=list)
+    failed: dict[Sequence, GeError] = field(default_factory=dict)
+    model_s: float = 0.0
+
+
+class Runner:
+    """Does what plans say, with one model. Not for several threads.
+
+    Args:
+        model: with its cache open.
+        preemption: learns what copies take.
+        tally: counts.
+        clock: seconds, ever forward.
+
+    Attributes:
+        shapes: what the model was made ready for; None: it takes any shape.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        preemption: Preemption,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        """Keep what it works with."""
+        self._model = model
+        self.shapes: StepShapes | None = None
+        self._preemption = preemption
+        self._tally = tally
+        self._clock = clock
+
+    def run(self, plan: StepPlan) -> Outcome:
+        """Copy blocks out and in, then compute.
+
+        Raises:
+            DeviceFault: the device broke; nothing that it holds can be relied upon.
+        """
+        outcome = Outcome()
+        for move in plan.swapped_out:
+            self._try(move, self._swap_out, outcome)
+        for move in plan.swapped_in:
+            self._try(move, self._swap_in, outcome)
+        self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
+        return outcome
+
+    def _try(self, move: Move, copy: Callable[[Move], None], outcome: Outcome) -> None:
+        begun = self._clock()
+        try:
+            copy(move)
+        except DeviceFault:
+            raise
+        except GeError as error:
+            outcome.failed[move.sequence] = error
+        else:
+            self._preemption.observe_swap(len(move.blocks), self._clock() - begun)
+
+    def _swap_out(self, move: Move) -> None:
+        move.sequence.saved = self._model.swap_out(move.blocks)
+        self._tally.add("swapped_out")
+
+    def _swap_in(self, move: Move) -> None:
+        saved, move.sequence.saved = move.sequence.saved, None
+        if saved is not None:
+            self._model.swap_in(saved, move.blocks)
+            self._tally.add("swapped_in")
+
+    def _compute(self, spans: Many[Span], outcome: Outcome) -> None:
+        """Compute spans together, or in parts where that fails, and add what came of it."""
+        if not spans:
+            return
+        try:
+            self._step(spans, outcome)
+        except DeviceFault:
+            raise
+        except GeError as error:
+            self._tally.add("failed_steps")
+            if len(spans) == 1:
+                outcome.failed[spans[0].sequence] = error
+                return
+            middle = len(spans) // 2
+            self._compute(spans[:middle], outcome)
+            self._compute(spans[middle:], outcome)
+
+    def _step(self, spans: Many[Span], outcome: Outcome) -> None:
+        block_size = self._model.block_size
+        groups = self.shapes.groups(spans) if self.shapes else free_groups(spans, block_size)
+        built = build_batch(groups, block_size)
+        self._tally.add("padded_tokens", len(built.batch.ids) - sum(span.count for span in spans))
+        self._note_unplanned([group.shape for group in groups if not group.planned])
+        begun = self._clock()
+        drawn = self._model.step(built.batch)
+        outcome.model_s += self._clock() - begun
+        _add(outcome, spans, built.drawn, drawn)
+
+    def _note_unplanned(self, shapes: Many[Shape]) -> None:
+        """Count groups outside of every bucket; the log has the first one."""
+        if shapes and not self._tally.counts["unplanned_groups"]:
+            log.warning(
+                "a step ran in shape %s (batch, query, context blocks), which no bucket covers; "
+                "such steps are slow, and counted from here on",
+                shapes[0],
+            )
+        self._tally.add("unplanned_groups", len(shapes))
+
+
+def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:
+    """Sort what a step drew by whether it is a token."""
+    tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
+    for row, span in enumerate(asked):
+        error = drawn.failed.get(row)
+        if error is not None:
+            outcome.failed[span.sequence] = error
+        else:
+            token = DrawnToken(span.sequence, tokens[row], logprobs[row], drawn.top[row])
+            outcome.drawn.append(token)
+    outcome.computed.extend(span for span in spans if span.sequence not in outcome.failed)

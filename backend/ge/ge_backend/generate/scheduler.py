@@ -1,0 +1,238 @@
+"""The one rule: every step, computed catches up with known, under a budget of tokens.
+
+There is no phase of prompts and none of output. A sequence lacks as many tokens as it has known
+ones that are not in the cache: a whole prompt when it is new, one when it waits for its next token,
+everything after it had to start over. A step first serves those that run, in their order, and then
+lets waiting ones join; nobody joins in a step in which somebody had to leave.
+
+    who lacks one token      always gets it: a step has room for one of each
+    who lacks more           gets what budget and chunk leave over, at least nothing: its turn comes
+    no block is free         the last in the order gives all of its blocks up and waits again
+
+Those who have to leave are never in the step's plan already, because it is made in the same order.
+Pure: integers in, a value out; no device, no clock.
+
+Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py (the rule).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+from ge_backend.generate.admission import LengthForecast, PeakLoad
+from ge_backend.generate.blocks import BlockPool
+from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.queue import WaitingQueue
+from ge_backend.generate.sequence import Sequence, State
+
+__all__ = ["Scheduler"]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making, and what is left for it: tokens in all, and of those who lack many."""
+
+    budget: int
+    chunk: int
+    spans: list[Span] = field(default_factory=list)
+    out: list[Move] = field(default_factory=list)
+    into: list[Move] = field(default_factory=list)
+    recomputed: list[Sequence] = field(default_factory=list)
+
+    def allowed(self, lacking: int, reserved: int = 0) -> int:
+        """Return how many of the tokens that a sequence lacks it may have; maybe none."""
+        if lacking == 1:
+            return min(1, self.budget)
+        return max(0, min(lacking, self.chunk, self.budget - reserved))
+
+    def take(self, sequence: Sequence, count: int, lacking: int) -> None:
+        self.spans.append(Span(sequence, sequence.num_computed, count))
+        self.budget -= count
+        if lacking > 1:
+            self.chunk -= count
+
+    def plan(self) -> StepPlan:
+        return StepPlan(
+            spans=tuple(self.spans),
+            swapped_out=tuple(self.out),
+            swapped_in=tuple(self.into),
+            recomputed=tuple(self.recomputed),
+        )
+
+
+class Scheduler:
+    """Who waits, who runs, and what the next step computes. Not for several threads.
+
+    Attributes:
+        waiting: in the order of being served.
+        running: likewise; each has its blocks.
+        forecast: what it expects of lengths.
+    """
+
+    def __init__(
+        self, pool: BlockPool, preemption: Preemption, *, max_tokens: int, max_seqs: int
+    ) -> None:
+        """Begin with nobody.
+
+        Args:
+            pool: the cache's blocks.
+            preemption: how sequences make room.
+            max_tokens: of one step; at least `max_seqs`.
+            max_seqs: that run at once.
+        """
+        self.waiting = WaitingQueue()
+        self.running: list[Sequence] = []
+        self.forecast = LengthForecast()
+        self._pool = pool
+        self._preemption = preemption
+        self._max_tokens = max_tokens
+        self._max_seqs = max_seqs
+
+    @property
+    def num_decoding(self) -> int:
+        """How many of those that run lack one token only, so that they get their next one."""
+        return sum(s.num_tokens - s.num_computed == 1 for s in self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait. It has to fit into the cache alone, at its full length."""
+        self.waiting.add(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is; what it held is free at once."""
+        if sequence.state is State.RUNNING:
+            self.running.remove(sequence)
+        elif sequence.state is State.WAITING:
+            self.waiting.remove(sequence)
+        sequence.state = State.FINISHED
+        self._free(sequence)
+        self._preemption.gave_back(sequence.swapped)
+        sequence.swapped = 0
+        sequence.saved = None
+
+    def schedule(self, chunk: int) -> StepPlan:
+        """Return the next step; whoever runs it calls `advance` when it is done.
+
+        Args:
+            chunk: tokens at most for those that lack more than one, together; at least 1.
+        """
+        draft = _Draft(budget=self._max_tokens, chunk=chunk)
+        self._continue_running(draft)
+        if not draft.out and not draft.recomputed:
+            self._admit(draft)
+        return draft.plan()
+
+    def advance(self, spans: Many[Span]) -> None:
+        """Take note that these were computed. What a step leaves out comes again in the next."""
+        for span in spans:
+            span.sequence.num_computed = span.stop
+
+    def _continue_running(self, draft: _Draft) -> None:
+        running = self.running
+        # Each of those that lack one token is sure of it, wherever it stands in the order.
+        reserved = self.num_decoding
+        place = 0
+        while place < len(running):
+            sequence = running[place]
+            lacking = sequence.num_tokens - sequence.num_computed
+            reserved -= lacking == 1
+            count = draft.allowed(lacking, reserved)
+            if count:
+                count = self._make_room(sequence, count, draft)
+            if count:
+                draft.take(sequence, count, lacking)
+            place += 1
+
+    def _make_room(self, sequence: Sequence, count: int, draft: _Draft) -> int:
+        """Return how many of these tokens have a slot now; none where the sequence had to leave."""
+        while not (room := self._room(sequence)):
+            last = self.running.pop()
+            self._preempt(last, draft)
+            if last is sequence:
+                return 0
+        count = min(count, room)
+        self._grow(sequence, sequence.num_computed + count)
+        return count
+
+    def _room(self, sequence: Sequence) -> int:
+        """Return how many more tokens its blocks and all free ones have slots for."""
+        blocks = len(sequence.blocks) + self._pool.num_free
+        return blocks * self._pool.block_size - sequence.num_computed
+
+    def _grow(self, sequence: Sequence, tokens: int) -> None:
+        missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
+        if missing > 0:
+            sequence.blocks.extend(self._pool.allocate(missing))
+
+    def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
+        """Let a sequence wait again, which is no longer among those that run."""
+        self.forecast.failed()
+        computed = self._pool.blocks_for(sequence.num_computed)
+        if self._preemption.swaps(sequence, computed):
+            draft.out.append(Move(sequence, tuple(sequence.blocks[:computed])))
+            self._preemption.took(computed)
+            sequence.swapped = computed
+        else:
+            draft.recomputed.append(sequence)
+            sequence.num_computed = 0
+        self._free(sequence)
+        sequence.state = State.WAITING
+        self.waiting.add(sequence)
+
+    def _admit(self, draft: _Draft) -> None:
+        """Let those join that come next, as long as everybody is expected to fit to the end.
+
+        Who is first blocks all behind it: nobody is overtaken for ever.
+        """
+        if not self.waiting or len(self.running) >= self._max_seqs:
+            return
+        load = PeakLoad(self.running, self.forecast, self._pool.block_size)
+        capacity = self._pool.capacity * self._pool.block_size
+        while self.waiting and len(self.running) < self._max_seqs:
+            sequence = self.waiting.first()
+            if self.running and load.with_one_more(sequence) > capacity:
+                return
+            shared = self._find_computed(sequence)
+            lacking = sequence.num_tokens - max(
+                sequence.num_computed, len(shared) * self._pool.block_size
+            )
+            count = draft.allowed(lacking)
+            if not count:
+                return
+            load.add(sequence)
+            self._start(sequence, shared, draft)
+            self._grow(sequence, sequence.num_computed + count)
+            draft.take(sequence, count, lacking)
+
+    def _find_computed(self, sequence: Sequence) -> array[int]:
+        """Return blocks of others that hold the first tokens of a sequence, at least one less.
+
+        Only full blocks, which nobody will write again.
+        """
+        leader = sequence.leader
+        if sequence.swapped or leader is None or leader.state is not State.RUNNING:
+            return array("q")
+        same = min(leader.num_computed, sequence.num_prompt, sequence.num_tokens - 1)
+        return leader.blocks[: same // self._pool.block_size]
+
+    def _start(self, sequence: Sequence, shared: array[int], draft: _Draft) -> None:
+        """Let a sequence run that waits: with its own blocks again, or with those of others."""
+        self.waiting.remove(sequence)
+        if sequence.swapped:
+            sequence.blocks.extend(self._pool.allocate(sequence.swapped))
+            draft.into.append(Move(sequence, tuple(sequence.blocks)))
+            self._preemption.gave_back(sequence.swapped)
+            sequence.swapped = 0
+        elif shared:
+            self._pool.share(shared)
+            sequence.blocks.extend(shared)
+            sequence.num_computed = len(shared) * self._pool.block_size
+        sequence.state = State.RUNNING
+        insort(self.running, sequence, key=lambda one: one.key)
+
+    def _free(self, sequence: Sequence) -> None:
+        self._pool.release(sequence.blocks)
+        del sequence.blocks[:]

@@ -1,0 +1,177 @@
+"""One text in the making: its tokens, how many of them are in the cache, and where.
+
+    [ prompt ............ | output ....... ]
+    [ computed .......... | to be computed ]   num_computed <= num_tokens
+
+Everything else follows: a sequence whose prompt is long, one that had to start over, one that came
+with tokens of another engine and one that waits for its next token are all the same to a scheduler.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from ge_backend.device.language.base import SavedBlocks
+from ge_backend.device.language.batch import SampleRow
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.generate.request import Request
+from ge_backend.tensors import Array
+
+__all__ = ["Arrival", "Finish", "Sequence", "State", "make_sequence"]
+
+_SEEDS = 2**64
+
+
+class Finish(Enum):
+    """Why a sequence ended, in the words that clients see."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class State(Enum):
+    """Where a sequence is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a sequence came, and what follows from that.
+
+    Attributes:
+        at_s: on the engine's clock.
+        number: the order of coming, each once.
+        key: the order of being served, constant in time; ties are broken by `number`.
+    """
+
+    at_s: float
+    number: int
+    key: tuple[float, int]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Sequence:
+    """See above; compared by identity.
+
+    Attributes:
+        request: whose sample this is.
+        sample: which of its samples.
+        arrival: when it came.
+        sampling: the request's, with the seed of this sample.
+        num_prompt: tokens that were given.
+        max_output: tokens that it may have beside them.
+        ends: tokens that end it.
+        num_tokens: known tokens, prompt and output.
+        num_computed: tokens whose keys and values are in the cache.
+        blocks: of the cache, in order.
+        swapped: how many of them are in host memory instead.
+        saved: those.
+        leader: another sample of the same prompt, whose blocks it may share.
+        last_s: when its latest token was drawn here; 0 before there is one.
+    """
+
+    request: Request
+    sample: int
+    arrival: Arrival
+    sampling: Sampling
+    num_prompt: int
+    max_output: int
+    ends: frozenset[int]
+    num_tokens: int
+    num_computed: int = 0
+    blocks: array[int] = field(default_factory=lambda: array("q"))
+    state: State = State.WAITING
+    swapped: int = 0
+    saved: SavedBlocks | None = None
+    leader: Sequence | None = None
+    last_s: float = 0.0
+    _ids: Array
+
+    @property
+    def key(self) -> tuple[float, int]:
+        """The order of being served."""
+        return self.arrival.key
+
+    @property
+    def num_output(self) -> int:
+        """Tokens drawn so far, here or elsewhere."""
+        return self.num_tokens - self.num_prompt
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that it may still get."""
+        return self.max_output - self.num_output
+
+    def ids(self, start: int, stop: int) -> Array:
+        """Return int64 tokens from `start` to `stop`: a view, valid until the next `append`."""
+        return self._ids[start:stop]
+
+    def append(self, token: int) -> None:
+        """Take a token that was drawn."""
+        if self.num_tokens == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+        self._ids[self.num_tokens] = token
+        self.num_tokens += 1
+
+    def finish(self) -> Finish | None:
+        """Return why the sequence ends with its latest token, if it does."""
+        if (
+            self.num_output >= self.request.parameters.min_tokens
+            and int(self._ids[self.num_tokens - 1]) in self.ends
+        ):
+            return Finish.STOP
+        return Finish.LENGTH if self.remaining <= 0 else None
+
+    def sample_row(self) -> SampleRow:
+        """Return what drawing the token behind the known ones needs."""
+        few = self.num_output < self.request.parameters.min_tokens
+        return SampleRow(
+            sampling=self.sampling,
+            position=self.num_tokens,
+            prompt=self._ids[: self.num_prompt],
+            output=self._ids[self.num_prompt : self.num_tokens],
+            forbidden=tuple(self.ends) if few else (),
+        )
+
+
+def make_sequence(
+    request: Request,
+    sample: int,
+    *,
+    given: tuple[int, ...],
+    arrival: Arrival,
+    max_output: int,
+    eos: tuple[int, ...],
+) -> Sequence:
+    """Return a sequence that goes on from a prompt and the tokens that were drawn before."""
+    parameters = request.parameters
+    tokens = request.prompt + given
+    ids = np.zeros(max(64, 2 * len(tokens)), np.int64)
+    ids[: len(tokens)] = tokens
+    ends = parameters.stop_token_ids + (() if parameters.ignore_eos else eos)
+    return Sequence(
+        request=request,
+        sample=sample,
+        arrival=arrival,
+        sampling=_sampling_of(parameters.sampling, sample),
+        num_prompt=len(request.prompt),
+        max_output=max_output,
+        ends=frozenset(ends),
+        num_tokens=len(tokens),
+        _ids=ids,
+    )
+
+
+def _sampling_of(sampling: Sampling, sample: int) -> Sampling:
+    """Return the sampling with this sample's seed, which stays within 64 bits."""
+    seed = (sampling.seed + sample + _SEEDS // 2) % _SEEDS - _SEEDS // 2
+    return replace(sampling, seed=seed) if sample else sampling

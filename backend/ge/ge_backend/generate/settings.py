@@ -1,0 +1,79 @@
+"""The limits of one engine, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ge_backend.errors import ConfigError
+
+__all__ = ["EngineSettings", "PreemptionMode", "Scheduling"]
+
+
+class Scheduling(Enum):
+    """The order of those that wait: who came first, who is shortest, or who matters most."""
+
+    FCFS = "fcfs"
+    SJF = "sjf"
+    PRIORITY = "priority"
+
+
+class PreemptionMode(Enum):
+    """What becomes of the cache of a sequence that has to make room."""
+
+    RECOMPUTE = "recompute"
+    SWAP = "swap"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How much at once, in which order, and what when it is too much.
+
+    Attributes:
+        max_num_batched_tokens: tokens that one step computes at most.
+        max_num_seqs: sequences that run at once; a step has room for a token of each.
+        prefill_chunk: prompt tokens of one step at most; 0: chosen by measured step times so that
+            running streams keep `itl_target_ms`.
+        itl_target_ms: time from one token of a stream to its next; see `prefill_chunk`.
+        kv_cache_bytes: 0: what the device has left.
+        aging_s: waiting that makes up for one level of priority, or for 1,000 tokens with sjf.
+        max_waiting_requests: more are refused at once.
+        swap_bytes: host memory for swapped sequences; what finds no room is recomputed.
+        batch_buckets, query_buckets, context_buckets: sizes as text, see `parse_axis`; all empty:
+            steps have their own shapes. Context is counted in blocks.
+    """
+
+    max_num_batched_tokens: int = 2048
+    max_num_seqs: int = 64
+    prefill_chunk: int = 0
+    itl_target_ms: float = 100.0
+    block_size: int = 16
+    kv_cache_bytes: int = 0
+    scheduling: Scheduling = Scheduling.FCFS
+    aging_s: float = 10.0
+    max_waiting_requests: int = 1024
+    preemption: PreemptionMode = PreemptionMode.RECOMPUTE
+    swap_bytes: int = 0
+    batch_buckets: str = ""
+    query_buckets: str = ""
+    context_buckets: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("max_num_seqs", 1),
+            ("max_num_batched_tokens", self.max_num_seqs),
+            ("prefill_chunk", 0),
+            ("block_size", 1),
+            ("kv_cache_bytes", 0),
+            ("max_waiting_requests", 1),
+            ("swap_bytes", 0),
+        ):
+            if getattr(self, name) < least:
+                more = " (max_num_seqs)" if name == "max_num_batched_tokens" else ""
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}; expected at least {least}{more}"
+                )
+        for name in ("itl_target_ms", "aging_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")

@@ -1,0 +1,59 @@
+"""Makes the shapes of a model ready before anybody waits, and measures what each costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.device.language.batch import Batch, Group
+from ge_backend.generate.groups import Shape, ShapeLists, StepShapes
+
+__all__ = ["prepared_shapes"]
+
+Progress = Callable[[int, int], None]
+
+
+def prepared_shapes(
+    model: LanguageModel,
+    lists: ShapeLists,
+    clock: Callable[[], float],
+    progress: Progress = lambda _done, _all: None,
+) -> StepShapes:
+    """Prepare every shape and run it once with padding alone, the largest first.
+
+    Args:
+        model: with its cache open.
+        lists: what it is to be ready for.
+        clock: seconds.
+        progress: is called with how many are done, and of how many.
+
+    Raises:
+        GraphFailed: a shape cannot be made ready.
+    """
+    seconds: dict[Shape, float] = {}
+    every = sorted((*lists.decode, *lists.prompt), key=lambda shape: (-shape[0] * shape[1], shape))
+    for done, shape in enumerate(every, 1):
+        model.prepare(shape)
+        batch = _padding(shape)
+        begun = clock()
+        model.step(batch)
+        seconds[shape] = clock() - begun
+        progress(done, len(every))
+    return StepShapes(lists, model.block_size, seconds.__getitem__)
+
+
+def _padding(shape: Shape) -> Batch:
+    rows, query, context = shape
+    tokens = np.zeros(rows * query, np.int64)
+    group = Group(
+        rows=rows,
+        query=query,
+        tables=np.zeros((rows, context), np.int64),
+        lengths=np.zeros(rows, np.int64),
+    )
+    nothing = np.zeros(0, np.int64)
+    return Batch(
+        ids=tokens, positions=tokens, slots=tokens, groups=(group,), sampled=nothing, rows=()
+    )

@@ -1,0 +1,104 @@
+"""Sequences and engines for tests."""
+
+from fakes.language_model import FakeLanguageModel
+from ge_backend.generate.admission import LengthForecast
+from ge_backend.generate.engine import Engine
+from ge_backend.generate.parameters import Parameters, parse_parameters
+from ge_backend.generate.request import Request
+from ge_backend.generate.sequence import Arrival, make_sequence
+from ge_backend.generate.settings import EngineSettings
+
+
+class Clock:
+    """Goes forward a little whenever somebody looks."""
+
+    def __init__(self, tick_s=0.001):
+        self.now_s = 0.0
+        self.tick_s = tick_s
+
+    def __call__(self):
+        self.now_s += self.tick_s
+        return self.now_s
+
+
+class Optimist(LengthForecast):
+    """Expects every sequence to end with its next token, whatever happens."""
+
+    def remaining(self, sequence):
+        return 1
+
+
+def sequence(
+    *, number=0, at_s=0.0, prompt=(5, 6, 7), given=(), max_output=8, sample=0, eos=(), **parameters
+):
+    """Return a sequence that waits; its key is its time."""
+    request = Request(
+        id=str(number), prompt=tuple(prompt), parameters=Parameters(max_tokens=None, **parameters)
+    )
+    return make_sequence(
+        request,
+        sample,
+        given=tuple(given),
+        arrival=Arrival(at_s, number, (at_s, number)),
+        max_output=max_output,
+        eos=eos,
+    )
+
+
+class Serving:
+    """An engine on a fake model, and what its clients got."""
+
+    def __init__(self, model=None, **settings):
+        self.model = model or FakeLanguageModel()
+        self.clock = Clock()
+        self.engine = Engine(self.model, EngineSettings(**settings), self.clock)
+        self.updates = []
+
+    def submit(self, name, prompt=(5, 6, 7), generated=(), timeout_s=None, **parameters):
+        parameters = parse_parameters({"max_tokens": 8, **parameters})
+        request = Request(
+            id=name,
+            prompt=tuple(prompt),
+            parameters=parameters,
+            generated=generated,
+            timeout_s=timeout_s,
+        )
+        self.engine.submit(request, self.updates.append)
+        return parameters
+
+    def step(self):
+        self.engine.step()
+        assert self.engine.integrity() == []
+
+    def run(self, most=10_000):
+        """Step until nothing is left; then everything has to be free."""
+        while self.engine.has_work:
+            self.step()
+            most -= 1
+            assert most, "the engine does not come to an end"
+        figures = self.engine.figures()
+        assert (figures.blocks_used, figures.running, figures.waiting) == (0, 0, 0)
+        return self
+
+    def tokens(self, name, sample=0):
+        return [
+            token
+            for update in self.updates
+            if (update.id, update.sample) == (name, sample)
+            for token in update.tokens
+        ]
+
+    def ends(self, name):
+        return {
+            update.sample: update.finish
+            for update in self.updates
+            if update.id == name and update.finish
+        }
+
+    def error(self, name):
+        return next(update.error for update in self.updates if update.id == name and update.error)
+
+    def be_optimistic(self):
+        """Let everybody in, so that some have to leave again."""
+        self.engine._scheduler.forecast = Optimist()
+        return self

@@ -1,0 +1,133 @@
+"""A language model that computes nothing, so that every mistake with its cache shows.
+
+The cache keeps, per slot, the token and position that were written there. The next token is a
+function of the whole context as it is read back through the block table, and of seed and position.
+So a token that is missing, doubled, in the wrong place or somebody else's changes the text.
+"""
+
+import hashlib
+
+import numpy as np
+
+from ge_backend.device.language.batch import Drawn
+from ge_backend.errors import GraphFailed
+
+POISON = 3  # a prompt with this token breaks the step that it is in
+NAN = 4  # a prompt with this one has no next token
+
+
+class Saved:
+    def __init__(self, tokens, positions):
+        self.tokens, self.positions = tokens, positions
+
+    @property
+    def nbytes(self):
+        return self.tokens.nbytes
+
+
+def next_token(context, seed, vocabulary, forbidden=()):
+    """Return the token behind a context."""
+    text = f"{list(map(int, context))} {seed} {len(context)}".encode()
+    digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    token = digest % vocabulary
+    while token in forbidden:
+        token = (token + 1) % vocabulary
+    return token
+
+
+def expected_tokens(prompt, parameters, *, sample=0, vocabulary=64, eos=(), most=None):
+    """Return the output that a request has to have, whatever is served beside it."""
+    known, output = list(prompt), []
+    ends = {*parameters.stop_token_ids, *(() if parameters.ignore_eos else eos)}
+    most = parameters.max_tokens or most
+    while len(output) < most:
+        few = len(output) < parameters.min_tokens
+        seed = parameters.sampling.seed + sample
+        output.append(next_token(known, seed, vocabulary, ends if few else ()))
+        known.append(output[-1])
+        if output[-1] in ends and len(output) >= parameters.min_tokens:
+            break
+    return output
+
+
+class FakeLanguageModel:
+    """See above. `steps` has every batch that came."""
+
+    dtype = "FP32"
+
+    def __init__(
+        self, *, vocabulary=64, block_size=4, max_positions=512, blocks=1000, eos=(), on_step=None
+    ):
+        self.vocabulary = vocabulary
+        self.block_size = block_size
+        self.max_positions = max_positions
+        self.eos = eos
+        self.steps = []
+        self.copies = []
+        self._blocks = blocks
+        self._on_step = on_step or (lambda batch: None)
+
+    def cache_bytes_per_block(self):
+        return 16 * self.block_size
+
+    def memory_left(self):
+        return self._blocks * self.cache_bytes_per_block()
+
+    def open_cache(self, num_blocks):
+        self.num_blocks = num_blocks
+        self.tokens = np.full(num_blocks * self.block_size, -1)
+        self.positions = np.full(num_blocks * self.block_size, -1)
+
+    def step(self, batch):
+        self.steps.append(batch)
+        self._on_step(batch)
+        self.tokens[batch.slots] = batch.ids
+        self.positions[batch.slots] = batch.positions
+        if any(POISON in row.prompt for row in batch.rows):
+            raise GraphFailed("the step is poisoned")
+        contexts = dict(self._contexts(batch))
+        tokens, failed = [], {}
+        for at, (index, row) in enumerate(zip(batch.sampled, batch.rows, strict=True)):
+            context = contexts[int(index)]
+            assert len(context) == row.position
+            assert list(context) == [*row.prompt, *row.output]
+            tokens.append(next_token(context, row.sampling.seed, self.vocabulary, row.forbidden))
+            if NAN in row.prompt:
+                failed[at] = GraphFailed("not a number")
+        return Drawn(
+            tokens=np.array(tokens, np.int64),
+            logprobs=np.full(len(tokens), -0.5, np.float32),
+            top=(None,) * len(tokens),
+            failed=failed,
+        )
+
+    def _contexts(self, batch):
+        """Yield the tokens that each last token of a row attends to, itself included."""
+        start = 0
+        for group in batch.groups:
+            assert group.tables.shape[0] == len(group.lengths) == group.rows
+            for row in range(group.rows):
+                length = int(group.lengths[row])
+                slots = group.tables[row][:, None] * self.block_size + np.arange(self.block_size)
+                slots = slots.reshape(-1)[:length]
+                assert len(slots) == length
+                assert list(self.positions[slots]) == list(range(length))
+                first = start + row * group.query
+                for index in range(first, first + group.query):
+                    if batch.positions[index] == length - 1:
+                        yield index, self.tokens[slots]
+            start += group.rows * group.query
+        assert start == len(batch.ids)
+
+    def swap_out(self, blocks):
+        self.copies.append(("out", len(blocks)))
+        slots = self._slots(blocks)
+        return Saved(self.tokens[slots].copy(), self.positions[slots].copy())
+
+    def swap_in(self, saved, blocks):
+        self.copies.append(("in", len(blocks)))
+        self.tokens[self._slots(blocks)] = saved.tokens
+        self.positions[self._slots(blocks)] = saved.positions
+
+    def _slots(self, blocks):
+        return (np.array(blocks)[:, None] * self.block_size + np.arange(self.block_size)).ravel()

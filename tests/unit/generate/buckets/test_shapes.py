@@ -1,0 +1,70 @@
+"""The shapes of a model's steps, from what is configured."""
+
+import pytest
+
+from ge_backend.errors import ConfigError
+from ge_backend.generate.buckets.shapes import file_shapes, rule_shapes
+from ge_backend.generate.settings import EngineSettings
+
+
+def test_lists_make_a_product_per_kind():
+    """Decoding has every batch, prompts every query, both every context that holds it."""
+    settings = EngineSettings(batch_buckets="1,4", query_buckets="16,64", context_buckets="1,2,4")
+    lists = rule_shapes(settings, 64, 16)
+    assert lists.decode == ((1, 1, 1), (1, 1, 2), (1, 1, 4), (4, 1, 1), (4, 1, 2), (4, 1, 4))
+    assert lists.prompt == ((1, 16, 1), (1, 16, 2), (1, 16, 4), (1, 64, 4))
+
+
+def test_defaults_cover_every_step():
+    """Nothing that the settings allow is outside of the default shapes."""
+    settings = EngineSettings(max_num_seqs=5, max_num_batched_tokens=40)
+    lists = rule_shapes(settings, 100, 8)
+    assert (5, 1, 13) in lists.decode
+    assert (1, 40, 13) in lists.prompt
+
+
+def test_the_default_context_doubles_in_two_steps():
+    """With powers of two attention would read up to twice what it has to."""
+    lists = rule_shapes(EngineSettings(batch_buckets="1"), 160, 8)
+    assert [context for _, _, context in lists.decode] == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+
+
+def test_rules_of_encoders_work_here_too():
+    """The texts are those of `buckets.<axis>` everywhere."""
+    settings = EngineSettings(
+        batch_buckets="linear(1, 2, 6)", context_buckets="exponential(1,1,8,4)"
+    )
+    lists = rule_shapes(settings, 128, 16)
+    assert sorted({batch for batch, _, _ in lists.decode}) == [1, 2, 4, 6]
+    assert sorted({context for _, _, context in lists.decode}) == [1, 2, 4, 8]
+
+
+def test_sizes_above_what_there_can_be_are_clipped():
+    """No shape is made ready that no step will have."""
+    settings = EngineSettings(max_num_seqs=3, batch_buckets="1,8", context_buckets="99")
+    lists = rule_shapes(settings, 32, 16)
+    assert {batch for batch, _, _ in lists.decode} == {1, 3}
+    assert {context for _, _, context in lists.decode} == {2}
+
+
+def test_a_text_that_is_neither_is_refused_by_name():
+    """The error names the parameter."""
+    with pytest.raises(ConfigError, match=r"buckets\.query"):
+        rule_shapes(EngineSettings(query_buckets="many"), 32, 16)
+
+
+def test_a_file_lists_both_kinds(tmp_path):
+    """A query of 1 is decoding, everything else a prompt's, its batch too."""
+    path = tmp_path / "buckets.txt"
+    path.write_text("([1, 8], 1, [4, 8])\n(2, 64, 4)  # two prompts\n(1, 64, 2)\n")
+    lists = file_shapes(path, 16)
+    assert lists.decode == ((1, 1, 4), (1, 1, 8), (8, 1, 4), (8, 1, 8))
+    assert lists.prompt == ((2, 64, 4),)
+
+
+def test_a_file_without_one_kind_is_refused(tmp_path):
+    """Whoever lists buckets for prompts alone could not go on behind them."""
+    path = tmp_path / "buckets.txt"
+    path.write_text("(1, 64, 4)\n")
+    with pytest.raises(ConfigError, match="no bucket for decoding"):
+        file_shapes(path, 16)

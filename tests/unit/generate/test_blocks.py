@@ -1,0 +1,90 @@
+"""Reference counts of a cache's blocks, against a plain oracle."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge_backend.errors import OutOfMemory, ProtocolError
+from ge_backend.generate.blocks import BlockPool
+
+
+def test_block_0_is_nobodys():
+    """Padding writes to block 0, so no sequence ever gets it."""
+    pool = BlockPool(4, 16)
+    assert sorted(pool.allocate(3)) == [1, 2, 3]
+    assert (pool.capacity, pool.num_free, pool.num_used) == (3, 0, 3)
+
+
+def test_tokens_are_counted_in_whole_blocks():
+    """A block is taken per `block_size` tokens, not per token."""
+    pool = BlockPool(4, 16)
+    assert [pool.blocks_for(tokens) for tokens in (0, 1, 16, 17)] == [0, 1, 1, 2]
+
+
+def test_too_many_are_refused_and_none_is_taken():
+    """Asking for more than are free changes nothing."""
+    pool = BlockPool(4, 16)
+    pool.allocate(1)
+    with pytest.raises(OutOfMemory, match="3 blocks of the cache were asked for, 2 of 3 are free"):
+        pool.allocate(3)
+    assert pool.num_free == 2
+
+
+def test_a_shared_block_is_free_when_its_last_owner_lets_go():
+    """A block lives as long as somebody names it."""
+    pool = BlockPool(3, 16)
+    blocks = pool.allocate(2)
+    pool.share(blocks[:1])
+    pool.release(blocks)
+    assert (pool.num_free, pool.references(blocks[0]), pool.references(blocks[1])) == (1, 1, 0)
+    pool.release(blocks[:1])
+    assert pool.num_free == 2
+    assert pool.integrity([]) == []
+
+
+@pytest.mark.parametrize("blocks", [[0], [2], [9], [-1], [1, 2], [1, 1]])
+@pytest.mark.parametrize("verb", ["share", "release"])
+def test_what_is_nobodys_cannot_be_given_up(verb, blocks):
+    """Freeing an unknown block, or one twice, would give it two owners; it changes nothing."""
+    pool = BlockPool(4, 16)
+    assert pool.allocate(1) == [1]
+    with pytest.raises(ProtocolError):
+        getattr(pool, verb)(blocks)
+    assert pool.integrity([[1]]) == []
+
+
+def test_a_cache_without_a_block_to_use_is_refused():
+    """One block is for padding."""
+    with pytest.raises(OutOfMemory, match="the cache has 1 blocks; expected at least 2"):
+        BlockPool(1, 16)
+
+
+def test_integrity_names_both_numbers():
+    """A miscount says what was counted and what was found."""
+    pool = BlockPool(4, 16)
+    pool.allocate(2)
+    assert pool.integrity([[1, 2]]) == []
+    assert pool.integrity([[1, 2], [2]]) == ["block 2 has 1 references and is named 2 times"]
+    assert pool.integrity([[1]]) == ["block 2 has 1 references and is named 0 times"]
+    pool._free.append(2)
+    assert "2 blocks used and 2 free are not 3" in pool.integrity([[1, 2]])
+    pool._free.append(2)
+    assert any("have a block twice" in problem for problem in pool.integrity([[1, 2]]))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["allocate", "share", "release"]), st.integers(0, 9))))
+def test_references_agree_with_an_oracle(actions):
+    """Whatever is asked, free and used blocks are all blocks and nobody gets another's."""
+    pool, tables = BlockPool(6, 4), []
+    for verb, number in actions:
+        if verb == "allocate" and number <= pool.num_free:
+            blocks = pool.allocate(number)
+            assert not {*blocks} & {block for table in tables for block in table}
+            tables.append(blocks)
+        elif tables and verb == "share":
+            pool.share(tables[number % len(tables)])
+            tables.append(list(tables[number % len(tables)]))
+        elif tables and verb == "release":
+            pool.release(tables.pop(number % len(tables)))
+        assert pool.integrity(tables) == []
+        assert pool.num_used == len({block for table in tables for block in table})

@@ -1,0 +1,30 @@
+"""How many blocks there are."""
+
+import pytest
+
+from fakes.language_model import FakeLanguageModel
+from ge_backend.errors import OutOfMemory
+from ge_backend.generate.cache_size import cache_blocks
+from ge_backend.generate.settings import EngineSettings
+
+
+def test_the_cache_takes_what_is_left_or_what_is_configured():
+    """Bytes are counted in whole blocks."""
+    model = FakeLanguageModel(block_size=4, blocks=50)
+    assert cache_blocks(model, EngineSettings()) == 50
+    configured = EngineSettings(kv_cache_bytes=9 * model.cache_bytes_per_block() + 1)
+    assert cache_blocks(model, configured) == 9
+
+
+def test_no_more_is_taken_than_could_be_used():
+    """All sequences at their longest need no more, and one block is for padding."""
+    model = FakeLanguageModel(block_size=4, max_positions=10, blocks=10**6)
+    assert cache_blocks(model, EngineSettings(max_num_seqs=2)) == 2 * 3 + 1
+
+
+@pytest.mark.parametrize(("left", "configured"), [(1, 0), (50, 100)])
+def test_too_little_memory_is_refused_with_both_numbers(left, configured):
+    """A cache without a block to use is none."""
+    model = FakeLanguageModel(block_size=16, blocks=left)
+    with pytest.raises(OutOfMemory, match=r"at least 2 blocks of 256 bytes, and (256|100) bytes"):
+        cache_blocks(model, EngineSettings(kv_cache_bytes=configured))

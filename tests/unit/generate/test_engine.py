@@ -1,0 +1,482 @@
+"""Requests come and go, and each gets the very tokens that it would get alone."""
+
+import itertools
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from builders.generation import Clock, Serving
+from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
+from ge_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DeviceFault,
+    ExecutorLost,
+    GraphFailed,
+    InvalidRequest,
+    OutOfMemory,
+    QueueFull,
+)
+from ge_backend.generate.buckets.shapes import rule_shapes
+from ge_backend.generate.engine import Engine
+from ge_backend.generate.groups import StepShapes
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.settings import EngineSettings, PreemptionMode, Scheduling
+
+EOS = (7,)
+PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
+
+
+def serving(block_size=4, blocks=200, eos=EOS, **given):
+    model = FakeLanguageModel(block_size=block_size, blocks=blocks, eos=eos)
+    return Serving(model, **given)
+
+
+def submit_all(served, *, together=True, order=None, outputs=(3, 17, 1, 9, 12, 5, 20, 2, 30)):
+    """Submit every prompt, at once or one after each step; return what each has to get."""
+    expected = {}
+    for number in order or range(len(PROMPTS)):
+        asked = served.submit(str(number), PROMPTS[number], max_tokens=outputs[number], seed=number)
+        expected[str(number)] = expected_tokens(PROMPTS[number], asked, eos=EOS)
+        if not together:
+            served.step()
+    return expected
+
+
+def check(served, expected):
+    served.run()
+    assert {name: served.tokens(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 4, 16])
+@pytest.mark.parametrize("chunk", [0, 1, 2, 5, 1000])
+def test_no_chunk_and_no_block_size_changes_a_token(chunk, block_size):
+    """How a prompt is divided and where its keys lie is nobody's business but ours."""
+    served = serving(block_size, prefill_chunk=chunk, max_num_seqs=4, max_num_batched_tokens=24)
+    check(served, submit_all(served))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(9), 9))[:: 9**5])
+@pytest.mark.parametrize("scheduling", Scheduling)
+def test_no_order_of_coming_changes_a_token(order, scheduling):
+    """Who comes when, and who is served first, changes nobody's text."""
+    served = serving(scheduling=scheduling, max_num_seqs=3, max_num_batched_tokens=16)
+    check(served, submit_all(served, together=False, order=order))
+
+
+@pytest.mark.parametrize("mode", PreemptionMode)
+@pytest.mark.parametrize("swap_bytes", [0, 10**6])
+def test_no_preemption_changes_a_token(mode, swap_bytes):
+    """Neither computing again nor copying out and in again shows in a text."""
+    served = serving(blocks=14, preemption=mode, swap_bytes=swap_bytes).be_optimistic()
+    check(served, submit_all(served))
+    counts = served.engine.figures().counts
+    swaps = mode is not PreemptionMode.RECOMPUTE and swap_bytes > 0
+    assert bool(counts["swapped_in"]) == swaps
+    assert bool(counts["recomputed"]) == (not swaps)
+
+
+@pytest.mark.parametrize(
+    ("batch", "query", "context"),
+    [("1,2,4", "4,8", "1,2,4,8,16"), ("", "", ""), ("3", "2", "16"), ("1", "16", "2,4")],
+)
+def test_no_bucket_changes_a_token(batch, query, context):
+    """Padding is nobody's token; what no bucket covers is computed all the same, and counted."""
+    served = serving(
+        max_num_seqs=4,
+        max_num_batched_tokens=16,
+        batch_buckets=batch,
+        query_buckets=query,
+        context_buckets=context,
+    )
+    lists = rule_shapes(served.engine._settings, 64, 4)
+    served.engine.use(StepShapes(lists, 4, lambda shape: shape[0] * shape[1] * shape[2]))
+    check(served, submit_all(served))
+    figures = served.engine.figures()
+    assert figures.counts["padded_tokens"] > 0
+    assert bool(figures.counts["unplanned_groups"]) == (context == "2,4")
+    shapes = {
+        (group.rows, group.query, group.tables.shape[1])
+        for made in served.model.steps
+        for group in made.groups
+    }
+    assert figures.counts["unplanned_groups"] or shapes <= {*lists.decode, *lists.prompt}
+
+
+def test_cancelled_neighbours_change_nothing():
+    """Whoever leaves, at whatever step, takes nothing from those who stay."""
+    served = serving(max_num_seqs=5, max_num_batched_tokens=16, blocks=30)
+    expected = submit_all(served)
+    for number in range(0, 9, 2):
+        served.step()
+        served.engine.cancel(str(number))
+    served.run()
+    for number in range(1, 9, 2):
+        assert served.tokens(str(number)) == expected[str(number)]
+    for number in range(0, 9, 2):
+        got = served.tokens(str(number))
+        assert got == expected[str(number)][: len(got)]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 9, 14])
+def test_another_engine_goes_on_where_one_was_lost(steps):
+    """With the tokens so far a second engine gives the rest that the first would have given."""
+    first = serving(max_num_seqs=4, max_num_batched_tokens=16)
+    expected = submit_all(first)
+    for _ in range(steps):
+        first.step()
+    second = serving(block_size=3, max_num_seqs=9, prefill_chunk=5)
+    for name, tokens in expected.items():
+        so_far = tuple(first.tokens(name))
+        if first.ends(name):
+            assert list(so_far) == tokens
+            continue
+        number = int(name)
+        outputs = (3, 17, 1, 9, 12, 5, 20, 2, 30)
+        second.submit(
+            name, PROMPTS[number], generated=(so_far,), max_tokens=outputs[number], seed=number
+        )
+    second.run()
+    for name, tokens in expected.items():
+        assert first.tokens(name) + second.tokens(name) == tokens
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whatever_is_mixed_every_text_is_its_own(data):
+    """Settings, arrivals, samples, cancellations and failures at random: the others never notice."""
+    seqs = data.draw(st.integers(1, 5))
+    served = serving(
+        data.draw(st.sampled_from([1, 2, 4, 16])),
+        blocks=data.draw(st.integers(50, 90)),
+        max_num_seqs=seqs,
+        max_num_batched_tokens=data.draw(st.integers(seqs, 30)),
+        prefill_chunk=data.draw(st.sampled_from([0, 1, 3, 8])),
+        scheduling=data.draw(st.sampled_from(Scheduling)),
+        preemption=data.draw(st.sampled_from(PreemptionMode)),
+        swap_bytes=data.draw(st.sampled_from([0, 2000])),
+    )
+    if data.draw(st.booleans()):
+        served.be_optimistic()
+    expected, cancelled = {}, set()
+    for number in range(data.draw(st.integers(1, 8))):
+        prompt = tuple(data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=20)))
+        samples = data.draw(st.sampled_from([1, 1, 3]))
+        output = data.draw(st.integers(1, 12))
+        poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
+        asked = served.submit(
+            str(number), prompt + poison, n=samples, max_tokens=output, seed=number
+        )
+        for sample in range(samples):
+            tokens = expected_tokens(prompt, asked, sample=sample, eos=EOS)
+            expected[str(number), sample] = [] if poison else tokens
+        for _ in range(data.draw(st.integers(0, 3))):
+            served.step()
+        if data.draw(st.integers(0, 4)) == 0:
+            served.engine.cancel(str(number))
+            cancelled.add(str(number))
+    served.run()
+    for (name, sample), tokens in expected.items():
+        got = served.tokens(name, sample)
+        assert got == (tokens[: len(got)] if name in cancelled else tokens)
+        assert served.ends(name)[sample] in Finish
+
+
+def test_every_sample_has_its_own_text_and_shares_the_prompts_blocks():
+    """Samples differ by their seeds alone; the prompt is computed once but for its last block."""
+    served = serving(eos=())
+    prompt = PROMPTS[4] * 2
+    asked = served.submit("a", prompt, n=4, max_tokens=6, seed=50)
+    served.run()
+    for sample in range(4):
+        assert served.tokens("a", sample) == expected_tokens(prompt, asked, sample=sample)
+    assert len({tuple(served.tokens("a", sample)) for sample in range(4)}) == 4
+    shared = len(prompt) // 4 * 4 if len(prompt) % 4 else len(prompt) - 4
+    counts = served.engine.figures().counts
+    assert counts["computed_tokens"] == 4 * (len(prompt) + 5) - 3 * shared
+    assert set(served.ends("a").values()) == {Finish.LENGTH}
+
+
+def test_samples_whose_first_one_ends_at_once_go_on_alone():
+    """The others are owed their texts whatever became of the first."""
+    served = serving(eos=())
+    asked = served.submit("a", PROMPTS[4], n=3, max_tokens=1)
+    check(served, {"a": expected_tokens(PROMPTS[4], asked)})
+    assert sorted(served.ends("a")) == [0, 1, 2]
+    failing = serving()
+    failing.submit("b", (NAN, 9), n=3)
+    failing.run()
+    assert set(failing.ends("b").values()) == {Finish.ERROR}
+    assert sorted(failing.ends("b")) == [0, 1, 2]
+
+
+def test_the_end_is_noticed_with_the_first_token():
+    """A limit of one token and an end of text right behind the prompt end it in one step."""
+    served = serving(eos=())
+    asked = served.submit("a", (9, 9), max_tokens=1)
+    (first,) = expected_tokens((9, 9), asked)
+    served.submit("b", (9, 9), stop_token_ids=[first], max_tokens=50)
+    served.step()
+    assert not served.engine.has_work
+    assert (served.ends("a"), served.ends("b")) == ({0: Finish.LENGTH}, {0: Finish.STOP})
+    assert served.tokens("b") == [first]
+
+
+def test_the_least_number_of_tokens_comes_first():
+    """No end is drawn below min_tokens; the model's ends are as forbidden as the client's."""
+    served = serving(eos=tuple(range(0, 64, 2)))
+    asked = served.submit("a", (9, 9), min_tokens=10, max_tokens=40)
+    served.run()
+    got = served.tokens("a")
+    assert got == expected_tokens((9, 9), asked, eos=served.model.eos)
+    assert len(got) > 10
+    assert all(token % 2 for token in got[:10])
+
+
+def test_updates_carry_what_was_drawn():
+    """Each token comes with its log-probability, and the last one with the reason of the end."""
+    served = serving(eos=())
+    served.submit("a", (9, 9), max_tokens=3)
+    served.run()
+    assert [(len(u.tokens), u.logprobs, u.top) for u in served.updates] == [
+        (1, (-0.5,), (None,))
+    ] * 3
+    assert [update.finish for update in served.updates] == [None, None, Finish.LENGTH]
+
+
+@pytest.mark.parametrize("poison", [POISON, NAN])
+def test_an_error_ends_the_sequence_that_caused_it(poison):
+    """Its neighbours get every token; it gets the error."""
+    served = serving(max_num_seqs=9)
+    served.submit("bad", (9, poison, 9))
+    expected = submit_all(served)
+    check(served, expected)
+    assert isinstance(served.error("bad"), GraphFailed)
+    assert served.tokens("bad") == []
+
+
+def test_a_cancelled_request_is_gone_with_the_next_step():
+    """Waiting, running or swapped: everything is free, and the client is told once."""
+    served = serving(max_num_seqs=1, blocks=30)
+    served.submit("running", PROMPTS[4], max_tokens=50)
+    served.submit("waiting", PROMPTS[5])
+    served.submit("samples", PROMPTS[5], n=3)
+    served.step()
+    for name in ("running", "waiting", "samples", "unknown"):
+        served.engine.cancel(name)
+    served.step()
+    assert not served.engine.has_work
+    assert served.engine.figures().blocks_used == 0
+    ends = [update for update in served.updates if update.finish]
+    assert [(update.id, update.sample) for update in ends] == [
+        ("running", 0),
+        ("waiting", 0),
+        ("samples", 0),
+        ("samples", 1),
+        ("samples", 2),
+    ]
+    assert all(update.finish is Finish.CANCELLED for update in ends)
+    assert all(isinstance(update.error, Cancelled) for update in ends)
+
+
+def test_a_request_may_end_before_it_was_received():
+    """A cancellation that comes at once leaves nothing behind."""
+    served = serving()
+    served.submit("a")
+    served.engine.cancel("a")
+    served.run()
+    assert served.ends("a") == {0: Finish.CANCELLED}
+    assert served.model.steps == []
+
+
+@pytest.mark.parametrize("seqs", [1, 2])
+def test_a_late_request_ends_whether_it_runs_or_waits(seqs):
+    """The request's own time counts from its coming, and frees everything when it is over."""
+    served = serving(max_num_seqs=seqs)
+    served.submit("first", PROMPTS[4], max_tokens=100, ignore_eos=True)
+    served.submit("late", PROMPTS[5], max_tokens=100, ignore_eos=True, timeout_s=0.05)
+    served.submit("in time", PROMPTS[3], max_tokens=1, timeout_s=9.0)
+    while not served.ends("late"):
+        served.step()
+    assert served.clock.now_s < 0.07
+    assert isinstance(served.error("late"), DeadlineExceeded)
+    assert bool(served.tokens("late")) == (seqs == 2)
+    served.run()
+    assert len(served.tokens("first")) == 100
+    assert served.ends("in time") == {0: Finish.LENGTH}
+
+
+def test_a_deadline_is_not_a_later_requests_of_the_same_id():
+    """An id may be used again when its request has ended."""
+    served = serving()
+    served.submit("a", max_tokens=1, timeout_s=0.05)
+    served.run()
+    served.submit("a", max_tokens=60, ignore_eos=True)
+    served.run()
+    assert len(served.tokens("a")) == 61
+
+
+def test_what_cannot_be_served_is_refused_at_once():
+    """Nothing of a refused request is kept."""
+    served = serving(blocks=4)
+    with pytest.raises(InvalidRequest, match="room for 12 tokens"):
+        served.submit("a", (9,) * 9, max_tokens=5)
+    served.submit("b", (9,) * 9, max_tokens=4)
+    with pytest.raises(InvalidRequest, match="'b' is being served"):
+        served.submit("b", (9,))
+    served.run()
+
+
+def test_a_full_queue_refuses_at_once():
+    """Whoever may not wait hears it from `submit`, before any step."""
+    served = serving(max_num_seqs=1, max_waiting_requests=2)
+    served.submit("a", max_tokens=30)
+    served.step()
+    served.submit("b")
+    served.submit("c")
+    with pytest.raises(QueueFull, match="2 requests wait"):
+        served.submit("d")
+    served.run()
+    served.submit("d")
+    served.run()
+    assert sorted(served.ends("d")) == [0]
+
+
+def test_priority_and_length_decide_who_is_served_first():
+    """With one place the order of the first tokens is the order of being served."""
+
+    def order(scheduling, **given):
+        served = serving(scheduling=scheduling, max_num_seqs=1, eos=())
+        served.submit("running", max_tokens=4)
+        served.step()
+        served.submit("plain", (9,) * 9, max_tokens=20)
+        served.submit("other", (9,), **{"max_tokens": 3, **given})
+        served.run()
+        return list(dict.fromkeys(update.id for update in served.updates))[1:]
+
+    assert order(Scheduling.FCFS, priority=-5) == ["plain", "other"]
+    assert order(Scheduling.SJF) == ["other", "plain"]
+    assert order(Scheduling.PRIORITY, priority=-1) == ["other", "plain"]
+    assert order(Scheduling.PRIORITY, priority=1) == ["plain", "other"]
+
+
+def test_a_broken_device_is_the_callers_to_handle():
+    """A fault comes out of `step`; `abort` tells every client, those not yet received too."""
+    served = serving()
+    served.submit("a", max_tokens=9)
+    served.submit("b", n=2, max_tokens=9)
+    served.step()
+
+    def broken(_batch):
+        raise DeviceFault("gone")
+
+    served.model._on_step = broken
+    with pytest.raises(DeviceFault):
+        served.engine.step()
+    served.submit("c")
+    served.engine.abort(ExecutorLost("the device is gone"))
+    assert not served.engine.has_work
+    assert sorted(served.ends("b")) == [0, 1]
+    for name in ("a", "b", "c"):
+        assert isinstance(served.error(name), ExecutorLost)
+    assert served.engine.integrity() == []
+    assert served.engine.figures().blocks_used == 0
+
+
+def test_submitting_does_not_wait_for_a_step():
+    """A client's thread is never held up by the model."""
+    within, go_on = threading.Event(), threading.Event()
+
+    def slow(_batch):
+        within.set()
+        assert go_on.wait(10)
+
+    model = FakeLanguageModel(on_step=slow)
+    served = Serving(model)
+    served.submit("a", max_tokens=1)
+    stepping = threading.Thread(target=served.engine.step)
+    stepping.start()
+    assert within.wait(10)
+    begun = time.monotonic()
+    served.submit("b", max_tokens=1)
+    served.engine.cancel("b")
+    assert served.engine.has_work
+    assert served.engine.figures().running == 1
+    waited = time.monotonic() - begun
+    go_on.set()
+    stepping.join(10)
+    assert waited < 5
+    served.run()
+    assert served.ends("b") == {0: Finish.CANCELLED}
+
+
+def test_auto_chunks_keep_running_streams_going():
+    """A long prompt beside running streams goes in pieces that the target leaves time for."""
+    clock = Clock(tick_s=0)
+
+    def take(batch):
+        clock.now_s += 0.010 + 0.001 * len(batch.ids)
+
+    model = FakeLanguageModel(on_step=take, block_size=16, max_positions=4096)
+    engine = Engine(model, EngineSettings(itl_target_ms=80.0), clock)
+    served = Serving(model)
+    served.engine, served.clock = engine, clock
+    for number in range(4):
+        served.submit(str(number), PROMPTS[number], max_tokens=200, ignore_eos=True)
+    for _ in range(20):
+        served.step()
+    served.submit("long", [9] * 1500, max_tokens=4)
+    gaps, prompts = [], []
+    while not served.tokens("long"):
+        before = clock.now_s
+        served.step()
+        gaps.append(clock.now_s - before)
+        prompts.append(len(model.steps[-1].ids) - 4)
+    assert max(gaps) < 0.15
+    assert max(gaps[5:]) < 0.09
+    assert sum(prompts) >= 1500
+    assert len(prompts) < 40
+    served.run()
+    alone = Engine(model, EngineSettings(itl_target_ms=80.0), clock)
+    served.engine = alone
+    served.submit("again", [9] * 1500, max_tokens=1)
+    served.step()
+    assert len(model.steps[-1].ids) == 1500
+
+
+def test_figures_add_up():
+    """Every token, end and moment is counted once."""
+    served = serving(max_num_seqs=4, max_num_batched_tokens=40)
+    expected = submit_all(served)
+    served.submit("x", n=2)
+    served.engine.cancel("x")
+    served.submit("bad", (POISON,))
+    served.step()
+    during = served.engine.figures()
+    assert (during.running, during.waiting) == (3, 6)
+    assert during.blocks_used + during.blocks_free == 199
+    served.run()
+    figures = served.engine.figures()
+    counts, histograms = figures.counts, figures.histograms
+    generated = sum(map(len, expected.values()))
+    assert counts["generated_tokens"] == generated
+    assert counts["prompt_tokens"] == sum(map(len, PROMPTS)) + 3 + 1
+    assert counts["stop"] + counts["length"] == 9
+    assert (counts["cancelled"], counts["error"]) == (2, 1)
+    assert counts["failed_steps"] >= 1
+    assert sum(histograms["first_token"].counts) == 9
+    assert sum(histograms["inter_token"].counts) == generated - 9
+    assert sum(histograms["latency"].counts) == 11
+    assert sum(histograms["step"].counts) == counts["steps"]
+    assert histograms["step_tokens"].total == counts["computed_tokens"]
+    assert during.counts["steps"] < counts["steps"]
+
+
+def test_a_model_without_memory_for_a_cache_is_refused():
+    """An engine that could serve nothing does not open."""
+    with pytest.raises(OutOfMemory):
+        Engine(FakeLanguageModel(blocks=1), EngineSettings(), Clock())

@@ -1,0 +1,125 @@
+"""What a client may ask for, under vLLM's names."""
+
+import pytest
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.generate.parameters import generation_defaults, parse_parameters
+
+
+def test_nothing_given_is_vllms_defaults():
+    """A request without parameters is what vLLM's SamplingParams() is."""
+    asked = parse_parameters({})
+    assert (asked.sampling.temperature, asked.sampling.top_p, asked.sampling.top_k) == (1, 1, 0)
+    assert (asked.max_tokens, asked.min_tokens, asked.n, asked.stop) == (16, 0, 1, ())
+    assert (asked.ignore_eos, asked.priority, asked.sampling.logprobs) == (False, 0, None)
+
+
+def test_every_parameter_arrives():
+    """Each name ends where the engine or the sampler looks for it."""
+    asked = parse_parameters(
+        {
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 40,
+            "min_p": 0.1,
+            "repetition_penalty": 1.1,
+            "presence_penalty": 0.2,
+            "frequency_penalty": -0.2,
+            "logit_bias": {"5": -3},
+            "seed": -7,
+            "stop": "end",
+            "stop_token_ids": [1, 2],
+            "max_tokens": 5,
+            "min_tokens": 2,
+            "ignore_eos": True,
+            "logprobs": 3,
+            "bad_words": ["no"],
+            "n": 2,
+            "priority": -1,
+        },
+        encode=lambda text: [len(text)],
+    )
+    sampling = asked.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
+    assert (sampling.min_p, sampling.repetition_penalty, sampling.seed) == (0.1, 1.1, -7)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.2, -0.2)
+    assert (sampling.logit_bias, sampling.logprobs) == ({5: -3.0}, 3)
+    assert sampling.bad_words_ids == ((2,), (3,))
+    assert (asked.stop, asked.stop_token_ids) == (("end",), (1, 2))
+    assert (asked.max_tokens, asked.min_tokens, asked.ignore_eos) == (5, 2, True)
+    assert (asked.n, asked.priority) == (2, -1)
+
+
+def test_texts_of_numbers_are_taken_as_vllms_clients_send_them():
+    """Clients of Triton's vLLM backend send numbers and booleans as texts."""
+    asked = parse_parameters({"temperature": "0.5", "max_tokens": "7", "ignore_eos": "True"})
+    assert (asked.sampling.temperature, asked.max_tokens, asked.ignore_eos) == (0.5, 7, True)
+
+
+def test_none_is_as_good_as_absent_and_lifts_the_limit_of_tokens():
+    """A null means the default, and for max_tokens as many as there can be, as in vLLM."""
+    asked = parse_parameters({"temperature": None, "seed": None, "max_tokens": None}, seed=11)
+    assert (asked.sampling.temperature, asked.sampling.seed, asked.max_tokens) == (1.0, 11, None)
+
+
+def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
+    """What generation_config.json says holds until the client says otherwise."""
+    defaults = generation_defaults(
+        {
+            "temperature": 0.3,
+            "top_k": None,
+            "max_new_tokens": 9,
+            "do_sample": True,
+            "eos_token_id": 2,
+        }
+    )
+    assert defaults == {"temperature": 0.3, "max_tokens": 9}
+    asked = parse_parameters({"temperature": 0.7}, defaults=defaults)
+    assert (asked.sampling.temperature, asked.max_tokens) == (0.7, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"best_of": 2}, "'best_of' is unknown; known are temperature"),
+        ({"temperature": "warm"}, "temperature is 'warm'; it has to be a number"),
+        ({"temperature": True}, "temperature is True"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": -1}, "temperature is -1.0; it has to be 0 or more"),
+        ({"top_p": 0}, "top_p is 0.0; it has to be above 0 and at most 1"),
+        ({"top_k": 1.5}, "top_k is 1.5; it has to be a whole number"),
+        ({"min_p": 2}, "min_p is 2.0; it has to be from 0 to 1"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0.0; it has to be above 0"),
+        ({"presence_penalty": 3}, "presence_penalty is 3.0"),
+        ({"logprobs": 21}, "logprobs is 21; it has to be from 0 to 20"),
+        ({"max_tokens": 0}, "max_tokens is 0; it has to be a whole number from 1"),
+        ({"min_tokens": -1}, "min_tokens is -1"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens is 9; it has to be at most max_tokens"),
+        ({"stop": [""]}, "stop is"),
+        ({"stop": 3}, "stop is 3"),
+        ({"stop_token_ids": 3}, "stop_token_ids is 3; it has to be a list"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids is -1"),
+        ({"logit_bias": [1]}, "logit_bias is"),
+        ({"logit_bias": {"x": 1}}, "logit_bias is 'x'"),
+        ({"ignore_eos": 1}, "ignore_eos is 1; it has to be true or false"),
+        ({"ignore_eos": "perhaps"}, "ignore_eos is 'perhaps'"),
+        ({"n": 0}, "n is 0; it has to be a whole number from 1 to 128"),
+        ({"n": 2, "temperature": 0}, "n is 2; it has to be 1"),
+        ({"priority": 10**9}, "priority is 1000000000; it has to be a whole number from -1000"),
+        ({"seed": 2**63}, "seed is"),
+        ({"seed": float("inf")}, "seed is inf"),
+        ({"bad_words": ["x"]}, "bad_words needs a tokenizer"),
+    ],
+)
+def test_the_impossible_is_refused_by_name_and_range(given, message):
+    """An unknown or impossible value is the client's error, and says what would be possible."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse_parameters(given)
+    assert message in str(caught.value)
+
+
+def test_a_bad_word_is_kept_from_the_beginning_and_from_within_a_text():
+    """Tokenizers write a word in two ways, with and without a space before it."""
+    tokens = {"no": [1], " no": [2], "never": [3, 4], " never": [5]}
+    asked = parse_parameters({"bad_words": ["no", " never"]}, encode=tokens.__getitem__)
+    assert asked.sampling.bad_words_ids == ((1,), (2,), (3, 4))

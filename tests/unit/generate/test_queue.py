@@ -1,0 +1,70 @@
+"""Who is served when."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.generation import sequence
+from ge_backend.generate.parameters import Parameters
+from ge_backend.generate.queue import WaitingQueue, service_key
+from ge_backend.generate.request import Request
+from ge_backend.generate.settings import Scheduling
+
+
+def key(policy, *, at_s=0.0, number=0, prompt=1, max_output=10, priority=0, aging_s=10.0):
+    request = Request(id="r", prompt=(1,) * prompt, parameters=Parameters(priority=priority))
+    return service_key(
+        policy, request, arrived_s=at_s, number=number, max_output=max_output, aging_s=aging_s
+    )
+
+
+def test_fcfs_is_the_order_of_coming():
+    """Neither length nor priority count, and who came at the same time is served in order."""
+    first = key(Scheduling.FCFS, at_s=1, number=1, prompt=900, priority=50)
+    assert first < key(Scheduling.FCFS, at_s=2, number=0, priority=-50)
+    assert key(Scheduling.FCFS, number=1) < key(Scheduling.FCFS, number=2)
+
+
+def test_sjf_counts_prompt_and_limit():
+    """The shortest total goes first, among those that came at about the same time."""
+    short = key(Scheduling.SJF, at_s=0.5, number=1, prompt=10, max_output=20)
+    assert short < key(Scheduling.SJF, at_s=0, number=0, prompt=10, max_output=200)
+    assert short < key(Scheduling.SJF, at_s=0, number=0, prompt=200, max_output=10)
+
+
+def test_a_smaller_priority_goes_first_as_in_vllm():
+    """Priority outweighs the order of coming, level by level."""
+    urgent = key(Scheduling.PRIORITY, at_s=5, number=2, priority=-1)
+    assert urgent < key(Scheduling.PRIORITY, at_s=0, number=1)
+    assert key(Scheduling.PRIORITY, at_s=1, number=2) > key(Scheduling.PRIORITY, at_s=0, number=1)
+
+
+@pytest.mark.parametrize("policy", [Scheduling.SJF, Scheduling.PRIORITY])
+def test_waiting_makes_up_for_any_handicap(policy):
+    """Nobody is overtaken by those who come later than his handicap in seconds: nobody starves."""
+    late = {"prompt": 1, "max_output": 1, "priority": -1000}
+    waiting = key(policy, at_s=0, prompt=500, max_output=500, priority=3)
+    assert key(policy, at_s=9, number=1, **{**late, "priority": 2}) < waiting
+    assert key(policy, at_s=10_040, number=1, **late) > waiting
+
+
+def test_a_key_keeps_its_grain_on_an_old_clock():
+    """Microseconds count even when the clock has run for years."""
+    year = 3e7
+    assert key(Scheduling.PRIORITY, at_s=year) < key(Scheduling.PRIORITY, at_s=year + 1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
+def test_the_queue_is_sorted_whatever_comes_and_goes(actions):
+    """The first is always the smallest key, and removing takes out that one only."""
+    queue, there = WaitingQueue(), []
+    for number, (at_s, remove) in enumerate(actions):
+        if remove and there:
+            queue.remove(there.pop(at_s % len(there)))
+        else:
+            there.append(sequence(number=number, at_s=float(at_s)))
+            queue.add(there[-1])
+        ordered = sorted(there, key=lambda one: one.key)
+        assert list(queue) == ordered
+        assert len(queue) == len(there)
+        assert not there or queue.first() is ordered[0]

@@ -1,0 +1,132 @@
+"""What becomes of a step's sequences when it fails."""
+
+import logging
+
+import pytest
+
+from builders.generation import Clock, sequence
+from fakes.language_model import NAN, POISON, FakeLanguageModel, next_token
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.generate.figures import Tally
+from ge_backend.generate.groups import ShapeLists, StepShapes
+from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.runner import Runner
+from ge_backend.generate.settings import PreemptionMode
+
+
+class Rig:
+    def __init__(self, **model):
+        self.model = FakeLanguageModel(block_size=4, **model)
+        self.model.open_cache(40)
+        self.tally = Tally()
+        self.runner = Runner(self.model, Preemption(PreemptionMode.SWAP, 99), self.tally, Clock())
+
+    def span(self, number, prompt):
+        made = sequence(number=number, prompt=prompt)
+        made.blocks.extend([2 * number + 1, 2 * number + 2])
+        return Span(made, 0, len(prompt))
+
+
+def test_every_sequence_gets_its_token():
+    """A token is drawn for each that has caught up, from its own context."""
+    rig = Rig()
+    spans = (rig.span(0, (5, 6)), rig.span(1, (7, 8, 9)))
+    outcome = rig.runner.run(StepPlan(spans=spans))
+    assert [(one.sequence, one.token) for one in outcome.drawn] == [
+        (span.sequence, next_token(span.sequence.ids(0, span.stop), 0, 64)) for span in spans
+    ]
+    assert outcome.computed == list(spans)
+    assert outcome.failed == {}
+    assert outcome.model_s > 0
+
+
+@pytest.mark.parametrize("culprit", range(5))
+def test_a_failed_step_fails_only_who_caused_it(culprit):
+    """The others are repeated in halves and get the tokens that they would have had."""
+    rig = Rig()
+    spans = [rig.span(n, (POISON if n == culprit else 5, 6 + n)) for n in range(5)]
+    outcome = rig.runner.run(StepPlan(spans=tuple(spans)))
+    assert list(outcome.failed) == [spans[culprit].sequence]
+    assert isinstance(outcome.failed[spans[culprit].sequence], GraphFailed)
+    others = [span for n, span in enumerate(spans) if n != culprit]
+    assert {one.sequence for one in outcome.drawn} == {span.sequence for span in others}
+    assert sorted(outcome.computed, key=lambda span: span.sequence.key) == others
+    assert rig.tally.counts["failed_steps"] >= 2
+
+
+def test_a_row_without_a_token_fails_alone():
+    """A row whose numbers are not finite costs its neighbours nothing, and no second step."""
+    rig = Rig()
+    good, bad = rig.span(0, (5, 6)), rig.span(1, (NAN, 8))
+    outcome = rig.runner.run(StepPlan(spans=(good, bad)))
+    assert list(outcome.failed) == [bad.sequence]
+    assert [one.sequence for one in outcome.drawn] == [good.sequence]
+    assert outcome.computed == [good]
+    assert len(rig.model.steps) == 1
+
+
+def test_a_broken_device_is_nobodys_fault():
+    """A fault ends the step as a whole: repeating it would ask a dead device."""
+
+    def broken(_batch):
+        raise DeviceFault("gone")
+
+    rig = Rig(on_step=broken)
+    with pytest.raises(DeviceFault):
+        rig.runner.run(StepPlan(spans=(rig.span(0, (5,)), rig.span(1, (6,)))))
+    assert len(rig.model.steps) == 1
+
+
+def test_blocks_go_out_before_they_are_written():
+    """What is swapped out is saved as it was before the step that reuses its blocks."""
+    rig = Rig()
+    first = rig.span(0, (5, 6, 7))
+    rig.runner.run(StepPlan(spans=(first,)))
+    second = Span(sequence(number=9, prompt=(8, 9, 10)), 0, 3)
+    second.sequence.blocks.append(1)
+    rig.runner.run(StepPlan(spans=(second,), swapped_out=(Move(first.sequence, (1,)),)))
+    rig.runner.run(StepPlan(swapped_in=(Move(first.sequence, (30,)),)))
+    assert list(rig.model.tokens[120:123]) == [5, 6, 7]
+    assert first.sequence.saved is None
+    assert (rig.tally.counts["swapped_out"], rig.tally.counts["swapped_in"]) == (1, 1)
+
+
+@pytest.mark.parametrize("verb", ["swap_out", "swap_in"])
+def test_a_copy_that_fails_fails_its_own_sequence(verb, monkeypatch):
+    """Host memory may run out; the step goes on with the others."""
+    rig = Rig()
+    moved, other = rig.span(0, (5, 6)), rig.span(1, (7, 8))
+    moved.sequence.saved = rig.model.swap_out([1])
+
+    def full(*_):
+        raise OutOfMemory("no room")
+
+    monkeypatch.setattr(rig.model, verb, full)
+    move = (Move(moved.sequence, (1,)),)
+    if verb == "swap_out":
+        plan = StepPlan(spans=(other,), swapped_out=move)
+    else:
+        plan = StepPlan(spans=(moved, other), swapped_in=move)
+    outcome = rig.runner.run(plan)
+    assert list(outcome.failed) == [moved.sequence]
+    assert [one.sequence for one in outcome.drawn] == [other.sequence]
+
+
+def test_a_step_without_spans_runs_nothing():
+    """There may be nothing to compute."""
+    rig = Rig()
+    assert rig.runner.run(StepPlan()).drawn == []
+    assert rig.model.steps == []
+
+
+def test_a_shape_outside_of_all_buckets_is_counted_and_told_once(caplog):
+    """It runs, never silently, and the log is not flooded."""
+    rig = Rig()
+    rig.runner.shapes = StepShapes(ShapeLists(((1, 1, 1),), ((1, 4, 1),)), 4, lambda _: 1.0)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            rig.runner.run(StepPlan(spans=(rig.span(0, (5, 6)), rig.span(1, (5,) * 6))))
+    assert rig.tally.counts["unplanned_groups"] == 2
+    assert rig.tally.counts["padded_tokens"] == 4
+    assert [record.message.count("(1, 6, 2)") for record in caplog.records] == [1]

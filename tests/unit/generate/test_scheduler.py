@@ -1,0 +1,384 @@
+"""The one rule: computed catches up with known, under a budget, in order, and nobody is forgotten."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.generation import Optimist, sequence
+from ge_backend.generate.blocks import BlockPool
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.scheduler import Scheduler
+from ge_backend.generate.sequence import State
+from ge_backend.generate.settings import PreemptionMode
+
+
+@dataclass
+class Rig:
+    """A scheduler, and a stand-in for the model: tokens are drawn out of thin air."""
+
+    blocks: int = 20
+    block_size: int = 4
+    max_tokens: int = 16
+    max_seqs: int = 8
+    mode: PreemptionMode = PreemptionMode.RECOMPUTE
+    swap_blocks: int = 0
+    optimist: bool = False
+    made: list = field(default_factory=list)
+    lengths: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.pool = BlockPool(self.blocks + 1, self.block_size)
+        self.scheduler = Scheduler(
+            self.pool,
+            Preemption(self.mode, self.swap_blocks),
+            max_tokens=self.max_tokens,
+            max_seqs=self.max_seqs,
+        )
+        if self.optimist:
+            self.scheduler.forecast = Optimist()
+
+    def add(self, prompt=4, output=4, *, at_s=None, ends_after=None):
+        """Let a sequence come; it has `output` tokens at most and really `ends_after`."""
+        number = len(self.made)
+        made = sequence(
+            number=number,
+            at_s=float(number) if at_s is None else at_s,
+            prompt=(1,) * prompt,
+            max_output=output,
+        )
+        self.made.append(made)
+        self.lengths[made] = min(output, ends_after or output)
+        self.scheduler.add(made)
+        return made
+
+    def plan(self, chunk=1000):
+        """Plan a step and check all that has to hold of any."""
+        scheduler = self.scheduler
+        before = {one: one.num_computed for one in self.made}
+        decoding = {s for s in scheduler.running if s.num_tokens - s.num_computed == 1}
+        were_running = list(scheduler.running)
+        plan = scheduler.schedule(chunk)
+        left = [move.sequence for move in plan.swapped_out] + list(plan.recomputed)
+        came_in = {move.sequence for move in plan.swapped_in}
+        planned = [span.sequence for span in plan.spans]
+
+        assert plan.num_tokens <= self.max_tokens
+        assert sum(s.count for s in plan.spans if _lacked(s) > 1) <= chunk
+        assert len(set(planned)) == len(planned) <= self.max_seqs
+        assert len(scheduler.running) <= self.max_seqs
+        assert not set(planned) & set(left)
+        assert decoding - set(left) <= set(planned)
+        joined = [one for one in planned if one not in were_running]
+        assert not (joined and left)
+        assert came_in <= set(joined)
+        waiting = list(scheduler.waiting)
+        assert waiting == sorted(waiting, key=lambda one: one.key)
+        assert scheduler.running == sorted(scheduler.running, key=lambda one: one.key)
+        assert all(one.key < other.key for one in joined for other in waiting)
+        assert all(not one.blocks for one in waiting)
+        assert self.pool.integrity(one.blocks for one in scheduler.running) == []
+        assert planned or not (scheduler.running or waiting), "nobody gets anything"
+
+        for span in plan.spans:
+            start = span.start
+            assert start == span.sequence.num_computed
+            assert start == before[span.sequence] or span.sequence in joined
+            assert span.count >= 1
+            assert span.stop <= span.sequence.num_tokens
+            assert span.stop <= len(span.sequence.blocks) * self.block_size
+            written = span.sequence.blocks[start // self.block_size :]
+            assert all(self.pool.references(block) == 1 for block in written)
+        return plan
+
+    def step(self, chunk=1000, fails=()):
+        """Plan a step and let it happen, but for the spans at the places in `fails`."""
+        plan = self.plan(chunk)
+        done = [span for place, span in enumerate(plan.spans) if place not in fails]
+        self.scheduler.advance(done)
+        for span in done:
+            one = span.sequence
+            if one.num_computed == one.num_tokens:
+                one.append(1)
+                if one.num_output >= self.lengths[one]:
+                    self.scheduler.forecast.observe(one)
+                    self.scheduler.remove(one)
+        return plan
+
+    def run(self, chunk=1000, most=2000):
+        """Step until all have ended; then everything is free."""
+        plans = []
+        while self.scheduler.running or self.scheduler.waiting:
+            plans.append(self.step(chunk))
+            assert len(plans) < most, "it does not come to an end"
+        assert all(one.state is State.FINISHED for one in self.made)
+        assert self.pool.num_used == 0
+        assert self.pool.integrity([]) == []
+        return plans
+
+
+def _lacked(span):
+    return span.sequence.num_tokens - span.start
+
+
+def spans(plan):
+    return [(span.sequence.arrival.number, span.start, span.count) for span in plan.spans]
+
+
+def computed(plans, one):
+    return [
+        (span.start, span.count) for plan in plans for span in plan.spans if span.sequence is one
+    ]
+
+
+@st.composite
+def rigs(draw):
+    block_size = draw(st.sampled_from([1, 2, 4, 16]))
+    max_seqs = draw(st.integers(1, 6))
+    return Rig(
+        blocks=-(-40 // block_size) + draw(st.integers(0, 20)),
+        block_size=block_size,
+        max_tokens=draw(st.integers(max_seqs, 40)),
+        max_seqs=max_seqs,
+        mode=draw(st.sampled_from(PreemptionMode)),
+        swap_blocks=draw(st.sampled_from([0, 5, 100])),
+        optimist=draw(st.booleans()),
+    )
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "step", "step", "fail", "remove"]),
+        st.integers(1, 30),
+        st.integers(1, 11),
+        st.integers(1, 11),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rigs(), ACTIONS, st.integers(1, 40))
+def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chunk):
+    """Budget, order, one owner per written block, and free + used = all hold after every step."""
+    for verb, prompt, output, other in actions:
+        if verb == "add":
+            rig.add(prompt, output, at_s=float(other), ends_after=other)
+        elif verb == "remove" and rig.made:
+            victim = rig.made[prompt % len(rig.made)]
+            if victim.state is not State.FINISHED:
+                rig.scheduler.remove(victim)
+        else:
+            rig.step(chunk, fails=(other % 3,) if verb == "fail" else ())
+    rig.run(chunk)
+
+
+def test_a_prompt_is_computed_once_and_each_token_after_it():
+    """The last prompt token draws the first token; it is not computed a second time."""
+    rig = Rig()
+    one = rig.add(prompt=6, output=3)
+    assert computed(rig.run(), one) == [(0, 6), (6, 1), (7, 1)]
+
+
+def test_a_prompt_beyond_the_budget_goes_in_pieces_and_blocks_nobody():
+    """A request larger than a step's tokens takes several steps; each piece is what is left."""
+    rig = Rig(max_tokens=10, max_seqs=4)
+    small, large = rig.add(prompt=3, output=9), rig.add(prompt=25, output=2)
+    plans = rig.run()
+    assert computed(plans, large)[:3] == [(0, 7), (7, 9), (16, 9)]
+    assert len(computed(plans, small)) == 9
+
+
+def test_a_chunk_bounds_all_prompts_of_a_step_and_no_decoding():
+    """Prompts share the chunk in their order; who waits for a next token is always served."""
+    rig = Rig(max_tokens=32)
+    rig.add(prompt=4, output=9)
+    rig.step()
+    rig.add(prompt=7, output=2)
+    rig.add(prompt=9, output=2)
+    assert spans(rig.step(chunk=10)) == [(0, 4, 1), (1, 0, 7), (2, 0, 3)]
+    assert spans(rig.step(chunk=10)) == [(0, 5, 1), (1, 7, 1), (2, 3, 6)]
+
+
+def test_every_chunk_has_its_blocks():
+    """Blocks come with the tokens, for the last chunk as for the first."""
+    rig = Rig(blocks=8, block_size=4)
+    one = rig.add(prompt=30, output=3)
+    for stop in (10, 20, 30):
+        rig.step(chunk=10)
+        assert one.num_computed == stop
+        assert len(one.blocks) == rig.pool.blocks_for(stop)
+
+
+def test_a_short_budget_makes_nobody_leave():
+    """Who gets no tokens in a step waits a turn and keeps what was computed."""
+    rig = Rig(max_tokens=8, max_seqs=4)
+    for _ in range(3):
+        rig.add(prompt=12, output=2)
+    plans = rig.run()
+    assert not any(plan.recomputed for plan in plans)
+    assert sum(plan.num_tokens for plan in plans) == 3 * 13
+
+
+def test_requests_run_side_by_side_though_their_maxima_do_not_fit():
+    """Blocks are not set aside for the longest possible output."""
+    rig = Rig(blocks=12, block_size=4, max_tokens=64)
+    rig.add(prompt=20, output=2)
+    rig.add(prompt=4, output=24)
+    assert len(rig.step().spans) == 2
+    assert not any(plan.recomputed for plan in rig.run())
+
+
+def test_room_is_counted_back_when_sequences_end():
+    """A thousand requests one after another find the room of the first."""
+    rig = Rig(blocks=3, block_size=4, max_seqs=1)
+    for _ in range(1000):
+        rig.add(prompt=8, output=2)
+    assert len(rig.run(most=2001)) == 2000
+
+
+def test_nobody_joins_who_would_not_fit_to_the_end():
+    """While everybody uses up the limit nobody has to leave: the peak is foreseen."""
+    rig = Rig(blocks=10, block_size=4, max_tokens=64)
+    for _ in range(6):
+        rig.add(prompt=4, output=20)
+    assert not any(plan.recomputed for plan in rig.run())
+
+
+def crowded(first=8, last=7, output=16, ends_after=None, **given):
+    """Let two run that cannot both stay; return the rig, the two, and the step in which it shows."""
+    rig = Rig(blocks=6, block_size=4, optimist=True, **given)
+    one = rig.add(prompt=first, output=output, ends_after=ends_after)
+    two = rig.add(prompt=last, output=output)
+    for _ in range(5):
+        plan = rig.step()
+        assert not plan.recomputed
+        assert not plan.swapped_out
+    assert rig.scheduler.running == [one, two]
+    return rig, one, two
+
+
+def test_without_a_block_the_last_in_the_order_leaves_and_the_asker_goes_on():
+    """One step suffices: who leaves frees what the asker gets in the same step."""
+    rig, _, last = crowded()
+    plan = rig.step()
+    assert plan.recomputed == (last,)
+    assert spans(plan) == [(0, 12, 1)]
+    assert (last.state, last.num_computed, list(last.blocks)) == (State.WAITING, 0, [])
+    rig.run()
+
+
+def test_who_lacks_a_block_and_is_last_leaves_himself():
+    """Those before keep theirs; he comes back when there is room."""
+    rig, first, last = crowded(first=5, last=8)
+    plan = rig.step()
+    assert plan.recomputed == (last,)
+    assert spans(plan) == [(0, 9, 1)]
+    assert first.state is State.RUNNING
+    rig.run()
+
+
+def test_nobody_joins_in_a_step_in_which_somebody_left():
+    """Else a swap could be undone in the step that made it."""
+    rig, _, last = crowded(mode=PreemptionMode.SWAP, swap_blocks=9)
+    rig.add(prompt=1, output=1)
+    plan = rig.step()
+    assert [(move.sequence, len(move.blocks)) for move in plan.swapped_out] == [(last, 3)]
+    assert plan.swapped_in == ()
+    assert spans(plan) == [(0, 12, 1)]
+
+
+def test_a_swapped_sequence_comes_back_with_a_slot_for_its_next_token():
+    """It goes on where it was: nothing is computed twice, and its next token has its place."""
+    rig, _, last = crowded(last=8, ends_after=8, mode=PreemptionMode.SWAP, swap_blocks=9)
+    plans = rig.run()
+    ((move, back),) = [(plan.swapped_in[0], plan) for plan in plans if plan.swapped_in]
+    assert move.sequence is last
+    assert len(move.blocks) == 3
+    assert computed([back], last) == [(12, 1)]
+    starts = [start for start, _ in computed(plans, last)]
+    assert starts == list(range(12, 23))
+
+
+def test_swapping_without_room_is_recomputing():
+    """Host memory is bounded; what finds no room there starts over."""
+    rig, _, last = crowded(mode=PreemptionMode.SWAP, swap_blocks=2)
+    plan = rig.step()
+    assert (plan.swapped_out, plan.recomputed) == ((), (last,))
+
+
+def test_host_memory_is_given_back_when_a_swapped_sequence_is_cancelled():
+    """Cancelling leaves nothing behind, wherever the sequence was."""
+    rig, first, last = crowded(mode=PreemptionMode.SWAP, swap_blocks=3)
+    assert rig.step().swapped_out
+    assert not rig.scheduler._preemption.swaps(first, 1)
+    rig.scheduler.remove(last)
+    assert rig.scheduler._preemption.swaps(first, 3)
+    rig.scheduler.remove(first)
+    assert (rig.pool.num_used, last.saved, last.swapped) == (0, None, 0)
+
+
+def test_a_preempted_sequence_computes_its_own_output_again():
+    """What was drawn stays drawn: it is known, and only has to be in the cache again."""
+    rig, _, last = crowded(ends_after=8)
+    known = last.num_tokens
+    plans = rig.run()
+    assert (0, known) in computed(plans, last)
+    assert last.num_output == 16
+
+
+def test_small_ones_do_not_overtake_a_large_one_for_ever():
+    """Who is first and does not fit yet is waited for: an endless stream of small ones ends."""
+    rig = Rig(blocks=10, block_size=4, max_tokens=64)
+    rig.add(prompt=16, output=8)
+    rig.step()
+    large = rig.add(prompt=36, output=4)
+    for _ in range(20):
+        rig.add(prompt=4, output=4)
+        rig.step()
+        if large.state is not State.WAITING:
+            break
+    assert large.state is State.RUNNING
+    assert all(one.num_computed == 0 for one in rig.made[2:])
+
+
+def test_the_same_requests_make_the_same_plans():
+    """Nothing depends on the order of a map."""
+
+    def plans():
+        rig = Rig(optimist=True, blocks=9)
+        for number in range(12):
+            rig.add(prompt=3 + number % 5, output=2 + number % 7)
+        return [spans(plan) for plan in rig.run()]
+
+    assert plans() == plans()
+
+
+@pytest.mark.parametrize("ready", [0, 3, 4, 10])
+def test_a_follower_shares_the_full_blocks_of_its_leader(ready):
+    """Samples of one prompt share what is computed of it; nobody writes a shared block."""
+    rig = Rig(max_tokens=40)
+    leader = rig.add(prompt=10, output=6)
+    rig.step(chunk=ready or 1)
+    follower = sequence(number=9, at_s=9.0, prompt=(1,) * 10, max_output=6)
+    follower.leader = leader if ready else None
+    rig.made.append(follower)
+    rig.lengths[follower] = 6
+    rig.scheduler.add(follower)
+    plan = rig.step()
+    start = ready // 4 * 4
+    assert (start, 10 - start) in computed([plan], follower)
+    assert list(follower.blocks[: start // 4]) == list(leader.blocks[: start // 4])
+    rig.run()
+
+
+def test_a_follower_of_nobody_computes_everything_itself():
+    """A leader that has left has no blocks to share."""
+    rig = Rig()
+    leader = rig.add(prompt=8, output=6)
+    rig.step()
+    rig.scheduler.remove(leader)
+    follower = rig.add(prompt=8, output=6)
+    follower.leader = leader
+    assert computed([rig.step()], follower) == [(0, 8)]
