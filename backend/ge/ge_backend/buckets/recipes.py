@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ge_backend.buckets import strategies
 from ge_backend.errors import ConfigError
 
-__all__ = ["RULES", "Recipe", "Rule", "make_recipe", "parse_recipe", "rule_named"]
+__all__ = ["RULES", "Recipe", "SpacingRule", "make_recipe", "parse_recipe", "rule_named"]
 
 DEFAULT_PAD_PERCENT = 25
 _CALL = re.compile(r"(?P<name>[a-z_]+)\s*\((?P<arguments>[^()]*)\)")
@@ -24,7 +24,7 @@ _SWITCHES = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class SpacingRule:
     """One strategy: how it is called and what it takes.
 
     Attributes:
@@ -41,21 +41,23 @@ class Rule:
 _GEOMETRIC = ("min", "step", "max", "limit")
 _ROUNDING = ("compat", "contiguous")
 
-RULES: tuple[Rule, ...] = (
-    Rule(name="exponential", numbers=_GEOMETRIC, make=strategies.exponential, switches=_ROUNDING),
-    Rule(
+RULES: tuple[SpacingRule, ...] = (
+    SpacingRule(
+        name="exponential", numbers=_GEOMETRIC, make=strategies.exponential, switches=_ROUNDING
+    ),
+    SpacingRule(
         name="exponential_fill",
         numbers=_GEOMETRIC,
         make=strategies.exponential_fill,
         switches=_ROUNDING,
     ),
-    Rule(name="linear", numbers=("min", "step", "max"), make=strategies.linear),
-    Rule(
+    SpacingRule(name="linear", numbers=("min", "step", "max"), make=strategies.linear),
+    SpacingRule(
         name="padding_aware",
         numbers=("min", "step", "max", "pad_max", "pad_percent"),
         make=strategies.padding_aware,
     ),
-    Rule(name="unified", numbers=("min", "max", "turning_point"), make=strategies.unified),
+    SpacingRule(name="unified", numbers=("min", "max", "turning_point"), make=strategies.unified),
 )
 
 
@@ -68,7 +70,7 @@ class Recipe:
         switches: names of the options that are on.
     """
 
-    rule: Rule
+    rule: SpacingRule
     numbers: tuple[int, ...]
     switches: tuple[str, ...] = ()
 
@@ -90,7 +92,7 @@ class Recipe:
         return f"{self.rule.name}({', '.join(pairs)})"
 
 
-def rule_named(name: str) -> Rule:
+def rule_named(name: str) -> SpacingRule:
     """Return the rule of that name.
 
     Raises:
@@ -102,7 +104,9 @@ def rule_named(name: str) -> Rule:
     raise ConfigError(f"rule {name!r} is unknown; known are {', '.join(r.name for r in RULES)}")
 
 
-def make_recipe(rule: Rule, numbers: Mapping[str, int], switches: tuple[str, ...] = ()) -> Recipe:
+def make_recipe(
+    rule: SpacingRule, numbers: Mapping[str, int], switches: tuple[str, ...] = ()
+) -> Recipe:
     """Return a complete recipe: numbers that are left out get their defaults.
 
     `limit` is ceil(log2(max)) + 1, `pad_max` 0 (no bound but the percentage), `pad_percent` 25.
@@ -148,7 +152,7 @@ def parse_recipe(text: str) -> Recipe | tuple[int, ...]:
     return make_recipe(rule, numbers, switches)
 
 
-def _name_at(rule: Rule, position: int, part: str, before: list[str]) -> str:
+def _name_at(rule: SpacingRule, position: int, part: str, before: list[str]) -> str:
     """Return which number an argument without a name is."""
     if any("=" in earlier for earlier in before):
         raise ConfigError(
@@ -161,7 +165,7 @@ def _name_at(rule: Rule, position: int, part: str, before: list[str]) -> str:
     return rule.numbers[position]
 
 
-def _check_names(rule: Rule, names: Iterable[str]) -> None:
+def _check_names(rule: SpacingRule, names: Iterable[str]) -> None:
     known = (*rule.numbers, *rule.switches)
     for name in names:
         if name not in known:
@@ -180,7 +184,7 @@ def _switch(name: str, text: str) -> bool:
     return _SWITCHES[text]
 
 
-def _example(rule: Rule) -> str:
+def _example(rule: SpacingRule) -> str:
     """Return a call of a rule, for messages."""
     example = {"min": 16, "step": 16, "max": 512, "limit": 6, "turning_point": 32}
     example |= {"pad_max": 128, "pad_percent": DEFAULT_PAD_PERCENT}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, StateLost
-from ge_backend.sequence.slots import CorrelationId, Figures, SlotTable, Step
+from ge_backend.sequence.slots import CorrelationId, Figures, SequenceStep, SlotTable
 from ge_backend.tensors import Shape
 
 __all__ = ["Sequencer"]
@@ -30,7 +30,7 @@ class Sequencer:
         self._names = tuple(state.input for state in batching.states)
         self._varies = any(-1 in state.dims for state in batching.states)
         self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, where sizes vary
-        self._steps: dict[int, Step] = {}  # by request, until it is settled
+        self._steps: dict[int, SequenceStep] = {}  # by request, until it is settled
 
     def admit(
         self, request: Request, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
@@ -96,7 +96,7 @@ class Sequencer:
 
     def _take(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
-    ) -> Step:
+    ) -> SequenceStep:
         """Return the step of the request at this place of the host's list."""
         with self._lock:
             step = self._table.admit(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
 
-__all__ = ["CorrelationId", "Figures", "SlotTable", "Step"]
+__all__ = ["CorrelationId", "Figures", "SequenceStep", "SlotTable"]
 
 CorrelationId = int | str
 # A sequence: its id and, where the host says so, its place.
@@ -28,7 +28,7 @@ MAX_LOST = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SequenceStep:
     """One request of a sequence: where its state lies.
 
     Attributes:
@@ -93,7 +93,7 @@ class SlotTable:
         now_s: float,
         place: int | None = None,
         busy: Collection[int] = (),
-    ) -> Step:
+    ) -> SequenceStep:
         """Return where a request's state lies, taking a slot for a sequence that begins.
 
         Args:
@@ -117,20 +117,20 @@ class SlotTable:
         life = self._lives[key]
         life.seen_s = now_s
         self._lives.move_to_end(key)
-        return Step(key=key, slot=life.slot, fresh=life.fresh, last=end)
+        return SequenceStep(key=key, slot=life.slot, fresh=life.fresh, last=end)
 
-    def advance(self, step: Step) -> None:
+    def advance(self, step: SequenceStep) -> None:
         """Note that a step went well: the slot holds the sequence's own state from now on."""
         life = self._owner(step)
         if life is not None:
             life.fresh = False
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: SequenceStep) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""
         if self._owner(step) is not None:
             self._free(step.key, "ended")
 
-    def lose(self, step: Step) -> None:
+    def lose(self, step: SequenceStep) -> None:
         """Free the slot of a sequence whose state is not what its client takes it for."""
         if self._owner(step) is not None:
             self._free(step.key, "lost")
@@ -143,7 +143,7 @@ class SlotTable:
         while len(self._lost) > MAX_LOST:
             self._lost.popitem(last=False)
 
-    def mention(self, step: Step) -> None:
+    def mention(self, step: SequenceStep) -> None:
         """Note that a sequence's client has been told that its state is lost."""
         self._lost.pop(step.key, None)
 
@@ -183,7 +183,7 @@ class SlotTable:
                 return slot
         raise QueueFull(f"all {self.capacity} slots of this instance have a step under way")
 
-    def _owner(self, step: Step) -> _Life | None:
+    def _owner(self, step: SequenceStep) -> _Life | None:
         """Return the sequence of a step if it still has the step's slot."""
         life = self._lives.get(step.key)
         return life if life is not None and life.slot == step.slot else None

@@ -6,7 +6,7 @@ import pytest
 from acl_simulator import DimsGears, Encoder, MatMul, Static
 from builders.npu import PAIRS, Npu, encoder, tokens
 from ge_backend.device.acl.memory import Block
-from ge_backend.device.acl.om_model import LoadedModel, OmSource, Scratch, Sizes
+from ge_backend.device.acl.om_model import LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.transfer import Transfer
 from ge_backend.device.base import NO_POOL
 from ge_backend.errors import GraphFailed, OutOfMemory
@@ -37,7 +37,7 @@ class Opened:
         self.device = npu.device._device
         sizes = Sizes(*self.device.models.sizes(str(path)))
         self.work = Block(self.device.runtime, sizes.work, "work")
-        scratch = Scratch(self.work.address, self.work.nbytes)
+        scratch = WorkMemory(self.work.address, self.work.nbytes)
         self.model = LoadedModel(path, sizes, scratch, source_of(npu, path))
         described = self.model.description
         self.transfer = Transfer(self.device.runtime, described.inputs, described.outputs, "m")
@@ -101,7 +101,7 @@ def test_a_file_that_does_not_load_leaves_nothing(npu, code):
     device = npu.device._device
     sizes = Sizes(*device.models.sizes(str(path)))
     with pytest.raises(kind, match=words):
-        LoadedModel(path, sizes, Scratch(), source_of(npu, path))
+        LoadedModel(path, sizes, WorkMemory(), source_of(npu, path))
     assert npu.sim.allocations() == before
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ge_backend.device.acl.description import Description, Tensor
 from ge_backend.device.acl.kept import AclKeeper
-from ge_backend.device.acl.om_model import LoadedFile, OmSource, Run
+from ge_backend.device.acl.om_model import LoadedFile, OmRun, OmSource
 from ge_backend.device.acl.resident import NOTHING, Resident, ResidentGraph
 from ge_backend.device.acl.signature import signature_of
 from ge_backend.device.acl.slots import AclSlots
@@ -69,7 +69,7 @@ class OmGraph:
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._transfer.close)
         self._choices: dict[Key, _Choice] = {}
-        runs: list[Run] = []
+        runs: list[OmRun] = []
         for file in files:
             file.model.bind(self._transfer)
             for gear, run in enumerate(file.model.runs):

@@ -9,7 +9,7 @@ from pathlib import Path
 from ge_backend.device.acl.device import AclDevice
 from ge_backend.device.acl.graph import OmGraph
 from ge_backend.device.acl.memory import Block
-from ge_backend.device.acl.om_model import LoadedFile, LoadedModel, OmSource, Scratch, Sizes
+from ge_backend.device.acl.om_model import LoadedFile, LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.range_graph import RangeGraph
 from ge_backend.device.files.om_files import OmFile, om_files
 from ge_backend.errors import GraphFailed, ModelError
@@ -59,20 +59,20 @@ def _sizes(device: AclDevice, path: Path) -> Sizes:
         return Sizes(0, 0, refusal)
 
 
-def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> Scratch:
+def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> WorkMemory:
     """Return a place in the pool, or a block of its own where there is no pool."""
     if not nbytes:
-        return Scratch()
+        return WorkMemory()
     if source.pool is not None:
         place = source.workspace.place(nbytes)
-        return Scratch(source.pool.address + place.offset, place.nbytes)
+        return WorkMemory(source.pool.address + place.offset, place.nbytes)
     block = Block(source.device.runtime, nbytes, f"the work memory of {source.path}")
     taken.callback(block.close)
-    return Scratch(block.address, nbytes)
+    return WorkMemory(block.address, nbytes)
 
 
 def _load(
-    source: OmSource, file: OmFile, sizes: Sizes, scratch: Scratch, taken: contextlib.ExitStack
+    source: OmSource, file: OmFile, sizes: Sizes, scratch: WorkMemory, taken: contextlib.ExitStack
 ) -> LoadedFile:
     with _refused(source.device, file.path):
         model = LoadedModel(file.path, sizes, scratch, source)

@@ -16,7 +16,7 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Shape
 
-__all__ = ["LoadedFile", "LoadedModel", "OmSource", "Run", "Scratch", "Sizes"]
+__all__ = ["LoadedFile", "LoadedModel", "OmRun", "OmSource", "Sizes", "WorkMemory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class OmSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class WorkMemory:
     """Work memory that models take turns in; at address 0 there is none of ours.
 
     Models that share it must never be in flight at the same time: they would spoil each other's
@@ -66,7 +66,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OmRun:
     """One gear: the shapes that go in, and what comes out."""
 
     inputs: Mapping[str, Shape]
@@ -98,7 +98,7 @@ class LoadedModel:
         self,
         path: Path,
         sizes: Sizes,
-        scratch: Scratch,
+        scratch: WorkMemory,
         source: OmSource,
     ) -> None:
         device = source.device
@@ -180,7 +180,7 @@ class LoadedModel:
         """Unload it: no run is in flight."""
         self._taken.close()
 
-    def _tried(self, described: Description) -> tuple[Run, ...]:
+    def _tried(self, described: Description) -> tuple[OmRun, ...]:
         """Choose every gear once, to see the shapes that come of it.
 
         It takes a dataset, of which only the buffer that chooses is looked at.
@@ -195,7 +195,7 @@ class LoadedModel:
                     tensor.name: self._models.current_output_dims(self._described, index)
                     for index, tensor in enumerate(described.outputs)
                 }
-                runs.append(Run(shapes, outputs))
+                runs.append(OmRun(shapes, outputs))
             return tuple(runs)
         finally:
             self._models.close_dataset(dataset)
@@ -206,7 +206,7 @@ class LoadedModel:
         return dataset
 
 
-def _with_room(described: Description, runs: Sequence[Run]) -> Description:
+def _with_room(described: Description, runs: Sequence[OmRun]) -> Description:
     """Return the description with room for every gear in each tensor.
 
     ACL says the bytes of the gear that is the largest as a whole: a single tensor may be larger in

@@ -17,7 +17,7 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Shape, TensorSpec
 
-__all__ = ["PREFIXES", "CompileRequest", "Gears", "arguments", "gears_of", "precision_note"]
+__all__ = ["PREFIXES", "CompileRequest", "GearOptions", "arguments", "gears_of", "precision_note"]
 
 ONNX_FRAMEWORK = 5
 # `aclmdlBatch` and `aclmdlIODims` hold so many entries, and so many gears are listed: the device
@@ -116,7 +116,7 @@ class CompileRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gears:
+class GearOptions:
     """The buckets of a model as `atc` takes them.
 
     Attributes:
@@ -160,7 +160,7 @@ def arguments(request: CompileRequest) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in line.items())
 
 
-def gears_of(request: CompileRequest) -> Gears:
+def gears_of(request: CompileRequest) -> GearOptions:
     """Return the gears of a request's buckets.
 
     Raises:
@@ -196,7 +196,7 @@ def _shape(spec: TensorSpec, bucket: Mapping[str, Shape], model: Path) -> Shape:
     return tuple(shape)
 
 
-def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> Gears:
+def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> GearOptions:
     """Return the gears of distinct buckets; each is one shape per input, in their order."""
     varying = [
         (at, axis)
@@ -206,7 +206,7 @@ def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> Gea
     ]
     values = [tuple(bucket[at][axis] for at, axis in varying) for bucket in buckets]
     kind = _kind(request, varying, values)
-    return Gears(
+    return GearOptions(
         shapes=tuple(
             (
                 spec.name,

@@ -26,7 +26,7 @@ from ge_backend.device.resident.tensors import Keeper
 from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["AcceleratorGraph", "Counts"]
+__all__ = ["AcceleratorGraph", "CaptureCounts"]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Key = tuple[tuple[str, Shape, str], ...]
 
 
 @dataclass(slots=True)
-class Counts:
+class CaptureCounts:
     """What happened in one graph.
 
     Attributes:
@@ -96,7 +96,7 @@ class AcceleratorGraph:
             self._vendor.compile(self._program.module)
         self.signature = self._program.signature
         self.static_shapes = self._mode != "eager"
-        self.counts = Counts()
+        self.counts = CaptureCounts()
         self._capturing = self._mode == "graphs"
         self._captured: dict[Key, CapturedShape] = {}
         self._peaks: dict[Key, int] = {}  # of everything that was prepared
