@@ -1,6 +1,5 @@
 """Writing model files for tests: `write_om`, and `write_bundle` for several in one."""
 
-import io
 import json
 import struct
 import zlib
@@ -11,7 +10,18 @@ import numpy as np
 
 from acl_simulator.graphs import Graph
 from acl_simulator.machine.address_space import align_up
-from acl_simulator.om_file import ALIGNMENT, BUNDLE_MAGIC, MAGIC, NUMBERS, ONNX_NAMES, size_of
+from acl_simulator.om_file import (
+    ALIGNMENT,
+    BUNDLE_MAGIC,
+    MODEL_DEF,
+    NUMBERS,
+    ONNX_NAMES,
+    PARTITION,
+    TABLE,
+    WEIGHTS_DATA,
+    file_header,
+    size_of,
+)
 from acl_simulator.shapes import Shapes
 
 __all__ = ["write_bundle", "write_om"]
@@ -52,8 +62,7 @@ def write_om(
     path = Path(path)
     _check(graph, shapes)
     weights = graph.weights()
-    archive = io.BytesIO()
-    np.savez(archive, **weights)
+    image, placed = _image(weights)
     header = {
         "name": name or path.stem,
         "soc": soc,
@@ -64,10 +73,17 @@ def write_om(
         "duration_ms": duration_ms,
         "output_names": output_names,
         "vnpu": vnpu,
-        "checksum": zlib.crc32(archive.getvalue()),
+        "weights": placed,
+        "checksum": zlib.crc32(image),
     }
     text = json.dumps(header).encode()
-    path.write_bytes(MAGIC + struct.pack("<I", len(text)) + text + archive.getvalue())
+    partitions = (MODEL_DEF, text), (WEIGHTS_DATA, image)
+    table = TABLE.pack(len(partitions))
+    offset = 0
+    for kind, content in partitions:
+        table += PARTITION.pack(kind, offset, len(content))
+        offset += len(content)
+    path.write_bytes(file_header(len(table) + offset) + table + text + image)
     return path
 
 
@@ -94,6 +110,16 @@ def _work_used(graph: Graph, shapes: Shapes) -> int:
     largest = shapes.fill(shapes.largest)
     sizes = [size_of(NUMBERS[dtype], largest[name]) for name, dtype in graph.inputs.items()]
     return sum(align_up(size, ALIGNMENT) for size in sizes)
+
+
+def _image(weights: Mapping[str, np.ndarray]) -> tuple[bytes, list[tuple[object, ...]]]:
+    """Return weights as they lie on a device, and what lies where: name, type, shape, offset."""
+    image, placed = b"", []
+    for name, array in weights.items():
+        placed.append((name, array.dtype.str, array.shape, len(image)))
+        image += array.tobytes()
+        image += bytes(align_up(len(image), ALIGNMENT) - len(image))
+    return image, placed
 
 
 def _weights_used(weights: Mapping[str, np.ndarray]) -> int:

@@ -1,10 +1,11 @@
 """Model files of the simulator, as they are read (`models.py` writes them).
 
-A file is a magic number, the length of a JSON header, the header, and the weights as NumPy's own
-archive with a checksum. Only the shapes and sizes are ATC's; the inside is ours.
+The container is ATC's: a header of 256 bytes, a table of partitions, and these. Of the partitions
+there are two: the model's definition, which is ours (JSON), and its weights, as they lie on the
+device. Source: hicann/ge inc/framework/common/framework_types_internal.h (ModelFileHeader,
+ModelPartitionTable).
 """
 
-import io
 import json
 import math
 import struct
@@ -26,16 +27,24 @@ __all__ = [
     "BUNDLE_MAGIC",
     "GEAR_INPUT",
     "MAGIC",
+    "MODEL_DEF",
     "NUMBERS",
     "ONNX_NAMES",
+    "PARTITION",
+    "TABLE",
+    "WEIGHTS_DATA",
     "Om",
     "Tensor",
+    "file_header",
     "read_bundle",
     "read_om",
     "size_of",
 ]
 
-MAGIC = b"SIMULATED-OM\n"
+MAGIC = b"IMOD"
+HEADER_BYTES, LENGTH_AT = 256, 184  # of the file's header, and where its length stands
+TABLE, PARTITION = struct.Struct("<I4x"), struct.Struct("<i4xQQ")  # number; type, offset, size
+MODEL_DEF, WEIGHTS_DATA = 0, 1
 BUNDLE_MAGIC = b"SIMULATED-OM-BUNDLE\n"
 GEAR_INPUT = "ascend_mbatch_shape_data"
 GEAR_VALUE_BYTES = 4
@@ -185,15 +194,33 @@ def read_bundle(data: bytes) -> list[Om]:
     return models
 
 
+def file_header(length: int) -> bytes:
+    """Return the header of a file with so many bytes after it."""
+    header = bytearray(HEADER_BYTES)
+    header[:12] = MAGIC + struct.pack("<II", HEADER_BYTES, 0x10000000)
+    struct.pack_into("<Q", header, LENGTH_AT, length)
+    return bytes(header)
+
+
 def _parse(data: bytes) -> Om:
-    (length,) = struct.unpack_from("<I", data, len(MAGIC))
-    start = len(MAGIC) + 4
-    header = json.loads(data[start : start + length])
-    archive = data[start + length :]
-    if zlib.crc32(archive) != header.pop("checksum"):
+    (length,) = struct.unpack_from("<Q", data, LENGTH_AT)
+    if length != len(data) - HEADER_BYTES:
+        raise ValueError(f"the header says {length} bytes, {len(data) - HEADER_BYTES} are there")
+    (count,) = TABLE.unpack_from(data, HEADER_BYTES)
+    at = HEADER_BYTES + TABLE.size
+    start = at + count * PARTITION.size
+    partitions = {}
+    for kind, _, size in PARTITION.iter_unpack(data[at:start]):
+        partitions[kind] = data[start : start + size]
+        start += size
+    header = json.loads(partitions[MODEL_DEF])
+    image = partitions[WEIGHTS_DATA]
+    if zlib.crc32(image) != header.pop("checksum"):
         raise ValueError("the weights' checksum differs")
-    with np.load(io.BytesIO(archive)) as stored:
-        weights = dict(stored)
+    weights = {
+        name: np.frombuffer(image, np.dtype(dtype), math.prod(shape), offset).reshape(shape)
+        for name, dtype, shape, offset in header.pop("weights")
+    }
     kind, parameters = header.pop("graph").values()
     shapes = shapes_of(header.pop("shapes"))
     try:

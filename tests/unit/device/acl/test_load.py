@@ -59,6 +59,30 @@ def test_a_grid_has_as_much_memory_as_its_largest_file(npu):
     assert {block.size for block in npu.sim.allocations()} == alone
 
 
+def test_a_grid_has_one_copy_of_equal_weights(npu):
+    """ACL writes a file's weights to where it is told; equal ones may lie on each other."""
+    graph = MatMul(rows=64, columns=64)
+    many = [(rows, length) for rows in (1, 2, 4, 8) for length in (3, 5)]
+    for rows, length in many:
+        path = npu.folder / f"model.{rows}x{length}.om"
+        write_om(path, graph, Static({"x": (rows, length, 64)}))
+    loaded = npu.load(path)
+    weights = 64 * 64 * 4
+    assert sum(block.size == weights for block in npu.sim.allocations()) == 1
+    for rows, length in many:
+        x = floats(rows, length, 64)
+        assert np.array_equal(run(loaded, x=x)["y"], graph.expected(x=x)["y"])
+
+
+def test_files_with_other_weights_have_their_own(npu):
+    """Equally many bytes are not the same bytes."""
+    for rows, seed in ((1, 1), (2, 2), (4, 1)):
+        path = npu.folder / f"model.{rows}.om"
+        write_om(path, MatMul(rows=64, columns=64, seed=seed), Static({"x": (rows, 64)}))
+    npu.load(path)
+    assert sum(block.size == 64 * 64 * 4 for block in npu.sim.allocations()) == 2
+
+
 def test_files_of_another_stem_are_another_model(npu):
     """`other.1x8.om` is none of `model`."""
     grid(npu.folder, (1, 8), stem="other")

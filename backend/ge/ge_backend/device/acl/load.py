@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.device.acl.device import AclDevice
@@ -12,6 +14,7 @@ from ge_backend.device.acl.memory import Block
 from ge_backend.device.acl.om_model import LoadedFile, LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.range_graph import RangeGraph
 from ge_backend.device.files.om_files import OmFile, om_files
+from ge_backend.device.files.om_weights import weights_digest
 from ge_backend.errors import GraphFailed, ModelError
 
 __all__ = ["load_om"]
@@ -43,7 +46,7 @@ def load_om(source: OmSource) -> OmGraph | RangeGraph:
 
 def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedFile]:
     """Load all files, in one work memory: they take turns in it, so it is as large as one needs."""
-    files = [(file, _sizes(source.device, file.path)) for file in om_files(source.path)]
+    files = _keyed([(file, _sizes(source.device, file.path)) for file in om_files(source.path)])
     scratch = _scratch(source, max(sizes.work for _, sizes in files), taken)
     return [_load(source, file, sizes, scratch, taken) for file, sizes in files]
 
@@ -56,7 +59,18 @@ def _sizes(device: AclDevice, path: Path) -> Sizes:
     try:
         return Sizes(*device.models.sizes(str(path)))
     except GraphFailed as refusal:
-        return Sizes(0, 0, refusal)
+        return Sizes(0, 0, refusal=refusal)
+
+
+def _keyed(files: Sequence[tuple[OmFile, Sizes]]) -> list[tuple[OmFile, Sizes]]:
+    """Return the files with a key for those of a grid whose weights may be the same."""
+    bytes_of = Counter(sizes.weights for _, sizes in files)
+    return [
+        (file, replace(sizes, key=weights_digest(file.path)))
+        if sizes.weights and bytes_of[sizes.weights] > 1
+        else (file, sizes)
+        for file, sizes in files
+    ]
 
 
 def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> WorkMemory:

@@ -143,8 +143,8 @@ class SharedWeights:
     """Weights on the device, once per file however often it is loaded; safe from several threads.
 
     Weights are only read while models run, so several loads of one file may share them. Different
-    files never do.
-    Source: CANN, aclmdlLoadFromFileWithMem.
+    files do where their weights are equal byte for byte: each load writes the same over the same.
+    Source: CANN, aclmdlLoadFromFileWithMem; hicann/ge davinci_model.cc (InitWeightMem).
     """
 
     def __init__(self, runtime: AclRuntime) -> None:

@@ -57,11 +57,13 @@ class Sizes:
     """Bytes that a file needs on the device; work is 0 where it cannot be planned.
 
     Attributes:
+        key: of the weights: files with one key are given one block.
         refusal: why ACL does not say so; it is to take all memory itself then.
     """
 
     work: int
     weights: int
+    key: str = ""
     refusal: GraphFailed | None = None
 
 
@@ -82,7 +84,8 @@ class LoadedModel:
         path: the file.
         sizes: what it needs.
         scratch: at least as much work memory as it needs.
-        source: what it is a part of: weights are shared with other loads of the same file.
+        source: what it is a part of: weights are shared with other loads of the same file, and of
+            files of the same key.
 
     Attributes:
         description: its tensors, with the bytes that they have in any gear, and its gears.
@@ -107,7 +110,7 @@ class LoadedModel:
         with contextlib.ExitStack() as taken:
             at, nbytes = 0, sizes.weights
             if nbytes:
-                key = f"{path.resolve()} {stamp_of((path.resolve(),))}"
+                key = sizes.key or f"{path.resolve()} {stamp_of((path.resolve(),))}"
                 at = taken.enter_context(source.weights.borrowed(key, nbytes)).address
             with explained(device.runtime, str(path), sizes.work + nbytes):
                 self._model = (
