@@ -25,7 +25,7 @@ def test_other_keys_are_left_alone():
         "global.ge.opSelectImplmode": "high_precision",
     }
     assert translated(own).parameters == own
-    assert (translated(own).gears, translated(own).notes) == ((), ())
+    assert (translated(own).declared_buckets, translated(own).notes) == ((), ())
 
 
 # Streams
@@ -101,7 +101,7 @@ def test_gears_of_the_batch(level):
         }
     )
     assert found.parameters == {}
-    assert found.gears == tuple({"image": (rows, 3, 224, 224)} for rows in (1, 2, 4))
+    assert found.declared_buckets == tuple({"image": (rows, 3, 224, 224)} for rows in (1, 2, 4))
 
 
 def test_gears_of_several_inputs():
@@ -112,7 +112,10 @@ def test_gears_of_several_inputs():
             "graph.ge.dynamicDims": "20,20,1,1;40,40,2,2;80,60,4,4",
         }
     )
-    assert [(gear["data"], gear["label"], gear["mask"], gear["scale"]) for gear in found.gears] == [
+    assert [
+        (gear["data"], gear["label"], gear["mask"], gear["scale"])
+        for gear in found.declared_buckets
+    ] == [
         ((1, 1, 40, 20), (1, 20), (1, 1), ()),
         ((1, 1, 40, 40), (1, 40), (2, 2), ()),
         ((1, 1, 40, 80), (1, 60), (4, 4), ()),
@@ -124,7 +127,9 @@ def test_every_gear_is_there_in_its_order(values):
     """Spaces and a last semicolon do no harm."""
     dims = " ; ".join(f"{rows}, {size}" for rows, size in values) + ";"
     found = translated({"ge.inputShape": "x: -1, 7, -1", "ge.dynamicDims": dims})
-    assert [gear["x"] for gear in found.gears] == [(rows, 7, size) for rows, size in values]
+    assert [gear["x"] for gear in found.declared_buckets] == [
+        (rows, 7, size) for rows, size in values
+    ]
 
 
 def test_inputs_out_of_order_are_refused():
@@ -152,7 +157,7 @@ def test_shapes_that_are_none_are_refused(shapes):
 def test_halves_of_gears():
     """Shapes alone have no effect, as there; values alone mean nothing."""
     found = translated({"ge.inputShape": "x:-1,3"})
-    assert (found.parameters, found.gears) == ({}, ())
+    assert (found.parameters, found.declared_buckets) == ({}, ())
     assert "no effect without ge.dynamicDims" in found.notes[0]
     with pytest.raises(ConfigError, match="must say of what"):
         translated({"ge.dynamicDims": "1;2"})
@@ -161,7 +166,7 @@ def test_halves_of_gears():
 def test_two_levels_may_not_differ():
     """Which one counts would be a guess."""
     same = {"ge.inputShape": "x:-1", "graph.ge.inputShape": "x:-1", "ge.dynamicDims": "1"}
-    assert len(translated(same).gears) == 1
+    assert len(translated(same).declared_buckets) == 1
     with pytest.raises(ConfigError, match="several values"):
         translated({**same, "graph.ge.inputShape": "y:-1"})
 

@@ -366,4 +366,4 @@ def test_gears_and_lanes_of_the_cpp_ge_backend_are_read():
         }
     )
     assert (config.lanes, config.options) == (4, (("ge.aicoreNum", "12|10"),))
-    assert config.gears == ({"x": (1, 3)}, {"x": (2, 3)})
+    assert config.declared_buckets == ({"x": (1, 3)}, {"x": (2, 3)})

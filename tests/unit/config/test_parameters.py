@@ -16,7 +16,7 @@ def test_nothing_said_is_one_instance_on_the_cpu():
     """And nothing to note."""
     found = read()
     assert (found.values, found.placement.devices, found.instances) == ({}, ("cpu",), 1)
-    assert (found.gears, found.notes) == ((), ())
+    assert (found.declared_buckets, found.notes) == ((), ())
 
 
 def test_instances_of_all_groups_count():
@@ -46,7 +46,7 @@ def test_blocks_are_spread_over_the_devices():
 def test_gears_are_found():
     """They are no parameters any more."""
     found = read(graph__ge__inputShape="x:-1,3", graph__ge__dynamicDims="1;2")
-    assert (dict(found.values), found.gears) == ({}, ({"x": (1, 3)}, {"x": (2, 3)}))
+    assert (dict(found.values), found.declared_buckets) == ({}, ({"x": (1, 3)}, {"x": (2, 3)}))
 
 
 def test_dynamic_batching_is_seen():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ge_backend.buckets.axis import Axis, default_axis, listed_axis, parse_axis
-from ge_backend.buckets.declared import geared_grid
+from ge_backend.buckets.declared import declared_grid
 from ge_backend.buckets.grid import (
     Bucket,
     BucketGrid,
@@ -41,9 +41,9 @@ def build_grid(
 ) -> BucketGrid:
     """Return the model's buckets.
 
-    They are the shapes that the model file has, where it runs in no others. Else they come from the
-    gears, else from the bucket file, else from `buckets.<axis>`, else from the defaults:
-    exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`.
+    They are the shapes that the model file has, where it runs in no others. Else they are the
+    declared ones, else they come from the bucket file, else from `buckets.<axis>`, else from the
+    defaults: exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`.
 
     Args:
         config: the model's configuration.
@@ -57,7 +57,7 @@ def build_grid(
     """
     _check_names(config, layout)
     grid = _fixed(config, layout, fixed_shapes) if fixed_shapes else _configured(config, layout)
-    named = config.buckets or config.bucket_file is not None or config.gears
+    named = config.buckets or config.bucket_file is not None or config.declared_buckets
     if config.max_elements:
         grid = grid.within(config.max_elements)
     elif not (static_shapes or named):
@@ -94,7 +94,8 @@ def _fixed(
                 f"parameter 'buckets.{axis.name}' is {text!r}, but the model file runs only with "
                 f"{', '.join(map(str, axis.values))}; remove it, or compile the file for others"
             )
-    if config.gears and geared_grid(config.gears, layout).entries != grid.entries:
+    declared = config.declared_buckets
+    if declared and declared_grid(declared, layout).entries != grid.entries:
         raise ConfigError(
             f"parameter 'ge.dynamicDims' lists other gears than the model file has: it runs only "
             f"in {_labels(grid)}; remove it, or compile the file for others"
@@ -141,13 +142,13 @@ def _labels(grid: BucketGrid) -> str:
 
 
 def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
-    if config.gears:
+    if config.declared_buckets:
         if config.buckets or config.bucket_file is not None:
             raise ConfigError(
                 "parameters 'ge.dynamicDims' and 'buckets' both say which buckets there are; keep "
                 "one of them"
             )
-        return geared_grid(config.gears, layout)
+        return declared_grid(config.declared_buckets, layout)
     if config.bucket_file is None:
         axes = [_axis(config, layout, name) for name in layout.axes]
         return product_grid([_rows(config), *axes])

@@ -1,4 +1,4 @@
-"""Buckets that a configuration declares as whole shapes of all inputs, its gears."""
+"""Buckets that a configuration declares as whole shapes of all inputs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Shape
 
-__all__ = ["geared_grid"]
+__all__ = ["declared_grid"]
 
 
-def geared_grid(gears: Sequence[Mapping[str, Shape]], layout: Layout) -> BucketGrid:
+def declared_grid(declared: Sequence[Mapping[str, Shape]], layout: Layout) -> BucketGrid:
     """Return the grid of these shapes; free axes that are not padded have any size in it.
 
     Args:
-        gears: the shape of each input that has something free, by name; at least one.
+        declared: the shape of each input that has something free, by name; at least one.
         layout: the graph's.
 
     Raises:
@@ -25,19 +25,19 @@ def geared_grid(gears: Sequence[Mapping[str, Shape]], layout: Layout) -> BucketG
             each padded axis.
     """
     known = [item.name for item in layout.inputs]
-    for name in gears[0]:
+    for name in declared[0]:
         if name not in known:
             raise ConfigError(
                 f"parameter 'ge.inputShape': the model has no input {name!r}; it has "
                 f"{', '.join(known)}"
             )
-    return listed_grid((ROWS, *layout.axes), [_bucket(gear, layout) for gear in gears])
+    return listed_grid((ROWS, *layout.axes), [_bucket(shapes, layout) for shapes in declared])
 
 
-def _bucket(gear: Mapping[str, Shape], layout: Layout) -> Bucket:
+def _bucket(shapes: Mapping[str, Shape], layout: Layout) -> Bucket:
     rows, sizes = 1, dict.fromkeys(range(len(layout.axes)), 0)
     for item in layout.inputs:
-        shape = gear.get(item.name)
+        shape = shapes.get(item.name)
         if shape is None:
             _check_closed(item, layout)
             continue
@@ -47,13 +47,13 @@ def _bucket(gear: Mapping[str, Shape], layout: Layout) -> Bucket:
             if axis in sizes:
                 sizes[axis] = size
     for item in layout.inputs:
-        if item.name in gear:
-            _check(item, gear[item.name], layout, (rows, *sizes.values()))
+        if item.name in shapes:
+            _check(item, shapes[item.name], layout, (rows, *sizes.values()))
     return (rows, *sizes.values())
 
 
 def _check_closed(item: InputLayout, layout: Layout) -> None:
-    """See that an input that no gear names has nothing that one would have to say."""
+    """See that an input that is not declared has no size that is free."""
     if any(0 <= axis < len(layout.axes) for axis in item.axes):
         raise ConfigError(
             f"parameter 'ge.inputShape' does not list input {item.name!r}, which has a size that "

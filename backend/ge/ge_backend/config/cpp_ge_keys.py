@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Shape
 
-__all__ = ["CPP_GE_KEYS", "CppGeKey", "Gear", "Translated", "translate"]
+__all__ = ["CPP_GE_KEYS", "CppGeKey", "InputShapes", "Translated", "translate"]
 
-# The shapes of all inputs in one gear, by name.
-Gear = Mapping[str, Shape]
+# The shapes of all inputs in one bucket (a gear, in GE's words), by name.
+InputShapes = Mapping[str, Shape]
 
 LEVELS = ("", "global.", "session.", "graph.")
 OFF = ("", "0", "false")
@@ -122,12 +122,12 @@ class Translated:
 
     Attributes:
         parameters: without the keys that were translated, and with ours instead.
-        gears: the shapes that are the model's buckets; empty where none are declared.
+        declared_buckets: the shapes that are the model's buckets; empty where none are declared.
         notes: what has no effect, for the log.
     """
 
     parameters: dict[str, str]
-    gears: tuple[Gear, ...] = ()
+    declared_buckets: tuple[InputShapes, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -154,7 +154,7 @@ def translate(
     notes = _lanes(parameters, kind=kind, devices=devices, instances=instances)
     gears, more = _gears(parameters)
     _static_model(parameters, gears, dynamic_batching=dynamic_batching)
-    return Translated(parameters=parameters, gears=gears, notes=(*notes, *more))
+    return Translated(parameters=parameters, declared_buckets=gears, notes=(*notes, *more))
 
 
 def _lanes(
@@ -182,7 +182,7 @@ def _number(parameters: dict[str, str], key: str) -> int:
 
 
 def _static_model(
-    parameters: dict[str, str], gears: tuple[Gear, ...], *, dynamic_batching: bool
+    parameters: dict[str, str], gears: tuple[InputShapes, ...], *, dynamic_batching: bool
 ) -> None:
     value = parameters.pop("static_model", "").strip()
     if value in OFF:
@@ -198,7 +198,7 @@ def _static_model(
         parameters["buckets.rows"] = "1"
 
 
-def _gears(parameters: dict[str, str]) -> tuple[tuple[Gear, ...], tuple[str, ...]]:
+def _gears(parameters: dict[str, str]) -> tuple[tuple[InputShapes, ...], tuple[str, ...]]:
     """Take the keys of gears out; return these, and notes."""
     node_type = _at_any_level(parameters, "ge.dynamicNodeType")
     if node_type not in {"", "1"}:
@@ -251,7 +251,7 @@ def _inputs(text: str) -> list[tuple[str, list[int]]]:
     return inputs
 
 
-def _gear(inputs: list[tuple[str, list[int]]], group: str, shapes: str) -> Gear:
+def _gear(inputs: list[tuple[str, list[int]]], group: str, shapes: str) -> InputShapes:
     """Return the shapes of one gear: its values fill each -1, in order."""
     values = [text.strip() for text in group.split(",")]
     free = sum(size == -1 for _, dims in inputs for size in dims)

@@ -132,7 +132,7 @@ class ModelConfig:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
         placement: the devices that it runs on.
-        gears: shapes of all inputs that are its buckets; empty where none are declared so.
+        declared_buckets: shapes of all inputs that are its buckets; empty if none are declared so.
         notes: what is said and has no effect, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.
         sequence: how it takes part in sequences; None where it does not.
@@ -153,7 +153,7 @@ class ModelConfig:
     batch_inputs: tuple[BatchInput, ...]
     batch_outputs: tuple[BatchOutput, ...]
     placement: Placement
-    gears: tuple[Mapping[str, Shape], ...]
+    declared_buckets: tuple[Mapping[str, Shape], ...]
     notes: tuple[str, ...]
     lanes: int
     executor: str
@@ -236,7 +236,7 @@ def _read_model(
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
         placement=given.placement,
-        gears=given.gears,
+        declared_buckets=given.declared_buckets,
         notes=given.notes,
         lanes=_count("lanes", values["lanes"], least=0),
         executor=values["executor"],

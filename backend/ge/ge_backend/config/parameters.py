@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.config.cpp_ge_keys import Gear, translate
+from ge_backend.config.cpp_ge_keys import InputShapes, translate
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.settings import COMPILE_PREFIXES
 
@@ -24,14 +24,14 @@ class Parameters:
         values: by key; keys of the C++ GE backend have become ours, or options of the compiler.
         placement: the devices.
         instances: how many instances the model has.
-        gears: the shapes that are the model's buckets; empty where none are declared so.
+        declared_buckets: the shapes that are the model's buckets; empty where none are declared so.
         notes: what was said and has no effect, for the log.
     """
 
     values: Mapping[str, str]
     placement: Placement
     instances: int
-    gears: tuple[Gear, ...]
+    declared_buckets: tuple[InputShapes, ...]
     notes: tuple[str, ...]
 
     @classmethod
@@ -66,6 +66,6 @@ class Parameters:
             values=translated.parameters,
             placement=placement,
             instances=instances,
-            gears=translated.gears,
+            declared_buckets=translated.declared_buckets,
             notes=notes,
         )

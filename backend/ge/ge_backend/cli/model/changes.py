@@ -135,7 +135,8 @@ def _obstacle(key: str, value: str, document: Mapping[str, Any], config: ModelCo
 
 def _too_few_elements(most: int, config: ModelConfig) -> str:
     """Return why a limit could leave a size without a bucket; "" where it does not."""
-    if config.bucket_file is not None or config.gears or any(config.directory.glob("*.om")):
+    whole = config.bucket_file is not None or config.declared_buckets
+    if whole or any(config.directory.glob("*.om")):
         return "the model's buckets are listed whole; set it by hand, at least its longest row's"
     longest = math.prod(
         parse_axis(text, name=name).largest for name, text in config.buckets.items() if name != ROWS
