@@ -105,7 +105,7 @@ def _served(folder: Path) -> Iterator[TritonServer]:
     options = ServerOptions(
         repositories=(folder / "models",),
         log_file=folder / "server.log",
-        environment={"GE_CACHE_DIR": "off"},
+        environment={"GE_CACHE_DIR": "off", "GE_WARMUP": "on"},
     )
     with TritonServer(find_server(), options) as server:
         yield server

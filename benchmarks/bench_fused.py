@@ -95,7 +95,11 @@ def served() -> Iterator[TritonServer]:
         repository = Path(temporary) / "models"
         script = ROOT / "model_repository" / "make.py"
         subprocess.run([sys.executable, str(script), "--into", str(repository)], check=True)
-        options = ServerOptions(repositories=(repository,), log_file=Path(temporary) / "server.log")
+        options = ServerOptions(
+            repositories=(repository,),
+            log_file=Path(temporary) / "server.log",
+            environment={"GE_WARMUP": "on"},
+        )
         with TritonServer(find_server(), options) as server:
             yield server
 

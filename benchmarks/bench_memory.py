@@ -100,7 +100,7 @@ def _measure(system: System, what: str, models: int, instances: int, model: Path
         options = ServerOptions(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",
-            environment={"GE_CACHE_DIR": "off"},
+            environment={"GE_CACHE_DIR": "off", "GE_WARMUP": "on"},
             arguments=("--model-load-thread-count=1",),
         )
         with (

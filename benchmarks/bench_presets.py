@@ -199,7 +199,7 @@ def _server(
     options = ServerOptions(
         repositories=(folder / "models",),
         log_file=folder / "server.log",
-        environment={"GE_CACHE_DIR": cache},
+        environment={"GE_CACHE_DIR": cache, "GE_WARMUP": "on"},
         arguments=("--model-load-thread-count=1",),
     )
     return TritonServer(find_server(), options)

@@ -84,7 +84,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary)
         write_repository(repository, options.run_ms)
-        settings = ServerOptions(repositories=(repository,), log_file=repository / "server.log")
+        settings = ServerOptions(
+            repositories=(repository,),
+            log_file=repository / "server.log",
+            environment={"GE_WARMUP": "on"},
+        )
         with TritonServer(find_server(), settings) as server:
             windows = list(_windows(server.grpc, options))
     print("\n".join(lines(windows)))

@@ -122,7 +122,7 @@ def serve(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",
             # Costs are measured anew, and while no other model loads and keeps the cores busy.
-            environment={"GE_CACHE_DIR": "off"},
+            environment={"GE_CACHE_DIR": "off", "GE_WARMUP": "on"},
             arguments=("--model-load-thread-count=1",),
         )
         with TritonServer(find_server(), options) as server:

@@ -29,7 +29,7 @@ output [ {{ name: "{output}" data_type: TYPE_FP32 dims: [ 384 ] }} ]
 dynamic_batching {{ }}
 # Two instances: one stages and splits while the other computes. The weights are loaded once.
 instance_group [ {{ count: 2 kind: KIND_CPU }} ]
-# The shapes that are warmed up and measured before the model is READY.
+# The shapes that are measured, beside serving once the model is READY.
 parameters {{ key: "buckets.rows" value: {{ string_value: "1,2,4,8,16" }} }}
 parameters {{ key: "buckets.sequence" value: {{ string_value: "16,32,64,128,256" }} }}
 # One measured run per bucket: a demo starts sooner, a service would keep the default.

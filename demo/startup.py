@@ -43,4 +43,4 @@ def shown_startup(log: Path, console: Console) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-    console.print(f"  tritonserver ready, every bucket warm: {time.monotonic() - start:.1f} s")
+    console.print(f"  tritonserver ready: {time.monotonic() - start:.1f} s")

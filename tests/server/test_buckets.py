@@ -67,13 +67,17 @@ def models(tmp_path_factory):
     """A repository with a model for each ability."""
     models = tmp_path_factory.mktemp("models")
     declared = {"buckets__rows": "linear(1,4,8)", "buckets__sequence": "exponential(8,8,64,4)"}
+    declared["warmup"] = "on"
     declared["threads"] = "1"  # else costs that the models below have kept may count for it
     write_model(models, "declared", MEAN + parameters(**declared), masked_mean())
     write_model(models, "extended", MEAN + parameters(overflow="extend", **SMALL), masked_mean())
     write_model(models, "unpadded", MEAN + parameters(**SMALL), masked_mean())
     write_null(models, "static", parameters(overflow="extend", **STATIC))
     write_null(models, "learning", parameters(learn="serve", learn_every_s=1, **STATIC))
-    write_null(models, "slow", parameters(**STATIC), static_shapes=False, cost_ms=SLOW)
+    slow = parameters(warmup="on", **STATIC)
+    write_null(models, "slow", slow, static_shapes=False, cost_ms=SLOW)
+    early = {"*": 61.0}  # another file, so that what was measured of the other one is not its own
+    write_null(models, "early", parameters(**STATIC), static_shapes=False, cost_ms=early)
     from_file = parameters(device="null", buckets="file:buckets.txt")
     write_null(models, "from_file", from_file)
     (models / "from_file" / "buckets.txt").write_text(GOOD_FILE)
@@ -263,6 +267,20 @@ def test_grids_are_learned_under_load(server, client):
     assert any("length: list -> 12, 32" in line for line in log_of(server, "learning"))
 
 
+def test_a_model_serves_before_its_buckets_are_measured(server, client):
+    """Where any shape runs it begins with estimates, and measures them all beside serving."""
+    assert client.infer("early", floats(20)).as_numpy("y").tolist() == [[20.0]]
+    end = time.monotonic() + 30
+    while not metric(server, "ge_warmup_seconds", "early") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert metric(server, "ge_warmup_seconds", "early") > 6 * 0.06  # a run of each, at least
+    logged = log_of(server, "early")
+    begun = logged.index("serving with 0 of 6 costs, the others are measured now")
+    assert [i for i, line in enumerate(logged) if line.startswith("warm-up 1/6 ")] > [begun]
+    assert len([line for line in logged if re.match(r"warm-up \d/6 .* ms, ", line)]) == 6
+    assert client.infer("early", floats(20)).as_numpy("y").tolist() == [[20.0]]
+
+
 def test_a_second_start_is_faster_and_traffic_outlives_the_first(
     begin, server, client, cache, capsys, models
 ):
@@ -280,5 +298,6 @@ def test_a_second_start_is_faster_and_traffic_outlives_the_first(
         assert metric(second, "ge_warmup_seconds", "slow") < first / 2
         assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "slow")
         assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "static")
+        assert any("serving with 6 of 6 costs" in line for line in log_of(second, "early"))
         with grpcclient.InferenceServerClient(second.grpc) as again:
             assert again.infer("static", floats(20)).as_numpy("y").tolist() == [[20.0]]

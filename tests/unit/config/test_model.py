@@ -52,7 +52,11 @@ def test_parameters_go_before_the_environment_and_this_before_defaults(setting):
     given_parameters = {setting.key: second}
 
     def value(**changes):
-        return str(getattr(read(**changes), setting.key))
+        config = read(**changes)
+        if setting.key == "warmup":
+            when = "background" if config.warmup_background else "on"
+            return when if config.warmup else "off"
+        return str(getattr(config, setting.key))
 
     assert value() == setting.default
     assert value(environment=environment) == first

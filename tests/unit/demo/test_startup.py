@@ -38,7 +38,7 @@ def test_startup_is_timed_and_its_thread_ends(tmp_path):
         assert following()
         time.sleep(0.3)
 
-    assert "every bucket warm: 0.3 s" in console.file.getvalue()
+    assert "tritonserver ready: 0.3 s" in console.file.getvalue()
     assert not following()
 
 

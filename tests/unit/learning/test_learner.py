@@ -32,7 +32,7 @@ from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_model, measured_costs
+from ge_backend.warmup.measure import cost_model, estimated_costs, measured_costs
 from ge_backend.warmup.store import Store
 
 ONE_AXIS = {
@@ -81,7 +81,7 @@ def config_of(dims=1, **changes):
 class Instance:
     """What a stub has: a pipeline and a learner beside it."""
 
-    def __init__(self, bench, config, buckets, connects):
+    def __init__(self, bench, config, buckets, connects, *, early=False):
         self.bench, self.connects = bench, connects
         self.recorder = Recorder()
         fleet = self.open_fleet()
@@ -89,7 +89,10 @@ class Instance:
         static = session.static_shapes
         layout = build_layout(config, session.signature, static_shapes=static)
         grid = listed_grid(("rows", *layout.axes), buckets)
-        costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
+        if early:
+            costs = estimated_costs(config, layout, session, grid, bench.store)
+        else:
+            costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,
@@ -98,7 +101,10 @@ class Instance:
             recorder=self.recorder,
             traffic=Traffic(layout.axes),
         )
-        self.learner = Learner(config, self.pipeline, costs, bench.store, self.open_fleet)
+        unmeasured = grid if early else None
+        self.learner = Learner(
+            config, self.pipeline, costs, bench.store, self.open_fleet, unmeasured=unmeasured
+        )
         self.swaps = 0
 
     def open_fleet(self):
@@ -176,7 +182,9 @@ class Bench:
             self.path.write_text(text)
         connects = changes.pop("connects", (self.connect,))
         dims = len(graph["inputs"][0]["dims"]) - 1
-        self.instances.append(Instance(self, config_of(dims, **changes), buckets, connects))
+        early = changes.pop("early", False)
+        config = config_of(dims, **changes)
+        self.instances.append(Instance(self, config, buckets, connects, early=early))
         return self.instances[-1]
 
     def close(self):
@@ -209,6 +217,49 @@ def test_corrected_costs_are_kept_for_the_next_start(bench):
     costs = bench.store.costs(["key"])
     assert costs[1, 1] == 7.0
     assert costs[1, 8] / costs[4, 32] == pytest.approx(2 * before[1, 8] / before[4, 32], rel=0.1)
+
+
+def measured_in(instance, seconds=30.0):
+    """Return the seconds that measuring in the background took; None if it goes on for too long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (took := instance.recorder.drain().get(("ge_warmup_seconds", ()))) is not None:
+            return took
+        time.sleep(0.01)
+    return None
+
+
+def test_a_model_that_serves_already_is_measured(bench):
+    """Batches go by estimates first and by what was measured then; it is kept for the next start."""
+    slow = {f"{rows}x{size}": 20.0 for rows, size in BUCKETS}
+    instance = bench.instance(static=False, early=True, cost_ms=slow)
+    assert instance.ask(8, 32) == [8.0, 32.0]
+    assert measured_in(instance) > len(BUCKETS) * 0.02
+    instance.ask()
+    costs = instance.pipeline.costs.table
+    assert all(20e6 < costs[bucket] < 200e6 for bucket in BUCKETS)
+    again = bench.instance(static=False, early=True, cost_ms=slow)
+    assert again.pipeline.costs.table == costs
+
+
+def test_a_model_that_is_unloaded_while_it_is_measured_goes_at_once(bench):
+    """The bucket that is measured is the last one, and answers come until then."""
+    slow = {f"{rows}x{size}": 100.0 for rows, size in BUCKETS}
+    instance = bench.instance(static=False, early=True, cost_ms=slow)
+    assert instance.ask(8) == [8.0]
+    begin = time.monotonic()
+    instance.learner.close()
+    assert time.monotonic() - begin < len(BUCKETS) * 0.1 * 2
+
+
+def test_a_device_that_cannot_be_measured_is_served_by_estimates(bench, caplog):
+    """Another fleet cannot be opened: a line in the log, and answers."""
+    instance = bench.instance(static=False)
+    bench.refuse = DeviceUnavailable("no more of it")
+    unmeasured = listed_grid(("rows", "length"), BUCKETS)
+    instance.learner._attempt(lambda: instance.learner._measure(unmeasured))
+    assert "no more of it" in caplog.text
+    assert instance.ask(8) == [8.0]
 
 
 def lengths(seed, count):

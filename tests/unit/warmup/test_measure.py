@@ -17,7 +17,13 @@ from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.launch import connect_inline
 from ge_backend.layout.layout import build_layout
 from ge_backend.warmup import measure
-from ge_backend.warmup.measure import added_costs, cost_key, cost_model, measured_costs
+from ge_backend.warmup.measure import (
+    added_costs,
+    cost_key,
+    cost_model,
+    estimated_costs,
+    measured_costs,
+)
 from ge_backend.warmup.store import Store
 
 MODEL = {
@@ -58,9 +64,12 @@ class Start:
         static = self.session.static_shapes
         self.layout = build_layout(CONFIG, self.session.signature, static_shapes=static)
 
-    def note(self, inputs, repeats):
+    def note(self, inputs, repeats, **how):
         self.asked[inputs[0].shape] = repeats
-        return self._prepare(inputs, repeats)
+        return self._prepare(inputs, repeats, **how)
+
+    def estimates(self):
+        return estimated_costs(CONFIG, self.layout, self.session, SMALL, self.store)
 
     def costs(self, grid=SMALL, **changes):
         config = replace(CONFIG, **changes)
@@ -104,6 +113,49 @@ def test_every_bucket_is_measured_at_the_first_start(start):
     assert costs.keys() == set(SMALL.entries)
     assert costs[4, 16] > 8e6 > costs[4, 8] > 1e6
     assert first.asked == dict.fromkeys(SMALL.entries, 2)
+
+
+def test_estimates_take_one_run_in_the_smallest_bucket(start):
+    """The others cost in proportion to their elements; nothing of it is kept."""
+    first = start(cost_ms={"*": 4.0})
+    costs = first.estimates()
+    assert first.asked == {(1, 8): 1}
+    assert costs[1, 8] > 4e6
+    elements = element_costs(list(SMALL.entries))
+    for bucket, cost in costs.items():
+        assert cost / costs[1, 8] == pytest.approx(elements[bucket] / elements[1, 8])
+    assert start().store.costs(cost_key(CONFIG, first.layout, first.session)) == {}
+
+
+def test_estimates_are_the_costs_of_an_earlier_start(start):
+    """The rough run is there to see that the model answers; it replaces none of them."""
+    before = start(cost_ms={"*": 4.0}).costs()
+    again = start(cost_ms={"*": 4.0})
+    assert again.estimates() == before
+    assert again.asked == {(1, 8): 1}
+
+
+def test_a_smallest_bucket_that_cannot_run_leaves_element_counts(start, caplog):
+    """Where any shape may be sent, one that fails is no reason not to serve the others."""
+    first = start(faults=[{"on": "run", "do": "fail"}])
+    assert first.estimates() == element_costs(list(SMALL.entries))
+    assert "cannot be run" in caplog.text
+
+
+def test_measuring_that_is_stopped_leaves_estimates(start):
+    """Between two buckets."""
+    first = start()
+    config = replace(CONFIG, warmup_repeats=1)
+    costs = measured_costs(
+        config,
+        first.layout,
+        [first.session],
+        SMALL,
+        first.store,
+        stopped=lambda: len(first.asked) > 0,
+    )
+    assert first.asked == {(4, 16): 1}
+    assert costs.keys() == set(SMALL.entries)
 
 
 def test_a_second_start_of_a_static_engine_prepares_and_does_not_measure(start):

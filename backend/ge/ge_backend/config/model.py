@@ -167,6 +167,7 @@ class ModelConfig:
     max_graphs: int
     bucket_file: Path | None
     warmup: bool
+    warmup_background: bool
     warmup_repeats: int
     warmup_budget_s: float
     learn: str
@@ -249,7 +250,8 @@ def _read_model(
         max_elements=_count("max_elements", values["max_elements"], least=0),
         max_graphs=_count("max_graphs", values["max_graphs"], least=0),
         bucket_file=_bucket_file(values["buckets"], directory),
-        warmup=values["warmup"] == "on",
+        warmup=values["warmup"] != "off",
+        warmup_background=values["warmup"] == "background",
         warmup_repeats=_count("warmup_repeats", values["warmup_repeats"], least=1),
         warmup_budget_s=_seconds("warmup_budget_s", values["warmup_budget_s"]),
         learn=values["learn"],

@@ -138,10 +138,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="warmup",
-        default="on",
-        choices=("on", "off"),
-        help="Whether every bucket is prepared and measured before the model is READY. Off, the "
-        "planner goes by element counts; engines with static shapes prepare their buckets anyway.",
+        default="background",
+        choices=("background", "on", "off"),
+        variable="GE_WARMUP",
+        help="When buckets are measured. `background`: the model is READY as soon as it answers, "
+        "and goes by costs of an earlier start, or by estimates, until they are measured beside "
+        "serving. `on`: before it is READY, as always where an engine has static shapes, sequences "
+        "have states, or a workspace pool is planned. `off`: never, the planner goes by element "
+        "counts; engines with static shapes prepare their buckets anyway.",
     ),
     Setting(
         key="warmup_repeats",

@@ -1,6 +1,7 @@
 """A thread beside serving: it keeps what traffic was, and prepares buckets that traffic wants.
 
 It also keeps the costs that serving has corrected, so that the next start begins with them.
+First of all it measures the buckets, where the model was READY before they were measured.
 
 Preparing happens over a fleet of its own, so requests go on in the old buckets meanwhile. Then the
 fleet and its costs take the place of those before, between two batches: its sessions know what they
@@ -20,14 +21,14 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.corrected import CorrectedCosts, moved
 from ge_backend.buckets.costs import Bucket
-from ge_backend.buckets.grid import listed_grid, padded_elements
+from ge_backend.buckets.grid import BucketGrid, listed_grid, padded_elements
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.errors import Cancelled, ConfigError, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.learning.regrid import extended, relearned
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import Histogram
-from ge_backend.warmup.measure import added_costs, cost_model
+from ge_backend.warmup.measure import added_costs, cost_model, measured_costs
 from ge_backend.warmup.store import Store
 
 __all__ = ["Learner"]
@@ -55,9 +56,10 @@ class Learner:
         store: where traffic is kept.
         open_fleet: opens another fleet with the same graph.
         cost_key: what the store keeps costs under; empty: they are not kept.
+        unmeasured: the buckets, where `costs` are estimates; they are measured now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         config: ModelConfig,
         pipeline: Pipeline,
@@ -65,6 +67,8 @@ class Learner:
         store: Store,
         open_fleet: Callable[[], Fleet],
         cost_key: Sequence[str] = (),
+        *,
+        unmeasured: BucketGrid | None = None,
     ) -> None:
         self._config = config
         self._pipeline = pipeline
@@ -85,6 +89,8 @@ class Learner:
         most = config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
         self._most_asked = len(costs) + (most - len(costs)) // config.instances
         self._said: set[str] = set()
+        self._unmeasured = unmeasured
+        self._model = pipeline.costs  # that batches go by, once they have taken it over
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="learner", daemon=True)
         self._thread.start()
@@ -96,6 +102,8 @@ class Learner:
         self._keep()
 
     def _work(self) -> None:
+        if self._unmeasured is not None:
+            self._attempt(functools.partial(self._measure, self._unmeasured))
         kept = looked = time.monotonic()
         while not self._stop.wait(LOOK_EVERY_S):
             now = time.monotonic()
@@ -135,14 +143,35 @@ class Learner:
     def _keep_costs(self) -> None:
         """Take over what serving has found out about costs; keep it if one has clearly moved."""
         serving = self._pipeline.costs
-        if not isinstance(serving, CorrectedCosts):
+        if not isinstance(serving, CorrectedCosts) or serving is not self._model:
             return
+        if self._unmeasured is not None:
+            return  # what would be kept are estimates
         corrected = serving.lasting()
         costs = {bucket: corrected.get(bucket, cost) for bucket, cost in self._costs.items()}
         if self._cost_key and any(moved(self._kept_costs.get(b, 0), c) for b, c in costs.items()):
             self._store.keep_costs(self._cost_key, {**self._store.costs(self._cost_key), **costs})
             self._kept_costs = costs
         self._costs = costs
+
+    def _measure(self, grid: BucketGrid) -> None:
+        """Measure the buckets that the model began with, and let batches go by that."""
+        started = time.monotonic()
+        fleet = self._open_fleet()
+        layout, stopped = self._pipeline.layout, self._stop.is_set
+        try:
+            self._check_source(fleet)
+            costs = measured_costs(
+                self._config, layout, fleet.sessions, grid, self._store, stopped=stopped
+            )
+            if stopped():
+                raise Cancelled("the model is unloaded before its buckets are measured")
+        except GeError:
+            fleet.close()
+            raise
+        self._take(fleet, costs)
+        self._unmeasured, self._kept_costs = None, costs
+        self._pipeline.recorder.set("ge_warmup_seconds", time.monotonic() - started)
 
     def _extend(self, sizes: Shape) -> None:
         """Prepare buckets that cover these sizes, beside the present ones."""
@@ -183,13 +212,17 @@ class Learner:
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
             raise
-        self._costs = costs
-        model = cost_model(self._config, costs, static_shapes=self._static_shapes)
-        self._pipeline.hand_over(fleet, model)
+        self._take(fleet, costs)
         self._pipeline.recorder.set("ge_buckets", len(costs))
         self._pipeline.recorder.add("ge_grid_swaps_total")
         for line in grid.describe():
             log.info("buckets are now %s", line)
+
+    def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
+        """Let the next batch run on this fleet, at these costs."""
+        self._costs = costs
+        self._model = cost_model(self._config, costs, static_shapes=self._static_shapes)
+        self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:
         """Count the buckets that were never prepared before.
@@ -206,10 +239,12 @@ class Learner:
         self._asked = asked
 
     def _prepared(self, fleet: Fleet, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
-        sessions = fleet.sessions
-        if any(session.source != self._source for session in sessions):
+        self._check_source(fleet)
+        layout, stopped = self._pipeline.layout, self._stop.is_set
+        return added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
+
+    def _check_source(self, fleet: Fleet) -> None:
+        if any(session.source != self._source for session in fleet.sessions):
             raise ModelError(
                 f"{self._source.path} was replaced since it was loaded; load the model again"
             )
-        layout = self._pipeline.layout
-        return added_costs(self._config, layout, sessions, buckets, self._costs, self._stop.is_set)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.buckets.build import build_grid
-from ge_backend.buckets.costs import Bucket
+from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
@@ -24,7 +24,12 @@ from ge_backend.serving.connect import open_fleet
 from ge_backend.tensors import Signature
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_key, cost_model, measured_costs
+from ge_backend.warmup.measure import (
+    cost_key,
+    cost_model,
+    estimated_costs,
+    measured_costs,
+)
 from ge_backend.warmup.store import Store
 
 __all__ = ["OpenModel", "keep_states", "open_model"]
@@ -48,7 +53,7 @@ def open_model(
     on_restart: Callable[[str], None],
     served_as: str = "",
 ) -> OpenModel:
-    """Load a model on its devices and warm it up.
+    """Load a model on its devices and warm it up, or have that done beside serving.
 
     Args:
         config: the model's, complete.
@@ -69,8 +74,13 @@ def open_model(
         static_shapes=session.static_shapes,
         fixed_shapes=session.fixed_shapes,
     )
+    grid = _grid(config, layout, session, store)
     started = time.monotonic()
-    costs = _prepare(config, layout, fleet, store)
+    later = _measured_later(config, layout, session)
+    if later:
+        costs = estimated_costs(config, layout, session, grid, store)
+    else:
+        costs = measured_costs(config, layout, fleet.sessions, grid, store)
     keep_states(config, layout, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
@@ -83,24 +93,32 @@ def open_model(
         traffic=Traffic(layout.axes),
     )
     key = cost_key(config, layout, session) if config.warmup else []
-    learner = Learner(config, pipeline, costs, store, connect, key)
+    unmeasured = grid if later else None
+    learner = Learner(config, pipeline, costs, store, connect, key, unmeasured=unmeasured)
     return OpenModel(pipeline=pipeline, learner=learner)
 
 
-def _prepare(
-    config: ModelConfig, layout: Layout, fleet: Fleet, store: Store
-) -> dict[Bucket, float]:
-    """Return the measured costs of the model's buckets."""
+def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -> BucketGrid:
     grid = build_grid(
         config,
         layout,
-        static_shapes=fleet.sessions[0].static_shapes,
+        static_shapes=session.static_shapes,
         traffic=_recorded(config, store),
-        fixed_shapes=fleet.sessions[0].fixed_shapes,
+        fixed_shapes=session.fixed_shapes,
     )
     for line in grid.describe():
         log.info("buckets %s", line)
-    return measured_costs(config, layout, fleet.sessions, grid, store)
+    return grid
+
+
+def _measured_later(config: ModelConfig, layout: Layout, session: Session) -> bool:
+    """Whether buckets are measured beside serving.
+
+    Not where a bucket has to be compiled first, where states stay with the sessions that keep them,
+    or where the pool has to know what scratch a run takes.
+    """
+    free = not (session.static_shapes or layout.concatenated or layout.states)
+    return config.warmup_background and free and not session.inspect().pool.size_bytes
 
 
 def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:

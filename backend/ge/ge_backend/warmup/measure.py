@@ -19,9 +19,9 @@ from ge_backend.errors import Cancelled, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
 from ge_backend.warmup.store import Store
-from ge_backend.warmup.warmup import Effort, warm_up
+from ge_backend.warmup.warmup import Effort, first_cost, warm_up
 
-__all__ = ["added_costs", "cost_key", "cost_model", "measured_costs"]
+__all__ = ["added_costs", "cost_key", "cost_model", "estimated_costs", "measured_costs"]
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,28 @@ SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 SAMPLED_SIZES = 3
 
 
+def estimated_costs(
+    config: ModelConfig, layout: Layout, session: Session, grid: BucketGrid, store: Store
+) -> dict[Bucket, float]:
+    """Return costs to begin with, after one run in the smallest bucket: the model answers.
+
+    They are those of an earlier start; the others are estimated from what is known of them.
+    """
+    kept = store.costs(cost_key(config, layout, session))
+    smallest = min(grid.entries, key=math.prod)
+    tried = first_cost(session, layout, smallest)
+    found = len([bucket for bucket in grid.entries if bucket in kept])
+    log.info("serving with %d of %d costs, the others are measured now", found, len(grid.entries))
+    return _completed(grid.entries, {**tried, **kept})
+
+
 def measured_costs(
     config: ModelConfig,
     layout: Layout,
     sessions: Sequence[Session],
     grid: BucketGrid,
     store: Store,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> dict[Bucket, float]:
     """Prepare the grid's buckets and return their costs in nanoseconds.
 
@@ -48,6 +64,7 @@ def measured_costs(
         sessions: one per device, all of one kind: measured is on the first, prepared on all.
         grid: the buckets.
         store: where costs are kept.
+        stopped: ends it between two buckets; the others get an estimate.
 
     Raises:
         ModelError: a bucket of an engine with static shapes failed.
@@ -67,8 +84,9 @@ def measured_costs(
         grid.entries if session.static_shapes else [*missing, *_rerun(session, grid.entries, kept)],
         Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
         known=kept.keys() if config.warmup else grid.entries,
+        stopped=stopped,
     )
-    _prepare_others(sessions[1:], layout, grid.entries, lambda: False)
+    _prepare_others(sessions[1:], layout, grid.entries, stopped)
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
         store.keep_costs(key, costs)

@@ -22,6 +22,7 @@ __all__ = [
     "bucket_inputs",
     "bucket_shapes",
     "describe_bucket",
+    "first_cost",
     "warm_up",
 ]
 
@@ -97,6 +98,19 @@ def warm_up(
         )
     log.info("warm-up took %.1f s", time.monotonic() - started)
     return costs
+
+
+def first_cost(session: Session, layout: Layout, bucket: Bucket) -> dict[Bucket, float]:
+    """Run a bucket once, so that the model is known to answer; return roughly what that costs.
+
+    Others may run or be measured meanwhile. Empty where the engine cannot run it.
+    """
+    try:
+        prepared = session.prepare(bucket_inputs(bucket, layout), 1, alone=False)
+    except GraphFailed as error:
+        log.warning("bucket %s cannot be run: %s", describe_bucket(bucket, layout), error)
+        return {}
+    return {bucket: float(prepared.cost_ns + RUN_OVERHEAD_NS)}
 
 
 def _prepare(session: Session, layout: Layout, bucket: Bucket, repeats: int) -> Prepared | None:

@@ -211,9 +211,9 @@ def test_a_graph_that_is_not_loaded_cannot_run(segment):
         run_with(None, segment)
 
 
-def ask(*, repeats=3, shape=(1, 2), fill=1.0, dtype="FP32"):
+def ask(*, repeats=3, shape=(1, 2), fill=1.0, dtype="FP32", alone=True):
     given_input = PrepareInput(name="x", dtype=dtype, shape=shape, fill=fill)
-    return Prepare(id=9, graph=1, inputs=(given_input,), repeats=repeats)
+    return Prepare(id=9, graph=1, inputs=(given_input,), repeats=repeats, alone=alone)
 
 
 def test_a_measurement_is_the_shortest_of_the_repeats():
@@ -253,6 +253,17 @@ def test_without_repeats_it_is_prepared_once_and_measured_later():
     measured = measure(entry, ask(repeats=2))
     assert (measured.cached, measured.cost_ns > 0) == (False, True)
     assert measure(entry, ask(repeats=0)).cached
+
+
+def test_a_rough_figure_is_not_remembered():
+    """What was measured beside others is measured again, and used where it was measured before."""
+    graph = Graph(y=VALUES)
+    entry = entry_of(graph)
+    assert measure(entry, ask(repeats=1, alone=False)).cost_ns > 0
+    measured = measure(entry, ask())
+    assert not measured.cached
+    again = measure(entry, ask(repeats=1, alone=False))
+    assert (again.cached, again.cost_ns) == (True, measured.cost_ns)
 
 
 def test_a_slow_shape_is_not_repeated_for_long():

@@ -190,8 +190,16 @@ class Session:
         self._retried("compiling", lambda: self._compile(self._live(), compiled))
         self._compiled = compiled
 
-    def prepare(self, inputs: tuple[messages.PrepareInput, ...], repeats: int) -> messages.Prepared:
+    def prepare(
+        self, inputs: tuple[messages.PrepareInput, ...], repeats: int, *, alone: bool = True
+    ) -> messages.Prepared:
         """Prepare and measure one set of input shapes; the executor does it once for all stubs.
+
+        Args:
+            inputs: the shapes.
+            repeats: how many runs are timed.
+            alone: nothing else is measured meanwhile; without that it is a rough figure, and the
+                executor does not remember it.
 
         Raises:
             ExecutorLost: the executor died twice over it.
@@ -199,7 +207,7 @@ class Session:
         """
         shapes = {given.name: given.shape for given in inputs}
         prepared = self._retried(
-            f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats)
+            f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats, alone=alone)
         )
         if self.static_shapes:
             self._prepared.append(inputs)
@@ -281,10 +289,19 @@ class Session:
             link.ask(messages.Detach(id=link.next_id(), arena=arena.id - 1), messages.Ok)
 
     def _prepare(
-        self, link: Link, inputs: tuple[messages.PrepareInput, ...], repeats: int
+        self,
+        link: Link,
+        inputs: tuple[messages.PrepareInput, ...],
+        repeats: int,
+        *,
+        alone: bool = True,
     ) -> messages.Prepared:
         message = messages.Prepare(
-            id=link.next_id(), graph=self._graph().graph, inputs=inputs, repeats=repeats
+            id=link.next_id(),
+            graph=self._graph().graph,
+            inputs=inputs,
+            repeats=repeats,
+            alone=alone,
         )
         return link.ask(message, messages.Prepared)
 

@@ -191,12 +191,17 @@ class KeepStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Compile for these shapes if the engine does that, and time `repeats` runs: the shortest."""
+    """Compile for these shapes if the engine does that, and time `repeats` runs: the shortest.
+
+    Attributes:
+        alone: nothing else is measured meanwhile, and what is found out is remembered.
+    """
 
     id: int
     graph: int
     inputs: tuple[PrepareInput, ...]
     repeats: int
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

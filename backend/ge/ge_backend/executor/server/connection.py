@@ -181,10 +181,11 @@ class Connection:
         )
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
-        """Prepare in a lane, one at a time for all connections.
+        """Prepare in a lane; what is measured, one at a time for all connections.
 
         Models that warm up side by side would else measure each other; and this thread may wait,
-        since its stub does nothing else meanwhile.
+        since its stub does nothing else meanwhile. What is only prepared, or need not be measured
+        alone, waits for nobody's measurements.
         """
         entry, registry = self._graphs.get(message.graph), self._shared.registry
 
@@ -199,7 +200,8 @@ class Connection:
         locks = contextlib.ExitStack()
         if entry is not None:
             locks.enter_context(entry.lock)
-            locks.enter_context(self._shared.measuring)
+            if message.repeats and message.alone:
+                locks.enter_context(self._shared.measuring)
         caption = Caption(self._names.get(message.graph, ""))
         self._queue(
             _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption)

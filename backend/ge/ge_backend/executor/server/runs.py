@@ -93,7 +93,9 @@ def measure(entry: Entry, message: Prepare) -> Prepared:
     cost = entry.costs.get(message.inputs)
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
-        cost = entry.costs[message.inputs] = _measured(loaded_graph(entry), message)
+        cost = _measured(loaded_graph(entry), message)
+        if message.alone:
+            entry.costs[message.inputs] = cost
     return Prepared(
         id=message.id,
         cost_ns=cost.run_ns,
