@@ -1,0 +1,240 @@
+"""A version folder that holds a Hugging Face checkpoint: what it is, read from JSON and headers.
+
+Nothing of it is run: neither pickles nor Python files are opened, and no engine is imported, so
+that the host can describe a model without loading it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.device.files.safetensors_header import StoredTensor, read_header
+from ge_backend.errors import ModelError
+
+__all__ = ["CONFIG", "Checkpoint", "is_checkpoint", "read_checkpoint"]
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+TOKENIZER = "tokenizer.json"
+GENERATION = "generation_config.json"
+MAX_JSON_BYTES = 64 * 2**20
+# Names of classes that end in one of these predict the next token.
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+# Under each of their names, in older and newer files.
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+HEADS = ("num_attention_heads", "n_head")
+KEY_HEADS = ("num_key_value_heads", "num_kv_heads", *HEADS)
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+# Rotary embeddings that would change with the longest sequence of the batch: they are as trained
+# below this many positions, and that is where the model ends here.
+UNSTABLE_ROTARY = ("dynamic", "longrope")
+DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
+STORED = {"F32": "FP32", "BF16": "BF16", "F16": "FP16"}
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that is complete and may be loaded.
+
+    Attributes:
+        config: `config.json`.
+        weights: the safetensors files.
+        tensors: what they hold, by name.
+        tokenizer: `tokenizer.json`; None where there is none, so that only token ids can be taken.
+        eos: tokens that end a text, of `generation_config.json`, else of `config.json`.
+        sampling: the checkpoint's own defaults, under `Sampling`'s names.
+        files: all of the above, and whatever else changes what is served; for a stamp.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    weights: tuple[Path, ...]
+    tensors: Mapping[str, StoredTensor]
+    tokenizer: Path | None
+    eos: tuple[int, ...]
+    sampling: Mapping[str, float]
+    files: tuple[Path, ...]
+
+    @property
+    def model_type(self) -> str:
+        """Transformers' name of the architecture, such as `llama`."""
+        return str(self.config["model_type"])
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens are 0 to this, without it."""
+        return self.number("vocab_size")
+
+    @property
+    def max_positions(self) -> int:
+        """The longest sequence."""
+        rotary = self.rotary
+        if rotary.get("rope_type") in UNSTABLE_ROTARY:
+            original = rotary.get("original_max_position_embeddings") or self.config.get(
+                "original_max_position_embeddings"
+            )
+            return int(original or self.number(*POSITIONS))
+        return self.number(*POSITIONS)
+
+    @property
+    def rotary(self) -> Mapping[str, Any]:
+        """Settings of the rotary embedding under today's names; empty where the model has none."""
+        given = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        kind = given.get("rope_type", given.get("type", "default"))
+        theta = given.get("rope_theta", self.config.get("rope_theta"))
+        return {**given, "rope_type": kind, **({} if theta is None else {"rope_theta": theta})}
+
+    @property
+    def dtype(self) -> str:
+        """The type that most of the weights are stored in: FP32, BF16 or FP16."""
+        bytes_of = dict.fromkeys(STORED, 0)
+        for tensor in self.tensors.values():
+            if tensor.dtype in bytes_of:
+                bytes_of[tensor.dtype] += tensor.nbytes
+        return STORED[max(bytes_of, key=bytes_of.__getitem__)]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors as they are stored."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def cache_elements_per_token(self) -> int:
+        """Return the numbers that the cache of keys and values has for each token, all layers."""
+        heads = self.number(*HEADS)
+        head_dim = self.config.get("head_dim") or self.number(*HIDDEN) // heads
+        return 2 * self.number(*LAYERS) * self.number(*KEY_HEADS) * int(head_dim)
+
+    def number(self, *names: str) -> int:
+        """Return the first of these settings that `config.json` has; a whole number above 0.
+
+        Raises:
+            ModelError: it has none, or something else.
+        """
+        found = next((self.config[name] for name in names if self.config.get(name)), None)
+        if type(found) is not int or found <= 0:
+            raise ModelError(
+                f"{self.folder / CONFIG}: {names[0]} is {found!r}, expected a whole number above 0"
+            )
+        return found
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a version folder is meant to be one; whether it is complete is another thing.
+
+    A `config.json` that names a model type is one, whatever weights lie beside it.
+    """
+    try:
+        return "model_type" in _json(folder / CONFIG)
+    except ModelError:
+        return False
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Return what a version folder holds.
+
+    Raises:
+        ModelError: something is missing, damaged, or would need code from the checkpoint.
+    """
+    config = _json(folder / CONFIG)
+    _check_config(folder, config)
+    weights = _weights(folder)
+    tensors: dict[str, StoredTensor] = {}
+    for path in weights:
+        tensors.update(read_header(path))
+    generation = _json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    tokenizer = folder / TOKENIZER
+    others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
+    found = Checkpoint(
+        folder=folder,
+        config=config,
+        weights=weights,
+        tensors=tensors,
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+        eos=tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),),
+        sampling={name: generation[name] for name in SAMPLING if generation.get(name) is not None},
+        files=(*(path for path in others if path.is_file()), *weights),
+    )
+    _ = found.vocabulary, found.max_positions, found.cache_elements_per_token()
+    return found
+
+
+def _check_config(folder: Path, config: Mapping[str, Any]) -> None:
+    path = folder / CONFIG
+    names = config.get("architectures") or ["nothing"]
+    if "model_type" not in config or not any(str(name).endswith(CAUSAL) for name in names):
+        raise ModelError(
+            f"{path}: architectures is {', '.join(map(str, names))}, which does not predict the "
+            f"next token; expected a name that ends in {' or '.join(CAUSAL)}"
+        )
+    if config.get("is_encoder_decoder"):
+        raise ModelError(f"{path}: an encoder with a decoder; only decoders are served")
+    if "quantization_config" in config:
+        raise ModelError(
+            f"{path}: the weights are quantised, which is not served; save them as BF16 or FP32"
+        )
+    for name in (CONFIG, "tokenizer_config.json", GENERATION):
+        if (folder / name).is_file() and "auto_map" in _json(folder / name):
+            raise ModelError(
+                f"{folder / name}: auto_map asks for Python code that comes with the checkpoint; "
+                "no such code is run; take an architecture that transformers has itself"
+            )
+
+
+def _weights(folder: Path) -> tuple[Path, ...]:
+    """Return the files with weights: those of the index, else the only one."""
+    there = sorted(path.name for path in folder.glob("*.safetensors"))
+    names = there
+    if (folder / INDEX).is_file():
+        places = _json(folder / INDEX).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise ModelError(f"{folder / INDEX}: weight_map is missing")
+        names = sorted({str(name) for name in places.values()})
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise ModelError(
+                f"{folder / INDEX}: names {', '.join(missing)}, which is not beside it"
+            )
+        _check_places(folder, places)
+    elif len(names) > 1:
+        raise ModelError(
+            f"{folder} has {len(names)} safetensors files and no {INDEX}; copy that file, too"
+        )
+    if not names:
+        others = sorted(path.name for path in folder.iterdir())
+        raise ModelError(
+            f"no *.safetensors in {folder}, found {', '.join(others)}; only safetensors are read: "
+            "save the model with save_pretrained"
+        )
+    return tuple(folder / name for name in names)
+
+
+def _check_places(folder: Path, places: Mapping[str, Any]) -> None:
+    held = {name: read_header(folder / name).keys() for name in set(places.values())}
+    for tensor, name in places.items():
+        if tensor not in held[name]:
+            raise ModelError(f"{folder / INDEX}: {tensor!r} should be in {name}, which has none")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return a JSON object; a missing file is a ModelError that says what a checkpoint has."""
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ModelError(f"{path}: larger than {MAX_JSON_BYTES} bytes")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"no {path.name} in {path.parent}; a checkpoint folder has {CONFIG}, *.safetensors, "
+            f"{TOKENIZER} and {GENERATION}"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: expected a JSON object")
+    return content

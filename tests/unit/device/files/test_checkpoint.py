@@ -1,0 +1,211 @@
+"""A checkpoint folder is described from JSON and headers; what cannot be served says why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
+from ge_backend.errors import ModelError
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "eos_token_id": 2,
+}
+
+
+def write(folder: Path, config=(), *, weights=True, **files) -> Path:
+    """Write a small folder; `files` are JSON files by their stem."""
+    content = {**CONFIG, **dict(config)}
+    (folder / "config.json").write_text(json.dumps(content))
+    for stem, value in files.items():
+        (folder / f"{stem}.json").write_text(json.dumps(value))
+    if weights:
+        save_file({"w": np.ones((4, 4), np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def test_a_complete_folder_is_described(tmp_path):
+    """What the host needs to know is there without an engine."""
+    write(
+        tmp_path,
+        tokenizer={},
+        generation_config={"eos_token_id": [2, 7], "temperature": 0.5, "top_k": None},
+    )
+    found = read_checkpoint(tmp_path)
+    assert (found.model_type, found.vocabulary, found.max_positions) == ("llama", 50, 64)
+    assert found.eos == (2, 7)
+    assert found.sampling == {"temperature": 0.5}
+    assert found.tokenizer == tmp_path / "tokenizer.json"
+    assert found.cache_elements_per_token() == 2 * 3 * 2 * 4
+    assert (found.dtype, found.weight_bytes) == ("FP32", 64)
+    names = {"config.json", "tokenizer.json", "generation_config.json", "model.safetensors"}
+    assert {path.name for path in found.files} == names
+    assert is_checkpoint(tmp_path)
+
+
+def test_without_a_generation_config_the_end_is_the_models_own(tmp_path):
+    """Older checkpoints say it in config.json; some say nothing."""
+    assert read_checkpoint(write(tmp_path)).eos == (2,)
+    assert read_checkpoint(write(tmp_path, {"eos_token_id": None})).eos == ()
+    assert read_checkpoint(tmp_path).tokenizer is None
+
+
+def test_older_names_of_sizes_are_known(tmp_path):
+    """GPT-2's configuration has its own words."""
+    sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 128, "vocab_size": 9}
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"w": np.ones(2, np.float16)}, tmp_path / "model.safetensors")
+    found = read_checkpoint(tmp_path)
+    assert (found.max_positions, found.cache_elements_per_token()) == (128, 2 * 2 * 4 * 8)
+    assert found.dtype == "FP16"
+
+
+@pytest.mark.parametrize(
+    ("config", "rotary"),
+    [
+        ({}, {"rope_type": "default"}),
+        ({"rope_theta": 5.0}, {"rope_type": "default", "rope_theta": 5.0}),
+        (
+            {"rope_theta": 5.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_type": "linear", "type": "linear", "factor": 2.0, "rope_theta": 5.0},
+        ),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 7.0}},
+            {"rope_type": "llama3", "rope_theta": 7.0},
+        ),
+    ],
+)
+def test_rotary_settings_have_one_form(tmp_path, config, rotary):
+    """Files of several years put them in different places."""
+    assert read_checkpoint(write(tmp_path, config)).rotary == rotary
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_rotation_that_follows_the_longest_neighbour_ends_where_it_begins_to(tmp_path, kind):
+    """Else the tokens of one text would depend on what else is in its batch."""
+    scaling = {"rope_type": kind, "factor": 4.0}
+    assert read_checkpoint(write(tmp_path, {"rope_scaling": scaling})).max_positions == 64
+    scaling["original_max_position_embeddings"] = 16
+    assert read_checkpoint(write(tmp_path, {"rope_scaling": scaling})).max_positions == 16
+
+
+def test_sharded_weights_are_those_of_the_index(tmp_path):
+    """A file that the index does not name is not read."""
+    write(tmp_path, weights=False)
+    for part, name in enumerate("ab"):
+        save_file({name: np.ones(2, np.float32)}, tmp_path / f"part-{part}.safetensors")
+    save_file({"c": np.ones(2, np.float32)}, tmp_path / "other.safetensors")
+    index = {"weight_map": {"a": "part-0.safetensors", "b": "part-1.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = read_checkpoint(tmp_path)
+    assert [path.name for path in found.weights] == ["part-0.safetensors", "part-1.safetensors"]
+    assert set(found.tensors) == {"a", "b"}
+    assert tmp_path / "model.safetensors.index.json" in found.files
+
+
+@pytest.mark.parametrize(
+    ("places", "reason"),
+    [
+        ({"a": "gone.safetensors"}, "names gone.safetensors, which is not beside it"),
+        ({"a": "../model.safetensors"}, "which is not beside it"),
+        ({"b": "model.safetensors"}, "'b' should be in model.safetensors"),
+        ({}, "weight_map is missing"),
+        (None, "weight_map is missing"),
+    ],
+)
+def test_an_index_that_is_wrong_is_refused(tmp_path, places, reason):
+    """A shard that was not copied shows at once, by its name."""
+    write(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(ModelError, match=reason):
+        read_checkpoint(tmp_path)
+
+
+def test_several_files_need_an_index(tmp_path):
+    """Which of them belong together is not guessed."""
+    write(tmp_path)
+    save_file({"v": np.ones(2, np.float32)}, tmp_path / "more.safetensors")
+    with pytest.raises(ModelError, match=r"2 safetensors files and no model\.safetensors\.index"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM, which does not predict"),
+        ({"architectures": None}, "architectures is nothing"),
+        ({"is_encoder_decoder": True}, "only decoders"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"auto_map": {"AutoModel": "x.py"}}, "auto_map asks for Python code"),
+        ({"vocab_size": 0}, "vocab_size is None"),
+        ({"vocab_size": "50"}, "vocab_size is '50'"),
+        ({"max_position_embeddings": None}, "max_position_embeddings is None"),
+        ({"num_attention_heads": -4}, "num_attention_heads is -4"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_reason(tmp_path, config, reason):
+    """The message names the file and what is in the way."""
+    with pytest.raises(ModelError, match=rf"config\.json: .*{reason}"):
+        read_checkpoint(write(tmp_path, config))
+
+
+def test_no_code_comes_with_a_tokenizer_either(tmp_path):
+    """Whoever names code in another file of the folder is refused as well."""
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json: auto_map"):
+        read_checkpoint(write(tmp_path, tokenizer_config={"auto_map": {}}))
+
+
+def test_pickles_are_not_weights(tmp_path):
+    """A file that could run code is never opened; the message says how to convert it."""
+    write(tmp_path, weights=False)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(ModelError, match=r"no \*\.safetensors .*pytorch_model\.bin.*save_pret"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_folder_without_a_config_says_what_a_checkpoint_has(tmp_path):
+    """The first thing that goes wrong by hand."""
+    with pytest.raises(ModelError, match=r"no config\.json in .* tokenizer\.json"):
+        read_checkpoint(tmp_path)
+    assert not is_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\udcff", "[" * 200_000, "null"])
+def test_broken_json_is_refused_by_name(tmp_path, text):
+    """It is somebody else's file until it is read."""
+    write(tmp_path)
+    (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_checkpoint(tmp_path)
+    assert not is_checkpoint(tmp_path)
+
+
+def test_some_other_config_is_no_checkpoint(tmp_path):
+    """A file of that name beside an ONNX model does not change what the folder is."""
+    (tmp_path / "config.json").write_text('{"name": "mine"}')
+    assert not is_checkpoint(tmp_path)
+
+
+def test_describing_a_checkpoint_imports_no_engine(tmp_path):
+    """The host does it in a short-lived process of its own."""
+    write(tmp_path)
+    code = (
+        "import sys, pathlib; from ge_backend.device.files.checkpoint import read_checkpoint; "
+        f"read_checkpoint(pathlib.Path({str(tmp_path)!r})); "
+        "sys.exit(bool({'torch', 'transformers', 'safetensors'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
