@@ -1,0 +1,1 @@
+"""Language models in torch: a paged cache, decoders that read it, and drawing tokens."""

@@ -1,0 +1,29 @@
+"""What both forms of a decoder are to the rest: layers over a cache, then scores of tokens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from ge_backend.device.pytorch.language.cache import KeyValueShape
+from ge_backend.device.pytorch.language.step import StepTensors
+
+__all__ = ["Decoder"]
+
+
+class Decoder(Protocol):
+    """A causal decoder with its weights on one device.
+
+    Attributes:
+        shapes: what each layer keeps in the cache.
+        dtype: of weights and cache.
+        device: where they are.
+    """
+
+    shapes: tuple[KeyValueShape, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def logits(self, step: StepTensors) -> torch.Tensor:
+        """Write the new tokens' keys and values and return FP [S, vocabulary]."""

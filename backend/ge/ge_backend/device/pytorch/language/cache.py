@@ -1,0 +1,98 @@
+"""The paged cache of keys and values on one device.
+
+Within a block each head's tokens lie together, so that whole blocks gathered by (row, head, block)
+are the operand of a batched product as they are. Letters: K heads, D elements of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["KeyValueShape", "PagedCache", "SavedCache"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValueShape:
+    """What one layer keeps for each token."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def elements(self) -> int:
+        """Numbers per token."""
+        return self.heads * (self.key_dim + self.value_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCache:
+    """Blocks in host memory: for each layer keys and values [blocks, K, block_size, D]."""
+
+    layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory that they take."""
+        return sum(tensor.nbytes for layer in self.layers for tensor in layer)
+
+
+class PagedCache:
+    """Blocks of all layers; allocated here, and nothing later but copies that are asked for.
+
+    Attributes:
+        keys, values: for each layer [num_blocks, K, block_size, D]. They begin as zeros: what no
+            token has written yet is masked, but multiplied all the same.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[KeyValueShape],
+        *,
+        block_size: int,
+        num_blocks: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.block_size = block_size
+        self.num_blocks = num_blocks
+
+        def blocks(heads: int, dim: int) -> torch.Tensor:
+            return torch.zeros((num_blocks, heads, block_size, dim), dtype=dtype, device=device)
+
+        self.keys = [blocks(shape.heads, shape.key_dim) for shape in shapes]
+        self.values = [blocks(shape.heads, shape.value_dim) for shape in shapes]
+
+    def write(
+        self, layer: int, places: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> None:
+        """Put new tokens' keys and values [T, K, D] where `StepTensors.places` says."""
+        for cache, new in ((self.keys[layer], key), (self.values[layer], value)):
+            cache.view(-1, cache.shape[-1]).index_copy_(0, places, new.reshape(-1, new.shape[-1]))
+
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks: (source, destination). All are read before any is written."""
+        sources, destinations = torch.tensor(pairs, device=self.keys[0].device).unbind(1)
+        for cache in (*self.keys, *self.values):
+            cache.index_copy_(0, destinations, cache.index_select(0, sources))
+
+    def save(self, blocks: Sequence[int]) -> SavedCache:
+        """Return a copy of these blocks in host memory."""
+        chosen = torch.tensor(blocks, device=self.keys[0].device)
+        return SavedCache(
+            tuple(
+                (keys.index_select(0, chosen).cpu(), values.index_select(0, chosen).cpu())
+                for keys, values in zip(self.keys, self.values, strict=True)
+            )
+        )
+
+    def restore(self, saved: SavedCache, blocks: Sequence[int]) -> None:
+        """Put saved blocks, in their order, into as many others."""
+        device = self.keys[0].device
+        chosen = torch.tensor(blocks, device=device)
+        for (keys, values), *caches in zip(saved.layers, self.keys, self.values, strict=True):
+            caches[0].index_copy_(0, chosen, keys.to(device))
+            caches[1].index_copy_(0, chosen, values.to(device))

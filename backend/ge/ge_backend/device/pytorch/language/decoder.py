@@ -1,0 +1,269 @@
+"""Any causal decoder that transformers runs through its attention interface, on a paged cache.
+
+The modules are transformers' own and are not changed: a registered attention function finds, at
+the module that calls it, which layer that is and the step that is being run. Each text's tokens
+stand behind one another in one row, so linear layers see no padding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.batch import Batch, Group
+from ge_backend.device.pytorch.language.attention import Attend
+from ge_backend.device.pytorch.language.cache import PagedCache
+from ge_backend.device.pytorch.language.probe import (
+    Probe,
+    ProbedLayer,
+    probe_attention,
+    probe_mask,
+)
+from ge_backend.device.pytorch.language.step import StepTensors, stage
+from ge_backend.errors import DeviceUnavailable, GeError, ModelError, Unsupported
+
+__all__ = ["TransformersDecoder"]
+
+PAGED, PROBE = "ge_paged", "ge_probe"
+# The run at load that is compared with the model's own attention: two texts, one in two chunks.
+CHECK_LENGTHS = 9, 4
+CHECK_BLOCK = 2
+# Largest difference that rounding makes, as a share of the largest score.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+
+
+class _Current:
+    """The step that is being run; every layer of the model looks here."""
+
+    step: StepTensors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What the attention function finds at a module."""
+
+    index: int
+    attend: Attend
+    current: _Current
+
+
+class TransformersDecoder:
+    """See the module; a `Decoder`.
+
+    Raises:
+        Unsupported: the architecture does something that a paged cache cannot; says what.
+        ModelError: the weights are not those that the architecture has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self._folder = checkpoint.folder
+        self._current = _Current()
+        self._model = _load(checkpoint, dtype).to(device)
+        with torch.inference_mode():
+            layers = self._probed(checkpoint)
+            self.shapes = tuple(layer.shape for layer in layers)
+            for index, layer in enumerate(layers):
+                layer.module.ge_layer = _Layer(index, layer.attend, self._current)
+            self._check(checkpoint.vocabulary)
+
+    def logits(self, step: StepTensors) -> torch.Tensor:
+        """See `Decoder`."""
+        self._current.step = step
+        try:
+            found = self._model(
+                input_ids=step.ids.unsqueeze(0),
+                position_ids=step.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=step.sampled,
+            )
+        finally:
+            self._current.step = None
+        logits: torch.Tensor = found.logits[0]
+        return logits
+
+    def _probed(self, checkpoint: Checkpoint) -> list[ProbedLayer]:
+        probe = Probe()
+        with probe.attached(self._model), self._attending(PROBE), _refusing(checkpoint):
+            self._own(torch.arange(1, 5) % checkpoint.vocabulary)
+        expected = checkpoint.number("num_hidden_layers", "n_layer", "num_layers")
+        if len(probe.layers) != expected:
+            raise Unsupported(
+                f"{checkpoint.folder}: {len(probe.layers)} of {expected} layers of "
+                f"{type(self._model).__name__} go through transformers' attention interface; the "
+                "others keep states that a paged cache does not hold"
+            )
+        return probe.layers
+
+    def _own(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the scores after one text, as the model computes them by itself: [T, V]."""
+        row = ids.to(self.device).unsqueeze(0)
+        places = torch.arange(len(ids), device=self.device).unsqueeze(0)
+        logits: torch.Tensor = self._model(
+            input_ids=row, position_ids=places, use_cache=False
+        ).logits[0]
+        return logits
+
+    @contextlib.contextmanager
+    def _attending(self, name: str) -> Iterator[None]:
+        self._model.set_attn_implementation(name)
+        try:
+            yield
+        finally:
+            self._model.set_attn_implementation(PAGED)
+
+    def _check(self, vocabulary: int) -> None:
+        """Compare a short run over a paged cache with the model's own attention.
+
+        Raises:
+            Unsupported: they differ by more than rounding.
+        """
+        texts = [(torch.arange(count) * 7 + 3) % vocabulary for count in CHECK_LENGTHS]
+        with self._attending("eager"):
+            own = torch.stack([self._own(text)[-1].float() for text in texts])
+        cache = PagedCache(
+            self.shapes,
+            block_size=CHECK_BLOCK,
+            num_blocks=2 * max(CHECK_LENGTHS),
+            dtype=self.dtype,
+            device=self.device,
+        )
+        for batch in _check_batches([text.numpy() for text in texts]):
+            logits = self.logits(stage(batch, cache, self.device))
+        difference = float((logits.float() - own).abs().max() / own.abs().max())
+        if not difference <= TOLERANCE[self.dtype]:
+            raise Unsupported(
+                f"{self._folder}: scores over a paged cache differ from those of "
+                f"{type(self._model).__name__} by {difference:.2g} of the largest; its layers do "
+                "something that transformers' attention interface does not show"
+            )
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: torch.Tensor | None,
+    **_options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend as transformers' attention functions do: FP [1, T, H, D] for [1, H, T, D]."""
+    layer = module.ge_layer
+    found = layer.current.step.attend(
+        layer.index, layer.attend, *(item[0].transpose(0, 1) for item in (query, key, value))
+    )
+    return found.view(1, query.shape[2], query.shape[1], -1), None
+
+
+def no_mask(**_asked: Any) -> None:
+    """Return no mask: paged attention makes its own."""
+
+
+def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """Return transformers' model of a checkpoint, for serving only."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"{checkpoint.folder}: this architecture needs transformers; "
+            "pip install 'triton-ge-backend[generation]'"
+        ) from error
+    for name, attention, mask in (
+        (PAGED, paged_attention, no_mask),
+        (PROBE, probe_attention, probe_mask),
+    ):
+        transformers.AttentionInterface.register(name, attention)
+        transformers.AttentionMaskInterface.register(name, mask)
+    with _refusing(checkpoint), _quiet(transformers):
+        model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+            checkpoint.folder,
+            dtype=dtype,
+            attn_implementation=PAGED,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    problems = {
+        name: sorted(map(str, loading[name])) for name in ("missing_keys", "mismatched_keys")
+    }
+    for name, tensors in problems.items():
+        if tensors:
+            raise ModelError(f"{checkpoint.folder}: {name.replace('_', ' ')}: {', '.join(tensors)}")
+    return model.eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what transformers says against a checkpoint into one of our errors."""
+    try:
+        yield
+    except GeError as error:
+        raise type(error)(f"{checkpoint.folder}: {error}") from error
+    except (
+        AttributeError,
+        ImportError,
+        IndexError,
+        KeyError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise Unsupported(
+            f"{checkpoint.folder}: transformers does not run {checkpoint.model_type!r} through its "
+            f"attention interface: {reason(error)}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Hold back progress bars and what is said to people at a terminal."""
+    logger = logging.getLogger("transformers")
+    level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
+    logger.setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _check_batches(texts: list[Any]) -> Iterator[Batch]:
+    """Yield two steps: the first half of each text, then the rest, one group each."""
+    blocks = -(-max(map(len, texts)) // CHECK_BLOCK)
+    tables = 1 + np.arange(len(texts) * blocks).reshape(len(texts), blocks)
+    ends = [(0, len(text) // 2, len(text)) for text in texts]
+    for turn in (0, 1):
+        spans = [np.arange(end[turn], end[turn + 1]) for end in ends]
+        yield Batch(
+            ids=np.concatenate([text[span] for text, span in zip(texts, spans, strict=True)]),
+            positions=np.concatenate(spans),
+            slots=np.concatenate(
+                [
+                    table[span // CHECK_BLOCK] * CHECK_BLOCK + span % CHECK_BLOCK
+                    for table, span in zip(tables, spans, strict=True)
+                ]
+            ),
+            groups=tuple(
+                Group(
+                    rows=1,
+                    query=len(span),
+                    tables=table[None, :],
+                    lengths=np.array([span[-1] + 1]),
+                )
+                for table, span in zip(tables, spans, strict=True)
+            ),
+            sampled=np.cumsum([len(span) for span in spans]) - 1,
+            rows=(),
+        )

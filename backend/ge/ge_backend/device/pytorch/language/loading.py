@@ -1,0 +1,71 @@
+"""From a checkpoint folder to a decoder on a device: ours where it covers it, else transformers'.
+
+Weights are mapped from safetensors and converted one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+import torch
+
+from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.pytorch.language.base import Decoder
+from ge_backend.device.pytorch.language.llama import LlamaDecoder, not_covered
+from ge_backend.errors import DeviceUnavailable, ModelError
+
+__all__ = ["DTYPES", "load_decoder"]
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16}
+
+
+def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) -> Decoder:
+    """Return the decoder of a checkpoint, with its weights on the device.
+
+    Args:
+        checkpoint: complete; see `read_checkpoint`.
+        dtype: FP32, BF16 or FP16.
+        device: as torch knows it.
+
+    Raises:
+        ModelError: the weights are not those that the configuration asks for.
+        Unsupported: no decoder here can run it; the message has the reason.
+    """
+    reason = not_covered(checkpoint)
+    if not reason:
+        with _reader(checkpoint, DTYPES[dtype], device) as read:
+            return LlamaDecoder(checkpoint, read, dtype=DTYPES[dtype], device=device)
+    log.info(
+        "transformers' modules run this checkpoint",
+        extra={"folder": str(checkpoint.folder), "because": reason},
+    )
+    from ge_backend.device.pytorch.language.decoder import TransformersDecoder
+
+    return TransformersDecoder(checkpoint, dtype=DTYPES[dtype], device=device)
+
+
+@contextlib.contextmanager
+def _reader(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
+) -> Iterator[Callable[[str], torch.Tensor]]:
+    """Give what reads a tensor by name; the files are mapped meanwhile."""
+    try:
+        import safetensors
+    except ImportError as error:
+        raise DeviceUnavailable(
+            "a language model needs safetensors; pip install 'triton-ge-backend[generation]'"
+        ) from error
+    with contextlib.ExitStack() as opened:
+        files = {}
+        for path in checkpoint.weights:
+            try:
+                file = opened.enter_context(safetensors.safe_open(str(path), framework="pt"))
+            except (OSError, safetensors.SafetensorError) as error:
+                raise ModelError(f"{path}: cannot be read: {error}") from error
+            files.update(dict.fromkeys(file.keys(), file))
+
+        yield lambda name: files[name].get_tensor(name).to(device=device, dtype=dtype)

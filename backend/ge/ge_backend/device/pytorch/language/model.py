@@ -1,0 +1,157 @@
+"""A language model in torch: a decoder, its paged cache and the sampler behind one `step`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.failures import failure
+from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.base import SavedBlocks
+from ge_backend.device.language.batch import Batch, Drawn, Group, SampleRow
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.pytorch.language.base import Decoder
+from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
+from ge_backend.device.pytorch.language.sampler import draw
+from ge_backend.device.pytorch.language.step import stage
+from ge_backend.errors import GraphFailed, OutOfMemory
+
+__all__ = ["TorchLanguageModel", "padding_batch"]
+
+# Of the memory that is free when a cache may be chosen: a host has other things to do.
+HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
+NAMES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
+
+
+class TorchLanguageModel:
+    """A `LanguageModel`; see there for its methods.
+
+    Args:
+        checkpoint: what was loaded.
+        decoder: its decoder.
+        block_size: tokens of one block of the cache.
+        memory: the device's memory, now.
+        threads: of one step on a CPU.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        decoder: Decoder,
+        *,
+        block_size: int,
+        memory: Callable[[], MemoryInfo],
+        threads: int,
+    ) -> None:
+        self.vocabulary = checkpoint.vocabulary
+        self.max_positions = checkpoint.max_positions
+        self.eos = checkpoint.eos
+        self.dtype = NAMES[decoder.dtype]
+        self.block_size = block_size
+        self._folder: Path = checkpoint.folder
+        self._decoder = decoder
+        self._memory = memory
+        self._threads = threads
+        self._cache: PagedCache | None = None
+
+    def cache_bytes_per_block(self) -> int:
+        """See `LanguageModel`."""
+        elements = sum(shape.elements for shape in self._decoder.shapes)
+        return elements * self.block_size * int(self._decoder.dtype.itemsize)
+
+    def memory_left(self) -> int:
+        """See `LanguageModel`."""
+        share = HOST_SHARE if self._decoder.device.type == "cpu" else DEVICE_SHARE
+        return int(self._memory().free_bytes * share)
+
+    def open_cache(self, num_blocks: int) -> None:
+        """See `LanguageModel`."""
+        needed, free = num_blocks * self.cache_bytes_per_block(), self._memory().free_bytes
+        if needed > free:
+            raise OutOfMemory(
+                f"{self._folder}: a cache of {num_blocks} blocks takes {needed} bytes, the device "
+                f"has {free} free; make kv_cache_bytes smaller"
+            )
+        with self._running():
+            self._cache = PagedCache(
+                self._decoder.shapes,
+                block_size=self.block_size,
+                num_blocks=num_blocks,
+                dtype=self._decoder.dtype,
+                device=self._decoder.device,
+            )
+
+    def prepare(self, bucket: tuple[int, int, int]) -> None:
+        """See `LanguageModel`; a run over padding, so that what is made at first use is there."""
+        self.step(padding_batch(*bucket))
+
+    def step(self, batch: Batch) -> Drawn:
+        """See `LanguageModel`."""
+        with self._running():
+            tensors = stage(batch, self._opened(), self._decoder.device)
+            return draw(self._decoder.logits(tensors), batch.rows)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See `LanguageModel`."""
+        if pairs:
+            with self._running():
+                self._opened().copy(pairs)
+
+    def swap_out(self, blocks: Sequence[int]) -> SavedCache:
+        """See `LanguageModel`."""
+        with self._running():
+            return self._opened().save(blocks)
+
+    def swap_in(self, saved: SavedBlocks, blocks: Sequence[int]) -> None:
+        """See `LanguageModel`."""
+        if not isinstance(saved, SavedCache):
+            raise GraphFailed(f"{self._folder}: swapped in what {type(saved).__name__} holds")
+        with self._running():
+            self._opened().restore(saved, blocks)
+
+    def close(self) -> None:
+        """See `LanguageModel`."""
+        self._cache = None
+        del self._decoder
+
+    def _opened(self) -> PagedCache:
+        if self._cache is None:
+            raise GraphFailed(f"{self._folder}: a step before open_cache")
+        return self._cache
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)  # of the calling thread
+        try:
+            with torch.inference_mode():
+                yield
+        except (RuntimeError, MemoryError, IndexError) as error:
+            raise failure(error, str(self._folder)) from error
+
+
+def padding_batch(rows: int, query: int, blocks: int) -> Batch:
+    """Return a step of a bucket in which every row is padding."""
+    zeros = np.zeros(rows * query, np.int64)
+    nothing = np.zeros(0, np.int64)
+    group = Group(
+        rows=rows,
+        query=query,
+        tables=np.zeros((rows, blocks), np.int64),
+        lengths=np.zeros(rows, np.int64),
+    )
+    sampling = Sampling(temperature=0.0)
+    row = SampleRow(sampling=sampling, position=0, prompt=nothing, output=nothing)
+    return Batch(
+        ids=zeros,
+        positions=zeros,
+        slots=zeros,
+        groups=(group,),
+        sampled=np.arange(rows) * query + query - 1,
+        rows=(row,) * rows,
+    )

@@ -1,0 +1,106 @@
+"""A step of the engine as tensors of the device, made once and used by all layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ge_backend.device.language.batch import Batch, Group
+from ge_backend.device.pytorch.language.attention import Attend, RowAttention
+from ge_backend.device.pytorch.language.cache import PagedCache
+from ge_backend.tensors import Array
+
+__all__ = ["StepTensors", "stage"]
+
+
+@dataclass(slots=True)
+class StepTensors:
+    """What the layers of one step read.
+
+    Attributes:
+        ids, positions, slots: int64 [T].
+        sampled: int64 [S].
+        parts: attention of the groups, in the order of their tokens.
+    """
+
+    cache: PagedCache
+    ids: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    sampled: torch.Tensor
+    parts: tuple[RowAttention, ...]
+    _places: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def attend(
+        self,
+        layer: int,
+        how: Attend,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+    ) -> torch.Tensor:
+        """Write the new keys and values and return what the queries find: [T, H * D].
+
+        Args:
+            layer: whose cache it is.
+            how: scale, window, soft cap.
+            query: [T, H, D].
+            key: [T, K, D], of the new tokens.
+            value: likewise.
+        """
+        self.cache.write(layer, self._places_of(key.shape[1]), key, value)
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        if len(self.parts) == 1:
+            return self.parts[0].attend(how, query, keys, values)
+        sizes = [part.positions.numel() for part in self.parts]
+        results = [
+            part.attend(how, asked, keys, values)
+            for part, asked in zip(self.parts, query.split(sizes), strict=True)
+        ]
+        return torch.cat(results)
+
+    def _places_of(self, heads: int) -> torch.Tensor:
+        """Return the row of [num_blocks * K * block_size, D] of each token and head: [T * K]."""
+        if heads not in self._places:
+            size = self.cache.block_size
+            block, offset = self.slots.unsqueeze(1) // size, self.slots.unsqueeze(1) % size
+            each = torch.arange(heads, device=self.slots.device)
+            self._places[heads] = ((block * heads + each) * size + offset).reshape(-1)
+        return self._places[heads]
+
+
+def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
+    """Return a batch as tensors of the device; on a CPU they are the batch's own arrays."""
+
+    def placed(array: Array) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    positions = placed(batch.positions)
+    sizes = [group.rows * group.query for group in batch.groups]
+    parts = tuple(
+        _part(group, placed(group.tables), of_group.view(group.rows, group.query), cache)
+        for group, of_group in zip(batch.groups, positions.split(sizes), strict=True)
+    )
+    return StepTensors(
+        cache=cache,
+        ids=placed(batch.ids),
+        positions=positions,
+        slots=placed(batch.slots),
+        sampled=placed(batch.sampled),
+        parts=parts,
+    )
+
+
+def _part(
+    group: Group, tables: torch.Tensor, positions: torch.Tensor, cache: PagedCache
+) -> RowAttention:
+    alone = group.rows == 1 and group.lengths[0] > 0
+    held = tables.shape[1] * cache.block_size
+    return RowAttention(
+        tables=tables,
+        positions=positions,
+        length=int(group.lengths[0]) if alone else held,
+        alone=alone,
+    )

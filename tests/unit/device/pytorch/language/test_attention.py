@@ -1,0 +1,54 @@
+"""Attention over blocks equals attention over the keys themselves, written out."""
+
+import math
+
+import pytest
+import torch
+
+from ge_backend.device.pytorch.language.attention import FEW_QUERIES, Attend, RowAttention
+
+BLOCK, HEADS, KEY_HEADS, DIM = 4, 6, 2, 8
+
+
+def plain(how, query, keys, values, last):
+    """Return what one query [H, D] finds among keys and values [K, L, D] up to position `last`."""
+    out = []
+    for head in range(HEADS):
+        key, value = keys[head // (HEADS // KEY_HEADS)], values[head // (HEADS // KEY_HEADS)]
+        first = max(0, last + 1 - how.window) if how.window else 0
+        scores = key[first : last + 1] @ query[head] * how.scale
+        if how.softcap:
+            scores = how.softcap * torch.tanh(scores / how.softcap)
+        out.append(torch.softmax(scores, -1) @ value[first : last + 1])
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, 100])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("queries", [1, 3, FEW_QUERIES + 2])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_every_query_sees_the_keys_before_it_and_no_others(rows, queries, softcap, window):
+    """What lies behind a row's keys, or in other rows' blocks, is as if it were not there."""
+    generator = torch.Generator().manual_seed(7)
+    lengths = [queries + 9 * index for index in range(rows)]
+    blocks = -(-max(lengths) // BLOCK)
+    keys = torch.randn(1 + rows * blocks, KEY_HEADS, BLOCK, DIM, generator=generator)
+    values = torch.randn(1 + rows * blocks, KEY_HEADS, BLOCK, DIM + 3, generator=generator)
+    tables = torch.randperm(rows * blocks, generator=generator).view(rows, blocks) + 1
+    positions = torch.stack([torch.arange(length - queries, length) for length in lengths])
+    query = torch.randn(rows * queries, HEADS, DIM, generator=generator)
+    how = Attend(scale=1 / math.sqrt(DIM), window=window, softcap=softcap)
+    alone = rows == 1
+    part = RowAttention(
+        tables=tables,
+        positions=positions,
+        length=lengths[0] if alone else blocks * BLOCK,
+        alone=alone,
+    )
+    found = part.attend(how, query, keys, values)
+    for row in range(rows):
+        own = [cache[tables[row]].transpose(0, 1).flatten(1, 2) for cache in (keys, values)]
+        for index in range(queries):
+            at = row * queries + index
+            expected = plain(how, query[at], *own, int(positions[row, index]))
+            torch.testing.assert_close(found[at], expected, rtol=1e-4, atol=1e-5)
