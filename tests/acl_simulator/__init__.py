@@ -5,7 +5,18 @@ It answers as the documents and the open sources say the real one does, and it r
 hardware: what it shows is that the backend keeps the written rules.
 """
 
-from acl_simulator.graphs import Accumulate, Affine, Echo, Encoder, Kept, MatMul, Sums, TokenRows
+from acl_simulator.graphs import (
+    Accumulate,
+    Affine,
+    ChannelMeans,
+    Echo,
+    Encoder,
+    Kept,
+    MatMul,
+    PixelMeans,
+    Sums,
+    TokenRows,
+)
 from acl_simulator.models import write_bundle, write_om
 from acl_simulator.refusals import Misuse
 from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static
@@ -16,6 +27,7 @@ __all__ = [
     "Accumulate",
     "Affine",
     "BatchGears",
+    "ChannelMeans",
     "DimsGears",
     "Echo",
     "Encoder",
@@ -23,6 +35,7 @@ __all__ = [
     "Kept",
     "MatMul",
     "Misuse",
+    "PixelMeans",
     "Ranges",
     "Simulator",
     "Static",

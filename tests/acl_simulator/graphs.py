@@ -16,11 +16,13 @@ __all__ = [
     "GRAPHS",
     "Accumulate",
     "Affine",
+    "ChannelMeans",
     "Echo",
     "Encoder",
     "Graph",
     "Kept",
     "MatMul",
+    "PixelMeans",
     "Sums",
     "TokenRows",
 ]
@@ -211,6 +213,40 @@ class Encoder(Graph):
 
 
 @dataclass(frozen=True)
+class ChannelMeans(Graph):
+    """An image classifier in small: x [batch, 3, height, width] -> y [batch, 3], each channel's mean."""
+
+    def dims(self, inputs: Mapping[str, Dims]) -> dict[str, Dims]:
+        return {"y": inputs["x"][:2]}
+
+    def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        return {"y": inputs["x"].mean(axis=(2, 3), dtype=np.float32)}
+
+
+@dataclass(frozen=True)
+class PixelMeans(Graph):
+    """The same with AIPP compiled in: x UINT8 [batch, height, width, 3], of which (x - mean) * scale."""
+
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    scale: tuple[float, ...] = (1.0, 1.0, 1.0)
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return {"x": "UINT8"}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {"y": "FP32"}
+
+    def dims(self, inputs: Mapping[str, Dims]) -> dict[str, Dims]:
+        return {"y": (inputs["x"][0], inputs["x"][3])}
+
+    def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        x = (inputs["x"].astype(np.float32) - np.float32(self.mean)) * np.float32(self.scale)
+        return {"y": x.mean(axis=(1, 2), dtype=np.float32)}
+
+
+@dataclass(frozen=True)
 class Accumulate(Graph):
     """One step of a sequence: y and h_next are h + x [batch, width], n_next is n + 1 [batch, 1]."""
 
@@ -244,4 +280,18 @@ def _gather(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return table[ids]
 
 
-GRAPHS = {g.__name__: g for g in (Echo, Affine, Sums, Kept, MatMul, TokenRows, Encoder, Accumulate)}
+GRAPHS = {
+    g.__name__: g
+    for g in (
+        Echo,
+        Affine,
+        ChannelMeans,
+        Sums,
+        Kept,
+        MatMul,
+        PixelMeans,
+        TokenRows,
+        Encoder,
+        Accumulate,
+    )
+}

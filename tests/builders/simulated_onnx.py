@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from acl_simulator.graphs import Affine, Echo, Graph, MatMul, Sums, TokenRows
+from acl_simulator.graphs import Affine, ChannelMeans, Echo, Graph, MatMul, Sums, TokenRows
 
 NOTE = "acl_simulator"
 BATCHED = ("batch", "length")
@@ -32,6 +32,9 @@ def onnx_of(graph: Graph, dims: tuple[str | int, ...] = BATCHED) -> bytes:
     elif isinstance(graph, MatMul):
         nodes = [node("MatMul", [name, "w"], ["y"])]
         shapes = {"y": (*dims[:-1], graph.columns)}
+    elif isinstance(graph, ChannelMeans):
+        nodes = [node("ReduceMean", [name], ["y"], axes=[2, 3], keepdims=0)]
+        shapes = {"y": dims[:2]}
     elif isinstance(graph, TokenRows):
         nodes = [node("Gather", ["table", name], ["y"])]
         given, shapes = graph.weights(), {"y": (*dims, graph.width)}

@@ -66,12 +66,25 @@ def write_simulated(om, graph, options, shapes, gears):
     if gears:
         kind = BatchGears if "dynamic_batch_size" in options else DimsGears
     inputs = {name: tuple(dims) for name, dims in shapes.items()}
+    if "insert_op_conf" in options:
+        graph, inputs = with_aipp(Path(options["insert_op_conf"]).read_text(), graph, inputs)
     write_om(
         om,
         GRAPHS[graph["kind"]](**graph["parameters"]),
         kind(inputs=inputs, gears=gears),
         soc=options["soc_version"],
     )
+
+
+def with_aipp(text, graph, inputs):
+    """Return a photo model that takes RGB888_U8 images, as atc changes its input."""
+    field = dict(re.findall(r"(\w+)\s*:\s*([\w.]+)", text))
+    batch, channels, height, width = inputs["x"]
+    parameters = {
+        "mean": [float(field.get(f"mean_chn_{at}", 0)) for at in range(channels)],
+        "scale": [float(field.get(f"var_reci_chn_{at}", 1)) for at in range(channels)],
+    }
+    return {"kind": "PixelMeans", "parameters": parameters}, {"x": (batch, height, width, channels)}
 
 
 def note_run():
@@ -123,7 +136,8 @@ def check_values(options):
         raise Refusal("E10007", "--framework must be 5 for ONNX")
     if not re.fullmatch(r"Ascend\w+", options["soc_version"]):
         raise Refusal("E10001", f"Value [{options['soc_version']}] for [--soc_version] is invalid.")
-    if options.get("input_format", "NCHW") not in {"ND", "NCHW", "NCDHW"}:
+    formats = {"NCHW", "NHWC"} if "insert_op_conf" in options else {"ND", "NCHW", "NCDHW"}
+    if options.get("input_format", "NCHW") not in formats:
         raise Refusal("E10014", "Value for parameter --input_format is invalid.")
     if options.get("precision_mode_v2", "fp16") not in MODES.split():
         raise Refusal("E10001", f"Value for --precision_mode_v2 must be one of: {MODES}")

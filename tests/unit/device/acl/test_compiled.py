@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from acl_simulator import Accumulate, Ranges, Sums, TokenRows
+from acl_simulator import Accumulate, ChannelMeans, Ranges, Sums, TokenRows
 from builders.cann import fake_cann, runs_of_atc
 from builders.npu import Npu, floats, run
 from builders.npu_states import GEARS, WIDTH, plan
@@ -42,6 +42,48 @@ def write(npu, graph, name="model.onnx"):
 
 def buckets(*shapes, name="x"):
     return [{name: shape} for shape in shapes]
+
+
+AIPP = """aipp_op {
+  aipp_mode: static
+  input_format: RGB888_U8
+  mean_chn_0: 100
+  var_reci_chn_0: 0.5
+}
+"""
+
+
+def test_a_photo_model_takes_photos_with_its_preprocessing_compiled_in(npu):
+    """UINT8 [batch, height, width, 3] instead of FP32 [batch, 3, height, width]: a quarter goes up."""
+    path = npu.folder / "model.onnx"
+    path.write_bytes(onnx_of(ChannelMeans(), ("batch", 3, 8, 6)))
+    (npu.folder / "aipp.cfg").write_text(AIPP)
+    graph = npu.load(path, **{"atc.insert_op_conf": "aipp.cfg"})
+    assert graph.signature.input("x").describe() == "UINT8 [batch, 8, 6, 3]"
+    graph.compile(buckets((1, 8, 6, 3), (4, 8, 6, 3)))
+    (line,) = (run["arguments"] for run in runs_of_atc(npu.folder / "runs"))
+    assert "--input_format=NCHW" in line
+    assert "--input_shape=x:-1,3,8,6" in line
+    photos = np.random.default_rng(1).integers(0, 256, (4, 8, 6, 3)).astype(np.uint8)
+    before = npu.sim.uploaded_bytes
+    y = run(graph, x=photos)["y"]
+    assert npu.sim.uploaded_bytes - before == photos.nbytes
+    expected = photos.astype(np.float32).mean(axis=(1, 2))
+    expected[:, 0] = (expected[:, 0] - 100) / 2
+    assert np.allclose(y, expected, rtol=1e-5)
+
+
+def test_a_compiled_input_of_another_shape_is_refused(npu):
+    """What the compiler made must be what the configuration promised."""
+    path = npu.folder / "model.onnx"
+    path.write_bytes(onnx_of(ChannelMeans(), ("batch", 3, 8, 6)))
+    text = AIPP.replace("}", "  src_image_size_h: 9\n  src_image_size_w: 6\n}")
+    (npu.folder / "aipp.cfg").write_text(text)
+    graph = npu.load(path, **{"atc.insert_op_conf": "aipp.cfg"})
+    with pytest.raises(
+        ModelError, match=r"takes x UINT8 \[batch, 9, 6, 3\].*takes x UINT8 \[1, 8, 6"
+    ):
+        graph.compile(buckets((1, 9, 6, 3)))
 
 
 def test_the_file_leaves_its_shapes_open(npu):

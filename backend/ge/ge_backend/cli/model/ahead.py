@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.buckets.build import build_grid
 from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model_folder import read_folder
+from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.options import CompileRequest
 from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError
@@ -30,7 +31,7 @@ class Ahead:
 
     Attributes:
         name: the model's.
-        signature: the file's.
+        signature: the compiled model's.
         grid: its buckets.
         request: what the device would have compiled.
     """
@@ -61,7 +62,17 @@ def look_ahead(
     file = folder.directory / (given.filename or FILENAME)
     if file.suffix != ".onnx" or not file.is_file():
         raise ConfigError(f"{path}: ONNX is compiled, and there is no {file.with_suffix('.onnx')}")
-    signature = read_onnx_signature(file)
+    own = read_onnx_signature(file)
+    request = CompileRequest(
+        model=file,
+        inputs=own.inputs,
+        shapes=(),
+        soc=soc,
+        precision=given.precision,
+        options=tuple(sorted({**dict(given.options), **dict(options)}.items())),
+    )
+    images = preprocessing_of(request)
+    signature = images.signature(own)
     config = folder.config(environment, completed(folder.document, given, signature))
     layout = build_layout(config, signature, static_shapes=True)
     traffic = Store(cache_dir).traffic(config.name)
@@ -70,12 +81,8 @@ def look_ahead(
         name=config.name,
         signature=signature,
         grid=grid,
-        request=CompileRequest(
-            model=file,
-            inputs=signature.inputs,
-            shapes=tuple(bucket_shapes(bucket, layout) for bucket in grid.entries),
-            soc=soc,
-            precision=config.precision,
-            options=tuple(sorted({**dict(config.options), **dict(options)}.items())),
+        request=replace(
+            request,
+            shapes=tuple(images.shapes(bucket_shapes(b, layout)) for b in grid.entries),
         ),
     )

@@ -148,9 +148,11 @@ class CompiledGraph:
         """See that the compiler has changed neither inputs nor outputs."""
         wanted, made = self.signature, graph.signature
         types = [spec.dtype for spec in wanted.outputs]
-        if _types(made.inputs) != _types(wanted.inputs) or types != [
-            spec.dtype for spec in made.outputs
-        ]:
+        if (
+            _types(made.inputs) != _types(wanted.inputs)
+            or types != [spec.dtype for spec in made.outputs]
+            or not all(_may_be(spec, made.input(spec.name)) for spec in wanted.inputs)
+        ):
             raise ModelError(
                 f"{self._path} takes {_described(wanted.inputs)} and gives "
                 f"{_described(wanted.outputs)}; compiled, it takes {_described(made.inputs)} and "
@@ -160,6 +162,18 @@ class CompiledGraph:
 
 def _called(names: Mapping[str, str], outputs: Mapping[str, Array]) -> dict[str, Array]:
     return {own: outputs[name] for name, own in names.items() if name in outputs}
+
+
+def _may_be(wanted: TensorSpec, made: TensorSpec | None) -> bool:
+    """Whether a compiled input has the shape that was wanted, as far as each says it."""
+    return (
+        made is not None
+        and len(made.dims) == len(wanted.dims)
+        and all(
+            -1 in {one, other} or one == other
+            for one, other in zip(wanted.dims, made.dims, strict=True)
+        )
+    )
 
 
 def _types(specs: Sequence[TensorSpec]) -> dict[str, DataType]:

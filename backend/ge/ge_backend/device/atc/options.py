@@ -17,7 +17,15 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Shape, TensorSpec
 
-__all__ = ["PREFIXES", "CompileRequest", "GearOptions", "arguments", "gears_of", "precision_note"]
+__all__ = [
+    "PREFIXES",
+    "CompileRequest",
+    "GearOptions",
+    "arguments",
+    "further_options",
+    "gears_of",
+    "precision_note",
+]
 
 ONNX_FRAMEWORK = 5
 # `aclmdlBatch` and `aclmdlIODims` hold so many entries, and so many gears are listed: the device
@@ -141,15 +149,16 @@ def arguments(request: CompileRequest) -> tuple[str, ...]:
         ModelError: the buckets do not fit the model's inputs.
     """
     gears = gears_of(request)
-    options = _options(request.options)
+    options = further_options(request.options)
     if gears.kind == "dynamic_dims" and options.get("input_format", "ND") != "ND":
         raise ConfigError("option 'atc.input_format' must be ND where more than the batch varies")
     if gears.kind == "dynamic_dims" and "insert_op_conf" in options:
         raise ConfigError("atc takes no 'insert_op_conf' where more than the batch varies")
+    # AIPP goes with the layout of an image only.
     line = {
         "framework": str(ONNX_FRAMEWORK),
         "soc_version": request.soc,
-        "input_format": "ND",
+        "input_format": "NCHW" if "insert_op_conf" in options else "ND",
         "input_shape": ";".join(f"{name}:{_joined(dims)}" for name, dims in gears.shapes),
     }
     if gears.kind:
@@ -246,7 +255,7 @@ def _kind(
     return "dynamic_dims"
 
 
-def _options(given: Sequence[tuple[str, str]]) -> dict[str, str]:
+def further_options(given: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the further options by the name that `atc` has for them."""
     options: dict[str, str] = {}
     for key, value in given:
@@ -282,7 +291,7 @@ def _option_name(key: str) -> str:
 
 def precision_note(request: CompileRequest) -> str:
     """Return what to know about a model's precision on this chip; "" where nothing is amiss."""
-    options = _options(request.options)
+    options = further_options(request.options)
     if request.precision != "origin" or not _NO_FP32.fullmatch(request.soc):
         return ""
     if "origin" in options.get("precision_mode_v2", ""):

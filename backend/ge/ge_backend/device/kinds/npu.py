@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import tempfile
@@ -20,6 +19,7 @@ from ge_backend.device.acl.device import AclDevice
 from ge_backend.device.acl.load import load_om
 from ge_backend.device.acl.memory import Block, SharedWeights
 from ge_backend.device.acl.om_model import OmSource
+from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.cache import CompileCache
 from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
@@ -156,13 +156,17 @@ class NpuDevice:
             options=tuple(o for o in source.options if not o[0].startswith(OPTIONS)),
         )
 
+        images = preprocessing_of(request)
         order = tuple(spec.name for spec in signature.inputs)
 
         def load(file: Path) -> Graph:
             return self._load_file(file, source, workspace, order)
 
-        compiled = functools.partial(_compiled, request, self._device.quiet)
-        return CompiledGraph(path, signature, compiled, load)
+        def compiled(shapes: tuple[Mapping[str, Shape], ...]) -> Path:
+            own = tuple(images.shapes(bucket) for bucket in shapes)
+            return _compiled(request, self._device.quiet, own)
+
+        return CompiledGraph(path, images.signature(signature), compiled, load)
 
     def _load_file(
         self, path: Path, source: GraphSource, workspace: Workspace, order: tuple[str, ...]
