@@ -1,0 +1,77 @@
+"""A checkpoint's tokenizer for text generation: text to tokens, and tokens to text as they come.
+
+The file is `tokenizer.json`. Templates of chats are the clients' affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from ge_backend.device.failures import reason
+from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.tensors import Array
+
+__all__ = ["TextTokenizer", "open_tokenizer"]
+
+
+def open_tokenizer(path: Path) -> TextTokenizer:
+    """Return the tokenizer of a file, which never cuts and never pads.
+
+    Raises:
+        ModelError: the file is none that the library reads.
+    """
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ModelError(f"{path}: not a tokenizer that can be read: {reason(error)}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return TextTokenizer(tokenizer)
+
+
+class TextTokenizer:
+    """A `Tokenizer` of text generation; see there."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> Array:
+        """Return int64 [T], with the special tokens that the tokenizer adds by itself.
+
+        Raises:
+            InvalidRequest: the text cannot be told in its tokens, or is no Unicode.
+        """
+        try:
+            encoding = self._tokenizer.encode(text)
+        except Exception as error:
+            raise InvalidRequest(f"the text cannot be tokenised: {reason(error)}") from error
+        return np.array(encoding.ids, np.int64)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text without special tokens."""
+        return str(self._tokenizer.decode([int(token) for token in ids]))
+
+    def stream(self, ids: Sequence[int] = ()) -> _Stream:
+        """Return a stream whose text goes on behind these tokens."""
+        return _Stream(self._tokenizer, [int(token) for token in ids])
+
+
+class _Stream:
+    """The library's stream; where its decoder rewrites what was told already, it begins anew."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, ids: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=True)
+
+    def step(self, token: int) -> str:
+        """Return the text that is certain now; "" while a character is incomplete."""
+        try:
+            text = self._stream.step(self._tokenizer, int(token))
+        except Exception:  # noqa: BLE001 - as above; told apart only by their text
+            self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=True)
+            text = self._stream.step(self._tokenizer, int(token))
+        return text or ""

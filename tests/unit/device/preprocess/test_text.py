@@ -1,0 +1,134 @@
+"""Text becomes tokens, and tokens whole characters, whatever kind of tokenizer it is."""
+
+import numpy as np
+import pytest
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from ge_backend.device.preprocess.text import open_tokenizer
+from ge_backend.errors import InvalidRequest, ModelError
+
+TEXT = "A naïve café, 你好 and 😀 👩‍👩‍👧 again: naïve 你好!\nTabs\tand  spaces, e\u0301 too."
+SPECIAL = ["<s>", "</s>", "<unk>"]
+
+
+def byte_level():
+    """Like GPT-2's, Llama 3's, Qwen's: every byte has its token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
+
+
+def byte_fallback():
+    """Like Llama 2's and Gemma's: words with their space, unknown characters as bytes."""
+    words = ["▁A", "▁na", "ï", "ve", "▁café", "▁", "a", "n", "d", "▁and", ",", "!", "t", "o"]
+    tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    vocabulary = [(token, -float(index)) for index, token in enumerate(tokens)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=2, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(SPECIAL)
+    return tokenizer
+
+
+@pytest.fixture(scope="module", params=[byte_level, byte_fallback])
+def tokenizer(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    request.param().save(str(path))
+    return open_tokenizer(path)
+
+
+def streamed(tokenizer, ids, known=()):
+    stream = tokenizer.stream(known)
+    return [stream.step(token) for token in ids]
+
+
+def test_a_text_survives_the_way_there_and_back(tokenizer):
+    """Encoded and decoded it is itself."""
+    ids = tokenizer.encode(TEXT)
+    assert ids.dtype == np.int64
+    assert tokenizer.decode(ids) == TEXT
+
+
+def test_a_stream_tells_the_same_text_in_whole_characters(tokenizer):
+    """No piece has half a character, and together they are the text."""
+    pieces = streamed(tokenizer, tokenizer.encode(TEXT))
+    assert "".join(pieces) == TEXT
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert "" in pieces  # the bytes of one character come in several tokens
+
+
+@pytest.mark.parametrize("known", [1, 7, 20, 40])
+def test_a_stream_goes_on_behind_what_was_told(tokenizer, known):
+    """After a restart the rest of the text is what it would have been."""
+    ids = tokenizer.encode(TEXT).tolist()
+    whole = "".join(streamed(tokenizer, ids))
+    before = "".join(streamed(tokenizer, ids[:known]))
+    after = "".join(streamed(tokenizer, ids[known:], ids[:known]))
+    assert before + after == whole
+
+
+def test_special_tokens_are_no_text(tokenizer):
+    """An end of text that is passed on is not shown."""
+    hello = tokenizer.encode("na").tolist()
+    assert tokenizer.decode([0, *hello, 1]) == "na"
+    assert "".join(streamed(tokenizer, [0, *hello, 1])) == "na"
+
+
+def test_any_tokens_can_be_streamed(tokenizer):
+    """A model may draw what no text has: nothing is raised, and whole characters come."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        pieces = streamed(tokenizer, rng.integers(3, 250, 12).tolist())
+        assert all(isinstance(piece, str) for piece in pieces)
+
+
+def test_tokens_that_the_file_puts_around_a_text_are_put(tmp_path):
+    """As its post-processor says, without being asked; a limit or padding in it is not heeded."""
+    tokenizer = byte_level()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=99)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ids = open_tokenizer(tmp_path / "tokenizer.json").encode("na na na").tolist()
+    assert ids[0] == 0
+    assert 3 < len(ids) < 99
+
+
+def test_a_text_that_is_no_unicode_is_the_requests_fault(tokenizer):
+    """Half of a pair of surrogates has no bytes."""
+    with pytest.raises(InvalidRequest, match="cannot be tokenised"):
+        tokenizer.encode("\ud800")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "\0"])
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
+    """With what the library says about it."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):
+        open_tokenizer(path)
