@@ -137,7 +137,7 @@ def _put(signature: Signature, source: Path, target: Path) -> None:
         raise ConfigError(f"--into {target}: {error}") from error
 
 
-def _as_text(made: list[tuple[Ahead, Compiled]], cache: CompileCache) -> list[str]:
+def _as_text(compiled_models: list[tuple[Ahead, Compiled]], cache: CompileCache) -> list[str]:
     rows = [
         (
             ahead.name,
@@ -147,7 +147,7 @@ def _as_text(made: list[tuple[Ahead, Compiled]], cache: CompileCache) -> list[st
             "added" if compiled.fresh else "found",
             str(compiled.path),
         )
-        for ahead, compiled in made
+        for ahead, compiled in compiled_models
     ]
     kept = cache.entries()
     total = sum(entry.nbytes for entry in kept) / 2**20
@@ -157,7 +157,7 @@ def _as_text(made: list[tuple[Ahead, Compiled]], cache: CompileCache) -> list[st
     ]
 
 
-def _as_json(made: list[tuple[Ahead, Compiled]]) -> str:
+def _as_json(compiled_models: list[tuple[Ahead, Compiled]]) -> str:
     return json.dumps(
         [
             {
@@ -170,7 +170,7 @@ def _as_json(made: list[tuple[Ahead, Compiled]]) -> str:
                 "seconds": compiled.seconds,
                 "cached": not compiled.fresh,
             }
-            for ahead, compiled in made
+            for ahead, compiled in compiled_models
         ],
         indent=2,
     )

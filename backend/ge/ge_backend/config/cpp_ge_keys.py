@@ -132,12 +132,12 @@ class Translated:
 
 
 def translate(
-    given: Mapping[str, str], *, kind: str, devices: int, instances: int, dynamic_batching: bool
+    declared: Mapping[str, str], *, kind: str, devices: int, instances: int, dynamic_batching: bool
 ) -> Translated:
     """Return the parameters of a model in our words.
 
     Args:
-        given: all parameters.
+        declared: all parameters.
         kind: of the devices: `npu`, `cpu`, ….
         devices: how many there are.
         instances: of the model.
@@ -146,7 +146,7 @@ def translate(
     Raises:
         ConfigError: a value cannot be used, keys contradict each other, or one is refused.
     """
-    parameters = dict(given)
+    parameters = dict(declared)
     for key, reason in _REFUSED.items():
         value = parameters.pop(key, "").strip().lower()
         if value not in OFF:

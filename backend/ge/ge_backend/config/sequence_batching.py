@@ -119,8 +119,8 @@ def _capacity(config: Mapping[str, Any], block: Mapping[str, Any], strategy: str
     return int(block["oldest"].get("max_candidate_sequences", 0)) or rows
 
 
-def _control(given: Mapping[str, Any], part: Mapping[str, Any]) -> Control:
-    name = str(given["name"])
+def _control(declared: Mapping[str, Any], part: Mapping[str, Any]) -> Control:
+    name = str(declared["name"])
     kind = str(part.get("kind", "CONTROL_SEQUENCE_START")).removeprefix("CONTROL_SEQUENCE_")
     if kind not in KINDS:
         raise ConfigError(
@@ -144,12 +144,12 @@ def _control_type(name: str, kind: str, part: Mapping[str, Any]) -> DataType:
     return dtype
 
 
-def _state(given: Mapping[str, Any], directory: Path) -> State:
-    dims = tuple(map(int, given.get("dims", [])))
-    initial: Mapping[str, Any] = next(iter(given.get("initial_state", [])), {})
+def _state(declared: Mapping[str, Any], directory: Path) -> State:
+    dims = tuple(map(int, declared.get("dims", [])))
+    initial: Mapping[str, Any] = next(iter(declared.get("initial_state", [])), {})
     # Triton's documentation: 1 for what varies, where nothing is said.
     initial_dims = tuple(map(int, initial.get("dims", []))) or tuple(abs(dim) for dim in dims)
-    name = str(given["input_name"])
+    name = str(declared["input_name"])
     fits = len(initial_dims) == len(dims) and all(
         size == dim or (dim < 0 <= size) for dim, size in zip(dims, initial_dims, strict=False)
     )
@@ -161,8 +161,8 @@ def _state(given: Mapping[str, Any], directory: Path) -> State:
     file = str(initial.get("data_file", ""))
     return State(
         input=name,
-        output=str(given["output_name"]),
-        dtype=data_type(str(given["data_type"])),
+        output=str(declared["output_name"]),
+        dtype=data_type(str(declared["data_type"])),
         dims=dims,
         initial_dims=initial_dims,
         initial_file=str(directory.parent / "initial_state" / file) if file else "",

@@ -41,7 +41,7 @@ def complete_config(config: Any) -> Any:
     return config
 
 
-def complete_document(given: dict[str, Any], ours: ModelConfig) -> dict[str, Any]:
+def complete_document(document: dict[str, Any], ours: ModelConfig) -> dict[str, Any]:
     """Return a model's configuration, completed from its graph, which stays loaded for a while.
 
     Raises:
@@ -49,6 +49,6 @@ def complete_document(given: dict[str, Any], ours: ModelConfig) -> dict[str, Any
     """
     session = open_session(ours, ours.device, on_restart=lambda: None)
     try:
-        return completed(given, ours, session.signature, session.fixed_shapes)
+        return completed(document, ours, session.signature, session.fixed_shapes)
     finally:
         session.close()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ge_backend.config.model import ModelConfig, TensorConfig
-from ge_backend.layout.validate import made, tensor_named
+from ge_backend.layout.validate import generated_by, tensor_named
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["opened_signature"]
@@ -56,7 +56,9 @@ def opened_signature(
         signature,
         inputs=tuple(
             opened(
-                spec, tensor_named(config.inputs, spec.name), follows=bool(made(config, spec.name))
+                spec,
+                tensor_named(config.inputs, spec.name),
+                follows=bool(generated_by(config, spec.name)),
             )
             for spec in signature.inputs
         ),

@@ -18,7 +18,7 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
 from ge_backend.layout.sequence_tensors import with_controls, without_states
-from ge_backend.layout.validate import WELL_KNOWN, agreed_signature, made, tensor_named
+from ge_backend.layout.validate import WELL_KNOWN, agreed_signature, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = ["WELL_KNOWN", "InputLayout", "Layout", "OutputLayout", "build_layout"]
@@ -85,7 +85,7 @@ class OutputLayout:
     fill: float = 0.0
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def lengths_from(self) -> tuple[str, ...]:
         """`lengths`, one for each dimension also where none has any."""
         return self.lengths or ("",) * len(self.dims)
 
@@ -190,7 +190,7 @@ def _used(spec: TensorSpec, config: ModelConfig) -> bool:
     """Whether an input is given to the graph: all but optional ones that nobody declares."""
     described = any(spec.name in block.names for block in config.batch_inputs)
     declared = described or tensor_named(config.inputs, spec.name) is not None
-    return declared or bool(made(config, spec.name)) or not spec.optional
+    return declared or bool(generated_by(config, spec.name)) or not spec.optional
 
 
 def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
@@ -198,7 +198,7 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     tensor = tensor_named(config.inputs, spec.name)
     block = next((b for b in config.batch_inputs if spec.name in b.names), None)
     dims, names = _row(spec, config)
-    how, source = made(config, spec.name), ""
+    how, source = generated_by(config, spec.name), ""
     if block is not None:
         dims, names, how, source = (), (), block.kind, block.sources[0]
     elif tensor is not None and tensor.ragged and config.concatenate:
@@ -313,7 +313,7 @@ def _uncuttable(
         if output.name not in config.axes
         and any(
             dim < 0 and name not in known and not told
-            for dim, name, told in zip(output.dims, output.names, output.told, strict=True)
+            for dim, name, told in zip(output.dims, output.names, output.lengths_from, strict=True)
         )
     )
 
@@ -346,4 +346,4 @@ def _output_indices(
 ) -> tuple[int, ...]:
     """As `_indices`; a dimension with lengths of its own follows no input, whatever its name."""
     found = _indices(item, padded, matched)
-    return tuple(-1 if told else axis for axis, told in zip(found, item.told, strict=True))
+    return tuple(-1 if told else axis for axis, told in zip(found, item.lengths_from, strict=True))

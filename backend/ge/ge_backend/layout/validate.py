@@ -14,7 +14,7 @@ from ge_backend.config.model import BatchInput, BatchOutput, ModelConfig, Tensor
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Signature, TensorSpec
 
-__all__ = ["WELL_KNOWN", "agreed_signature", "made", "tensor_named"]
+__all__ = ["WELL_KNOWN", "agreed_signature", "generated_by", "tensor_named"]
 
 # What the field calls inputs that follow from the others (Hugging Face's names first).
 WELL_KNOWN = {
@@ -61,7 +61,7 @@ def tensor_named(tensors: Iterable[TensorConfig], name: str) -> TensorConfig | N
     return next((tensor for tensor in tensors if tensor.name == name), None)
 
 
-def made(config: ModelConfig, name: str) -> str:
+def generated_by(config: ModelConfig, name: str) -> str:
     """Return how the backend makes an input that clients need not send, or ""."""
     tensor = tensor_named(config.inputs, name)
     if tensor is not None and not tensor.optional:
@@ -161,7 +161,7 @@ def _check_names(config: ModelConfig, signature: Signature) -> None:
     described = {name for block in config.batch_inputs for name in block.names}
     for spec in signature.inputs:
         declared = tensor_named(config.inputs, spec.name) or spec.name in described
-        if not (declared or made(config, spec.name) or spec.optional):
+        if not (declared or generated_by(config, spec.name) or spec.optional):
             raise ConfigError(
                 f"the graph's input {spec.name!r} ({spec.describe()}) is not in config.pbtxt; "
                 f"declare it, or let the backend make it with 'generate.{spec.name}'"

@@ -72,14 +72,14 @@ class FusedPipeline:
         self.runner.close()
 
 
-def fused_document(given: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
+def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
     """Return the host's configuration with what the ensemble declares and it does not say itself.
 
     Raises:
         ConfigError, DeviceUnavailable: as `read_ensemble`.
     """
     ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
-    whole = dict(given)
+    whole = dict(document)
     for field in TAKEN_OVER:
         if not whole.get(field) and field in ensemble.document:
             whole[field] = ensemble.document[field]

@@ -262,15 +262,15 @@ class Pool:
         return (Range(offset=offset, nbytes=needed),)
 
     def _free(
-        self, holding: _Holding, wanted: tuple[Range, ...], claimed: Sequence[Range]
+        self, holding: _Holding, ranges: tuple[Range, ...], claimed: Sequence[Range]
     ) -> tuple[Range, ...] | None:
         """Return what a run may have of what it wants, or instead of it; None where it waits."""
         taken = [*claimed, *(held for lease in self._leases for held in lease.ranges)]
-        if not any(held.overlaps(one) for one in wanted for held in taken):
-            return wanted
+        if not any(held.overlaps(one) for one in ranges for held in taken):
+            return ranges
         if holding.bound:
             return None
-        needed = wanted[0].nbytes
+        needed = ranges[0].nbytes
         gaps = [gap for gap in free_gaps(taken, self.size_bytes) if gap.nbytes >= needed]
         if not gaps:
             return None

@@ -30,20 +30,20 @@ class Reading:
         ours = (dict(labels) for name, labels in self.values if name.startswith(OURS))
         return sorted({labels["model"] for labels in ours if "model" in labels})
 
-    def total(self, name: str, **wanted: str) -> float:
+    def total(self, name: str, **matching: str) -> float:
         """Return the sum of a metric's series that carry these labels."""
         return sum(
             value
             for (metric, labels), value in self.values.items()
-            if metric == name and wanted.items() <= dict(labels).items()
+            if metric == name and matching.items() <= dict(labels).items()
         )
 
-    def by(self, name: str, label: str, **wanted: str) -> dict[str, float]:
+    def by(self, name: str, label: str, **matching: str) -> dict[str, float]:
         """Return a metric's sums by the values of a label."""
         sums: dict[str, float] = {}
         for (metric, labels), value in self.values.items():
             given = dict(labels)
-            if metric == name and label in given and wanted.items() <= given.items():
+            if metric == name and label in given and matching.items() <= given.items():
                 sums[given[label]] = sums.get(given[label], 0.0) + value
         return sums
 

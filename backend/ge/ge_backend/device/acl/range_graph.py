@@ -157,9 +157,9 @@ class RangeGraph:
             tensor.name: self._model.output_shape(at) for at, tensor in enumerate(self._outputs)
         }
 
-    def _make_room(self, given: Shapes, results: Shapes) -> None:
+    def _make_room(self, input_shapes: Shapes, results: Shapes) -> None:
         """Replace the slots where one is too small for these shapes; nothing is in flight."""
-        inputs, outputs = _grown(self._inputs, given), _grown(self._outputs, results)
+        inputs, outputs = _grown(self._inputs, input_shapes), _grown(self._outputs, results)
         if (inputs, outputs) == (self._inputs, self._outputs):
             return
         transfer = Transfer(self._device.runtime, inputs, outputs, self._path)

@@ -20,7 +20,7 @@ from ge_backend.tensors import Signature, TensorSpec, data_type
 __all__ = ["read_signature"]
 
 
-def read_signature(given: Mapping[str, Any], origin: str) -> Signature:
+def read_signature(document: Mapping[str, Any], origin: str) -> Signature:
     """Return the signature that this JSON object states; further keys are the caller's.
 
     Raises:
@@ -28,10 +28,10 @@ def read_signature(given: Mapping[str, Any], origin: str) -> Signature:
     """
     try:
         return Signature(
-            inputs=tuple(map(_spec, given["inputs"])),
-            outputs=tuple(map(_spec, given["outputs"])),
-            axis_limits={str(k): int(v) for k, v in given.get("axis_limits", {}).items()},
-            lengths={str(k): str(v) for k, v in given.get("lengths", {}).items()},
+            inputs=tuple(map(_spec, document["inputs"])),
+            outputs=tuple(map(_spec, document["outputs"])),
+            axis_limits={str(k): int(v) for k, v in document.get("axis_limits", {}).items()},
+            lengths={str(k): str(v) for k, v in document.get("lengths", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise ModelError(
@@ -40,13 +40,13 @@ def read_signature(given: Mapping[str, Any], origin: str) -> Signature:
         ) from error
 
 
-def _spec(given: Mapping[str, Any]) -> TensorSpec:
-    dims = given["dims"]
+def _spec(entry: Mapping[str, Any]) -> TensorSpec:
+    dims = entry["dims"]
     return TensorSpec(
-        name=str(given["name"]),
-        dtype=data_type(given["dtype"]),
+        name=str(entry["name"]),
+        dtype=data_type(entry["dtype"]),
         dims=tuple(-1 if isinstance(dim, str) else int(dim) for dim in dims),
         axes=tuple(dim if isinstance(dim, str) else "" for dim in dims),
-        optional=bool(given.get("optional", False)),
-        fill=float(given.get("fill", 0.0)),
+        optional=bool(entry.get("optional", False)),
+        fill=float(entry.get("fill", 0.0)),
     )

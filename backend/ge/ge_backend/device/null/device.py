@@ -150,28 +150,28 @@ class NullGraph:
     """A graph made of a signature; see the module's text for what it does."""
 
     def __init__(
-        self, given: Mapping[str, Any], device: NullDevice, workspace: Workspace, path: str
+        self, document: Mapping[str, Any], device: NullDevice, workspace: Workspace, path: str
     ) -> None:
-        self.signature = read_signature(given, path)
-        self.static_shapes = bool(given.get("static_shapes", False))
+        self.signature = read_signature(document, path)
+        self.static_shapes = bool(document.get("static_shapes", False))
         self.fixed_shapes = tuple(
             {name: tuple(shape) for name, shape in shapes.items()}
-            for shapes in given.get("fixed_shapes", ())
+            for shapes in document.get("fixed_shapes", ())
         )
         self._path = path
         self._device = device
         self._prepared: set[Key] = set()
-        self._costs_ms: Mapping[str, float] = given.get("cost_ms", {})
-        self._computes = _computes(given, self.signature, path)
+        self._costs_ms: Mapping[str, float] = document.get("cost_ms", {})
+        self._computes = _computes(document, self.signature, path)
         self._faults = Faults()
-        for fault in given.get("faults", ()):
+        for fault in document.get("faults", ()):
             self._faults.add(Fault.read(fault, path))
         self.strike("load", {})
-        self._weights_bytes = int(given.get("weights_bytes", 0))
+        self._weights_bytes = int(document.get("weights_bytes", 0))
         device.store.take(self._weights_bytes, f"the weights of {path}")
         try:
             self._scratch = Scratch(
-                given.get("workspace_bytes"),
+                document.get("workspace_bytes"),
                 compiled=self.static_shapes,
                 memory=device.store,
                 workspace=workspace,
@@ -300,9 +300,9 @@ KINDS = ("zeros", "echo", "sum", "accumulate")
 Compute = Callable[[Mapping[str, Array]], Array]
 
 
-def _computes(given: Mapping[str, Any], signature: Signature, path: str) -> dict[str, Compute]:
+def _computes(document: Mapping[str, Any], signature: Signature, path: str) -> dict[str, Compute]:
     computes: dict[str, Compute] = {}
-    for spec, entry in zip(signature.outputs, given["outputs"], strict=True):
+    for spec, entry in zip(signature.outputs, document["outputs"], strict=True):
         kind = entry.get("compute", "zeros")
         source = signature.input(entry.get("of", ""))
         if kind not in KINDS or (kind != "zeros" and source is None):

@@ -54,19 +54,19 @@ class Fault:
     file: str = ""
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], origin: str) -> Fault:
+    def read(cls, entry: Mapping[str, Any], origin: str) -> Fault:
         """Return the fault that this JSON object states.
 
         Raises:
             ModelError: a key or a word is unknown; names those known.
         """
         known = {item.name for item in fields(cls)}
-        if not set(given) <= known or given.get("on") not in EVENTS or given.get("do") not in DEEDS:
+        if not set(entry) <= known or entry.get("on") not in EVENTS or entry.get("do") not in DEEDS:
             raise ModelError(
-                f"{origin}: fault {dict(given)} is not one: keys are {', '.join(sorted(known))}, "
+                f"{origin}: fault {dict(entry)} is not one: keys are {', '.join(sorted(known))}, "
                 f"'on' is one of {', '.join(EVENTS)}, 'do' one of {', '.join(DEEDS)}"
             )
-        return cls(**given)
+        return cls(**entry)
 
 
 class Faults:

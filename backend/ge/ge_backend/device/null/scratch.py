@@ -93,7 +93,7 @@ class Scratch:
     """What one graph needs beside its weights, and where it lies.
 
     Args:
-        given: `workspace_bytes` of the model file: a number, which is taken when the graph is
+        declared: `workspace_bytes` of the model file: a number, which is taken when the graph is
             loaded, as an offline model's; or one per shape of the first input and `*` for any
             other, as engines have that manage their own scratch. None: not known.
         compiled: a need per shape is taken when the shapes are compiled, and lies at a fixed range.
@@ -102,28 +102,28 @@ class Scratch:
         path: of the model file, for errors.
 
     Raises:
-        ModelError: `given` is nothing of that kind.
+        ModelError: `declared` is nothing of that kind.
         OutOfMemory: it does not fit.
     """
 
     def __init__(
         self,
-        given: object,
+        declared: object,
         *,
         compiled: bool,
         memory: DeviceMemory,
         workspace: Workspace,
         path: str,
     ) -> None:
-        self._needs = _needs(given, path)
+        self._needs = _needs(declared, path)
         self._compiled = compiled
         self._memory = memory
         self._workspace = workspace
         self._path = path
         self._own_bytes = 0
         self._place: Range | None = None
-        if isinstance(given, int):
-            self._settle(given)
+        if isinstance(declared, int):
+            self._settle(declared)
 
     @property
     def known(self) -> bool:
@@ -156,11 +156,13 @@ class Scratch:
         self._own_bytes = nbytes
 
 
-def _needs(given: object, path: str) -> Mapping[str, int]:
+def _needs(declared: object, path: str) -> Mapping[str, int]:
     """Return the bytes by shape; a number is for any, and under the key "" as well."""
-    if given is None:
+    if declared is None:
         return {}
-    needs = {"": given, "*": given} if isinstance(given, int) else given
+    needs = {"": declared, "*": declared} if isinstance(declared, int) else declared
     if not isinstance(needs, dict) or not all(isinstance(n, int) for n in needs.values()):
-        raise ModelError(f"{path}: workspace_bytes is {given!r}; expected bytes, or bytes by shape")
+        raise ModelError(
+            f"{path}: workspace_bytes is {declared!r}; expected bytes, or bytes by shape"
+        )
     return needs

@@ -124,9 +124,9 @@ class OnnxGraph:
         for one, peak in zip(given, peaks, strict=True):
             self._scratch.add(shapes_of(one), peak)
 
-    def _peaks(self, given: Sequence[Mapping[str, Array]]) -> list[int]:
+    def _peaks(self, runs: Sequence[Mapping[str, Array]]) -> list[int]:
         return peak_bytes(
-            self._path, [functools.partial(self._run, inputs=one, outputs={}) for one in given]
+            self._path, [functools.partial(self._run, inputs=one, outputs={}) for one in runs]
         )
 
     def _compare_threads(self, inputs: Mapping[str, Array]) -> None:

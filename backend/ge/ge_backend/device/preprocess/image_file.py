@@ -102,39 +102,39 @@ def read_image_file(path: Path) -> ImageSteps:
         raise ModelError(f"{path}: not a description of image preprocessing: {error}") from error
 
 
-def _steps(given: Any) -> ImageSteps:
-    if not isinstance(given, dict):
-        raise TypeError(f"it is {given!r}; expected one JSON object")
-    _check_keys(given, KEYS)
-    resize = given.get("resize", {})
+def _steps(document: Any) -> ImageSteps:
+    if not isinstance(document, dict):
+        raise TypeError(f"it is {document!r}; expected one JSON object")
+    _check_keys(document, KEYS)
+    resize = document.get("resize", {})
     if not isinstance(resize, dict) or set(resize) not in RESIZES:
         raise ValueError(
             f"resize is {resize}; expected shortest, shortest and longest, or height and width"
         )
     exact = [resize["height"], resize["width"]] if "height" in resize else None
-    channels = _one_of("channels", given.get("channels", "RGB"), tuple(CHANNELS))
+    channels = _one_of("channels", document.get("channels", "RGB"), tuple(CHANNELS))
     count = CHANNELS[channels]
-    std = _numbers("std", given.get("std", [1.0] * count), count)
+    std = _numbers("std", document.get("std", [1.0] * count), count)
     if 0.0 in std:
         raise ValueError(f"std is {list(std)}; values are divided by it, so none may be 0")
     return ImageSteps(
         exact=None if exact is None else _size("resize", exact),
         shortest=_count("shortest", resize["shortest"]) if "shortest" in resize else 0,
         longest=_count("longest", resize["longest"]) if "longest" in resize else 0,
-        crop=_size("crop", given["crop"]) if "crop" in given else None,
+        crop=_size("crop", document["crop"]) if "crop" in document else None,
         channels=channels,
-        layout=_one_of("layout", given.get("layout", "CHW"), LAYOUTS),
-        mean=_numbers("mean", given.get("mean", [0.0] * count), count),
+        layout=_one_of("layout", document.get("layout", "CHW"), LAYOUTS),
+        mean=_numbers("mean", document.get("mean", [0.0] * count), count),
         std=std,
         interpolation=_one_of(
-            "interpolation", given.get("interpolation", "bilinear"), INTERPOLATIONS
+            "interpolation", document.get("interpolation", "bilinear"), INTERPOLATIONS
         ),
-        max_pixels=_count("max_pixels", given.get("max_pixels", MAX_PIXELS)),
+        max_pixels=_count("max_pixels", document.get("max_pixels", MAX_PIXELS)),
     )
 
 
-def _check_keys(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in given:
+def _check_keys(document: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in document:
         if key not in known:
             raise ValueError(f"key {key!r} is unknown; known are {', '.join(known)}")
 

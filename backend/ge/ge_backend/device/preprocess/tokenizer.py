@@ -49,13 +49,13 @@ class TokenizerOptions:
     data_type: str = "INT64"
 
 
-def read_options(given: Sequence[tuple[str, str]]) -> TokenizerOptions:
+def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
     """Return the options among these, which are called `tokenizer.<option>`.
 
     Raises:
         ConfigError: one is unknown, or its value cannot be used.
     """
-    texts = {key[len(PREFIX) :]: text.strip() for key, text in given if key.startswith(PREFIX)}
+    texts = {key[len(PREFIX) :]: text.strip() for key, text in pairs if key.startswith(PREFIX)}
     known = TokenizerOptions.__dataclass_fields__
     for name in texts:
         if name not in known:

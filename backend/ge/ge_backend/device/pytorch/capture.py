@@ -143,19 +143,19 @@ class _Place:
                 streams.vendor.copy(self.inputs[span], self._sent[span])
             self.uploaded.record(streams.uploads)
 
-    def download(self, wanted: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    def download(self, names: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Wait for these outputs, and return them: in the given arrays where they fit, else new."""
         streams = self._streams
         with streams.vendor.on(streams.downloads):
             streams.downloads.wait_event(self.computed)
-            for span in self._packings[1].spans(wanted):
+            for span in self._packings[1].spans(names):
                 streams.vendor.copy(self._received[span], self.outputs[span])
             self._downloaded.record(streams.downloads)
         self._downloaded.synchronize()
         return {
             name: _delivered(array, outputs.get(name))
             for name, array in self._results.items()
-            if name in wanted
+            if name in names
         }
 
 

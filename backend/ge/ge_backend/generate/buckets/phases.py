@@ -38,24 +38,24 @@ class PhaseBuckets:
     refused: tuple[PagedBucket, ...] = ()
 
 
-def phase_buckets(given: PhaseParameters, phase: Phase, rule: PhaseRule) -> PhaseBuckets:
+def phase_buckets(parameters: PhaseParameters, phase: Phase, rule: PhaseRule) -> PhaseBuckets:
     """Return a phase's buckets by rule.
 
     Raises:
         ConfigError: a rule's numbers are out of range, or nothing fits.
     """
-    batches, queries, contexts = phase_ranges(given, phase, rule)
-    edge = phase is Phase.PROMPT and given.max_model_tokens >= LONG_CONTEXT_TOKENS
+    batches, queries, contexts = phase_ranges(parameters, phase, rule)
+    edge = phase is Phase.PROMPT and parameters.max_model_tokens >= LONG_CONTEXT_TOKENS
     product: set[PagedBucket] = set()
     for batch, context in itertools.product(batches, contexts):
         if edge and context == max(contexts):
-            product.update(_longest_contexts(given, batch, queries, context))
+            product.update(_longest_contexts(parameters, batch, queries, context))
         else:
             product.update((batch, query, context) for query in queries)
-    return _selected(given, phase, product)
+    return _selected(parameters, phase, product)
 
 
-def file_phase_buckets(given: PhaseParameters, phase: Phase, path: Path) -> PhaseBuckets:
+def file_phase_buckets(parameters: PhaseParameters, phase: Phase, path: Path) -> PhaseBuckets:
     """Return a phase's buckets from a file: lines whose new tokens are 1 are for decode.
 
     Raises:
@@ -68,36 +68,37 @@ def file_phase_buckets(given: PhaseParameters, phase: Phase, path: Path) -> Phas
     }
     if not product:
         raise ConfigError(f"bucket file {path} has no entries for the {phase.value} phase")
-    return _selected(given, phase, product)
+    return _selected(parameters, phase, product)
 
 
 def _longest_contexts(
-    given: PhaseParameters, batch: int, queries: Iterable[int], context: int
+    parameters: PhaseParameters, batch: int, queries: Iterable[int], context: int
 ) -> Iterator[PagedBucket]:
     """Yield buckets whose context fills a long model's length exactly, beside each query.
 
     Where a query leaves no room for that, the context of the query before stays.
     """
-    most = given.overrides.get("prompt.context.max")
+    most = parameters.overrides.get("prompt.context.max")
     for query in queries:
-        left = given.blocks(given.max_model_tokens - query)
+        left = parameters.blocks(parameters.max_model_tokens - query)
         if left >= 0 and (most is None or left < most):
             context = left
         yield (batch, query, context)
 
 
-def _selected(given: PhaseParameters, phase: Phase, product: set[PagedBucket]) -> PhaseBuckets:
-    fitting = {bucket for bucket in product if _fits(given, phase, bucket)}
+def _selected(parameters: PhaseParameters, phase: Phase, product: set[PagedBucket]) -> PhaseBuckets:
+    fitting = {bucket for bucket in product if _fits(parameters, phase, bucket)}
     if phase is Phase.DECODE:
-        seeds = {_corrected(given, bucket) for bucket in fitting}
-        buckets = seeds | set(_speculative(given, seeds))
+        seeds = {_corrected(parameters, bucket) for bucket in fitting}
+        buckets = seeds | set(_speculative(parameters, seeds))
     else:
-        seeds = buckets = {bucket for bucket in fitting if not _unsliceable(given, bucket)}
+        seeds = buckets = {bucket for bucket in fitting if not _unsliceable(parameters, bucket)}
     if not buckets:
         raise ConfigError(
             f"none of {len(product)} {phase.value} buckets fits: max_model_tokens is "
-            f"{given.max_model_tokens}, max_batch_tokens {given.max_batch_tokens}, blocks have "
-            f"{given.block_tokens} tokens; raise a limit or lower the smallest sizes"
+            f"{parameters.max_model_tokens}, max_batch_tokens {parameters.max_batch_tokens}, "
+            f"blocks have {parameters.block_tokens} tokens; raise a limit or lower the smallest "
+            "sizes"
         )
     return PhaseBuckets(
         buckets=tuple(sorted(buckets)),
@@ -106,41 +107,43 @@ def _selected(given: PhaseParameters, phase: Phase, product: set[PagedBucket]) -
     )
 
 
-def _fits(given: PhaseParameters, phase: Phase, bucket: PagedBucket) -> bool:
+def _fits(parameters: PhaseParameters, phase: Phase, bucket: PagedBucket) -> bool:
     batch, query, context = bucket
     if phase is Phase.DECODE:
-        return given.contiguous or batch <= context
-    if given.merged_prefill:
-        seqs = given.max_prefill_seqs
-        return context <= seqs * given.blocks(given.max_model_tokens - query // seqs)
-    if batch * query > given.max_batch_tokens:
+        return parameters.contiguous or batch <= context
+    if parameters.merged_prefill:
+        seqs = parameters.max_prefill_seqs
+        return context <= seqs * parameters.blocks(parameters.max_model_tokens - query // seqs)
+    if batch * query > parameters.max_batch_tokens:
         return False
     # A padded last chunk may stand beside the longest context, so the sum may exceed the length.
-    longest = given.blocks_up(given.max_model_tokens - 1)
-    return context <= longest and query <= given.max_model_tokens
+    longest = parameters.blocks_up(parameters.max_model_tokens - 1)
+    return context <= longest and query <= parameters.max_model_tokens
 
 
-def _corrected(given: PhaseParameters, bucket: PagedBucket) -> PagedBucket:
+def _corrected(parameters: PhaseParameters, bucket: PagedBucket) -> PagedBucket:
     """Return a decode bucket without context that its sequences cannot have."""
     batch, query, context = bucket
-    if given.contiguous:
+    if parameters.contiguous:
         return bucket
-    return batch, query, min(context, batch * given.blocks_up(given.max_model_tokens))
+    return batch, query, min(context, batch * parameters.blocks_up(parameters.max_model_tokens))
 
 
-def _speculative(given: PhaseParameters, seeds: Iterable[PagedBucket]) -> Iterator[PagedBucket]:
+def _speculative(
+    parameters: PhaseParameters, seeds: Iterable[PagedBucket]
+) -> Iterator[PagedBucket]:
     """Yield the buckets in which every sequence brings its guessed tokens as further rows."""
-    if not given.speculative_tokens:
+    if not parameters.speculative_tokens:
         return
-    times = given.speculative_tokens + 1
+    times = parameters.speculative_tokens + 1
     for batch, query, context in seeds:
         if times * batch <= context:
-            yield _corrected(given, (times * batch, query, context))
-        yield _corrected(given, (times * batch, query, times * context))
+            yield _corrected(parameters, (times * batch, query, context))
+        yield _corrected(parameters, (times * batch, query, times * context))
 
 
-def _unsliceable(given: PhaseParameters, bucket: PagedBucket) -> bool:
-    window = given.sliding_window
+def _unsliceable(parameters: PhaseParameters, bucket: PagedBucket) -> bool:
+    window = parameters.sliding_window
     _, query, context = bucket
     return (
         window is not None
