@@ -53,7 +53,14 @@ def comes_true(condition, seconds=30.0):
 
 
 def address_in(
-    folder, *, device="null", linger_s=0.2, owner_pid=0, python=sys.executable, pool_bytes=0
+    folder,
+    *,
+    device="null",
+    linger_s=0.2,
+    owner_pid=0,
+    python=sys.executable,
+    pool_bytes=0,
+    run_timeout_s=0.0,
 ):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
@@ -64,6 +71,7 @@ def address_in(
         library_path="",
         linger_s=linger_s,
         pool_bytes=pool_bytes,
+        run_timeout_s=run_timeout_s,
     )
 
 

@@ -13,6 +13,7 @@ from builders.null_models import SHORT, comes_true, order, sums, write_null
 from ge_backend.device.null.faults import Fault
 from ge_backend.errors import (
     Cancelled,
+    DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
     ModelError,
@@ -44,7 +45,7 @@ class Fleets:
         self.benches[place].device.faults.strike = lambda *_: gate.wait(20)
         return gate
 
-    def begin(self, values, costs=None, *, unwanted=lambda _: False, **changes):
+    def begin(self, values, costs=None, *, unwanted=lambda _: False, deadlines=(), **changes):
         """Begin to run one order per value; it yields what has ended."""
 
         def stage(session, chosen, *, again):
@@ -52,7 +53,7 @@ class Fleets:
             session.reserve(128 * len(chosen), keep=again)
             return [replace(order(session, values[index]), **changes) for index in chosen]
 
-        return self.fleet.run(costs or [1000.0] * len(values), stage, unwanted)
+        return self.fleet.run(costs or [1000.0] * len(values), stage, unwanted, deadlines)
 
     def run(self, values, costs=None, **changes):
         """Return the outcomes in the order of the values, and the device of each."""
@@ -449,3 +450,26 @@ def test_outputs_of_a_first_round_survive_the_repetition(fleets):
     assert {end.device for end in ended} == {"null:1"}
     found = {end.index: float(np.asarray(end.outcome.outputs["y"])[0]) for end in ended}
     assert found == {0: 3, 1: 6, 2: 9, 3: 12}
+
+
+def test_deadlines_are_kept_while_there_is_no_executor(fleets):
+    """Who has no time left is told so at once; who has waits for the executor to come back."""
+    one = fleets(1)
+    gate, reconnect = threading.Event(), one.benches[0].connect
+
+    def connect():
+        gate.wait(20)
+        return reconnect()
+
+    one.fleet.sessions[0]._connect = connect
+    one.benches[0].cut()
+    soon_ns = time.monotonic_ns() + 150_000_000
+    runs = one.begin([1, 2, 3], deadlines=[soon_ns, 0, soon_ns + 60_000_000_000])
+    first = next(runs)
+    assert first.index == 0
+    assert isinstance(first.outcome.error, DeadlineExceeded)
+    assert 0 < time.monotonic_ns() - soon_ns < 1_000_000_000
+    gate.set()
+    left = sorted(runs, key=lambda end: end.index)
+    assert [end.index for end in left] == [1, 2]
+    assert sums([end.outcome for end in left]) == [6, 9]

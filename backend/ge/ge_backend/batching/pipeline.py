@@ -15,7 +15,7 @@ from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
 from ge_backend.batching.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
 from ge_backend.batching.request import Request
 from ge_backend.batching.split import Piece, join, refused_requests, split
-from ge_backend.batching.stage import draft, stage
+from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GeError, GraphFailed, StateLost
 from ge_backend.executor.client.flight import Outcome, RunOrder
@@ -200,7 +200,8 @@ class Pipeline:
         costs = [sub_batch.cost_ns for sub_batch in sub_batches]
         remaining_ns = sum(costs)
         self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
-        for ended in self.fleet.run(costs, staged, unwanted):
+        deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
+        for ended in self.fleet.run(costs, staged, unwanted, deadlines):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
             left_ns = remaining_ns / self.policy.lanes

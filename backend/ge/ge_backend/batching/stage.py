@@ -22,7 +22,7 @@ from ge_backend.executor.protocol.messages import FedRef, KeptRef
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
-__all__ = ["Draft", "draft", "sources", "stage"]
+__all__ = ["Draft", "deadline_of", "draft", "sources", "stage"]
 
 BF16_ONE = 0x3F80
 # An estimate may be infinite where nothing was measured; a day is as good.
@@ -150,7 +150,7 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
     return RunOrder(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        deadline_ns=_deadline(drawn.sub_batch, requests),
+        deadline_ns=deadline_of(drawn.sub_batch, requests),
         cost_ns=round(min(drawn.sub_batch.cost_ns, MOST_NS)),
         slots=tuple([request.slot for request in stateful]),
         fresh=tuple([request.slot for request in stateful if request.fresh]),
@@ -220,7 +220,7 @@ def _store(block: Array, values: Array, item: InputLayout) -> None:
     block[...] = float32_to_bf16(values) if item.dtype.name == "BF16" else values
 
 
-def _deadline(sub_batch: SubBatch, requests: Sequence[Request]) -> int:
+def deadline_of(sub_batch: SubBatch, requests: Sequence[Request]) -> int:
     """Return the latest deadline of the requests in it, 0 if one has none."""
     deadlines = [requests[span.request].deadline_ns for span in sub_batch.spans]
     return 0 if 0 in deadlines else max(deadlines)

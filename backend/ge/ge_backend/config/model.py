@@ -100,6 +100,7 @@ class MachineConfig:
     python: str
     library_path: str
     linger_s: float
+    run_timeout_s: float
     workspace_pool: Mapping[str, int]
     cache_dir: Path | None
     numpy_2: bool
@@ -118,6 +119,7 @@ class MachineConfig:
             python=given["python"] or sys.executable or "python3",
             library_path=given["library_path"],
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
+            run_timeout_s=_seconds("GE_RUN_TIMEOUT_S", given["run_timeout_s"]),
             workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
             cache_dir=_cache_dir(given["cache_dir"], environment),
             numpy_2=given["numpy_2"] == "allow",

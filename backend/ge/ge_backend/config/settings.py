@@ -307,6 +307,14 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         help="Seconds that an executor stays after its last model instance has left.",
     ),
     Setting(
+        key="run_timeout_s",
+        default="300",
+        variable="GE_RUN_TIMEOUT_S",
+        help="Seconds that one run of a graph may take. After that its device counts as broken: "
+        "the executor ends and is started anew, and what was not answered is repeated once, each "
+        "run alone. 0 is no limit. (An executor that hangs as a whole is found out in any case.)",
+    ),
+    Setting(
         key="workspace_pool",
         default="0",
         variable="GE_WORKSPACE_POOL",

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from ge_backend.errors import (
     Cancelled,
+    DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
     GeError,
@@ -121,6 +122,7 @@ class Fleet:
         costs: Sequence[float],
         stage: Stage,
         unwanted: Callable[[int], bool] = lambda _: False,
+        deadlines: Sequence[int] = (),
     ) -> Iterator[Ended]:
         """Yield each run as it ends, once, with its outcome.
 
@@ -132,9 +134,14 @@ class Fleet:
             stage: see `Stage`; called once per device that is used, and again for what is repeated.
             unwanted: whether nobody waits for a run any more. Asked now and then while it is in
                 flight; a run that has not begun is not begun then, and ends with `Cancelled`.
+            deadlines: of each run, as in its order. Executors keep them; they are kept here while
+                there is none. Empty where no run has one.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
+            for ended in self._late(tuple(waiting), deadlines):
+                del waiting[ended.index]
+                yield ended
             if not waiting:
                 return
             for ended in self._wave(tuple(waiting), costs, stage, unwanted, again=attempt > 0):
@@ -196,6 +203,20 @@ class Fleet:
             for share in shares:
                 share.drain()
 
+    def _late(self, chosen: Sequence[int], deadlines: Sequence[int]) -> Iterator[Ended]:
+        """Yield the runs whose deadlines pass while no device is up but one may be in a moment."""
+        known = dict(enumerate(deadlines))
+        for index in sorted(filter(known.get, chosen), key=known.__getitem__):
+            with self._changed:
+                left_s = (known[index] - time.monotonic_ns()) / 1e9
+                if self._changed.wait_for(self._settled, max(0.0, left_s)):
+                    return
+            text = "the request's time was over before its device's executor was started anew"
+            yield from _failing([index], DeadlineExceeded(text))
+
+    def _settled(self) -> bool:
+        return any(member.up for member in self._members) or not self.ready
+
     def _usable(self) -> tuple[list[Member], GeError | None]:
         """Return the members that are up, and why there is none.
 
@@ -205,9 +226,7 @@ class Fleet:
         if usable:
             return usable, None
         with self._changed:
-            self._changed.wait_for(
-                lambda: any(member.up for member in self._members) or not self.ready
-            )
+            self._changed.wait_for(self._settled)
             usable = [member for member in self._members if member.up]
             return usable, None if usable else self._unusable()
 

@@ -91,6 +91,7 @@ def open_session(
             linger_s=machine.linger_s,
             pool_bytes=pool_bytes,
             lanes=config.lanes,
+            run_timeout_s=machine.run_timeout_s,
         )
         link = functools.partial(connect, address)
     session = Session(

@@ -390,3 +390,24 @@ def test_closing_waits_for_jobs_that_wait_for_bytes(pool):
     closing.join(5)
     assert not closing.is_alive()
     assert (len(done), len(dropped)) == (5, 1)
+
+
+def test_the_oldest_run_is_known(lanes):
+    """A run counts from its beginning to its end; what is no run does not count."""
+    compiling, first, second = Gate(), Gate(), Gate()
+    assert lanes.oldest_ns() == 0
+    submit(lanes, compiling, bounded=False)
+    assert compiling.begun.wait(5)
+    assert lanes.oldest_ns() == 0
+    submit(lanes, first)
+    assert first.begun.wait(5)
+    began_ns = lanes.oldest_ns()
+    assert 0 <= time.monotonic_ns() - began_ns < 5_000_000_000
+    compiling.go.set()
+    submit(lanes, second)
+    assert second.begun.wait(5)
+    assert lanes.oldest_ns() == began_ns
+    first.go.set()
+    assert comes_true(lambda: lanes.oldest_ns() > began_ns, 5)
+    second.go.set()
+    assert comes_true(lambda: lanes.oldest_ns() == 0, 5)

@@ -8,10 +8,11 @@ import socket
 from typing import TypeVar
 
 from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
+from ge_backend.executor.client.watch import Watch
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Message, Welcome
 from ge_backend.executor.protocol.outstanding import OutstandingView
-from ge_backend.executor.protocol.peer import peer_uid
+from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
 __all__ = ["Link"]
 
@@ -39,16 +40,21 @@ class Link:
         self.sock = sock
         self.inbox = wire.Inbox(sock)
         self._last_id = 0
+        self._watch: Watch | None = None
         try:
             if peer_uid(sock) != os.getuid():
                 raise DeviceUnavailable(
                     f"the executor belongs to user {peer_uid(sock)}, not to {os.getuid()}; "
                     "set GE_RUNTIME_DIR to a folder of this user's"
                 )
+            if peer_pid(sock) != os.getpid():  # or it hangs with us
+                self._watch = Watch(peer_pid(sock))
             self.welcome, self.outstanding = self._shake_hands()
         except BaseException:
-            sock.close()
+            self.close()
             raise
+        if self._watch is not None:
+            self._watch.follow(self.outstanding)
 
     def next_id(self) -> int:
         """Return an id for a message that has not been used on this connection."""
@@ -77,6 +83,8 @@ class Link:
 
     def close(self) -> None:
         """Leave the executor."""
+        if self._watch is not None:
+            self._watch.close()
         self.sock.close()
 
     def _shake_hands(self) -> tuple[Welcome, OutstandingView]:

@@ -29,6 +29,7 @@ class ExecutorAddress:
         linger_s: how long the executor stays after its last stub has left.
         pool_bytes: of the device's workspace pool; 0: none.
         lanes: how many runs the device executes at once; 0: as many as suit it.
+        run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
     """
 
     device: str
@@ -39,6 +40,7 @@ class ExecutorAddress:
     linger_s: float = 3.0
     pool_bytes: int = 0
     lanes: int = 0
+    run_timeout_s: float = 0.0
 
     @property
     def socket(self) -> Path:

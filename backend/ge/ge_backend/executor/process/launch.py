@@ -173,6 +173,7 @@ def _spawn(address: ExecutorAddress, *, ready: int, lock: int) -> subprocess.Pop
         f"--linger={address.linger_s}",
         f"--workspace-pool={address.pool_bytes}",
         f"--lanes={address.lanes}",
+        f"--run-timeout={address.run_timeout_s}",
     ]
     try:
         return subprocess.Popen(

@@ -43,6 +43,7 @@ def main() -> None:
             open_device(arguments.device, lanes=arguments.lanes),
             linger_s=arguments.linger,
             pool_bytes=arguments.workspace_pool,
+            run_timeout_s=arguments.run_timeout,
             on_fault=functools.partial(_end_broken, door),
         )
         door.open()
@@ -63,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lock", type=int, required=True)
     parser.add_argument("--linger", type=float, required=True)
     parser.add_argument("--workspace-pool", type=int, required=True, help="bytes; 0: none")
+    parser.add_argument("--run-timeout", type=float, required=True, help="seconds; 0: no limit")
     parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
     return parser.parse_args()
 

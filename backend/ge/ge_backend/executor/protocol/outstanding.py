@@ -3,7 +3,7 @@
 A stub with several devices sends its next runs to the one that will be done soonest. What other
 stubs have sent there counts, and an answer to an earlier question would be old: so every stub reads
 the executor's own sum, which costs less than a microsecond and no message. Beside it stands what
-the stubs publish of the executor's workspace pool.
+the stubs publish of the executor's workspace pool, and when the executor was last alive.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
@@ -35,6 +36,7 @@ class PoolSample:
 
 
 POOL_CELLS = slice(1, 1 + len(fields(PoolSample)))
+BEAT_CELL = POOL_CELLS.stop
 
 
 class Outstanding:
@@ -68,6 +70,10 @@ class Outstanding:
         """Let the stubs see the pool as it is."""
         for index, value in enumerate(astuple(sample), start=POOL_CELLS.start):
             self._cells[index] = value
+
+    def beat(self) -> None:
+        """Let the stubs see that this process is alive."""
+        self._cells[BEAT_CELL] = time.monotonic_ns()
 
     def close(self) -> None:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
@@ -116,6 +122,12 @@ class OutstandingView:
     def ns(self) -> int:
         """The estimate at this moment, in nanoseconds of one run after another."""
         value: int = self._cells[0]
+        return value
+
+    @property
+    def beat_ns(self) -> int:
+        """When the executor was last seen alive, CLOCK_MONOTONIC."""
+        value: int = self._cells[BEAT_CELL]
         return value
 
     @property

@@ -204,7 +204,8 @@ class Connection:
                 locks.enter_context(self._shared.measuring)
         caption = Caption(self._names.get(message.graph, ""))
         self._queue(
-            _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption)
+            _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption),
+            bounded=False,
         )
 
     def _queue(
@@ -214,6 +215,7 @@ class Connection:
         priority: int = NORMAL,
         deadline_ns: int = 0,
         solo: bool = False,
+        bounded: bool = True,
     ) -> None:
         """Let a lane do it, or send the error.
 
@@ -260,6 +262,7 @@ class Connection:
                 solo=solo,
                 owner=self,
                 number=errand.request_id,
+                bounded=bounded,
             )
         )
 

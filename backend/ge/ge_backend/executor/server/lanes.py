@@ -33,6 +33,7 @@ class Lanes:
         self._waiting = Waiting(pool)
         self._begun: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
         self._running = 0
+        self._since_ns: dict[Started, int] = {}  # the jobs that have to end, and when each began
         self._solo = False  # the job that runs is a solo one
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
@@ -50,6 +51,11 @@ class Lanes:
         """Return how many jobs wait or run."""
         with self._lock:
             return self._running + len(self._waiting)
+
+    def oldest_ns(self) -> int:
+        """Return when the run began that has run longest, CLOCK_MONOTONIC; 0 if none runs."""
+        with self._lock:
+            return min(self._since_ns.values(), default=0)
 
     def submit(self, job: Job) -> None:
         """Let a job wait for its turn, which may be now."""
@@ -89,6 +95,8 @@ class Lanes:
         ):
             self._running += 1
             self._solo = started.job.solo
+            if started.job.bounded:
+                self._since_ns[started] = now_ns
             self._begun.put(started)
         if self._closing:
             self._changed.notify_all()
@@ -106,6 +114,7 @@ class Lanes:
             if started.lease is not None:
                 self._pool.release(started.lease)
             self._running -= 1
+            self._since_ns.pop(started, None)
             self._solo = False
             self._begin()
 

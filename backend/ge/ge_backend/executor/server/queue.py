@@ -61,6 +61,7 @@ class Job:
         solo: begins when no other runs, and none begins until it has ended.
         owner: who submitted it.
         number: the owner's own, by which it can be cancelled.
+        bounded: it is a run, which has to end; compiling may take any time.
     """
 
     work: Callable[[Turn], Callable[[], None]]
@@ -72,6 +73,7 @@ class Job:
     solo: bool = False
     owner: object = None
     number: int = 0
+    bounded: bool = True
 
 
 @dataclass(slots=True, eq=False)

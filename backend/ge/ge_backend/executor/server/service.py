@@ -15,6 +15,7 @@ from ge_backend.executor.protocol.messages import GraphReport, Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.connection import Connection
+from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.registry import Registry
 from ge_backend.executor.server.services import SERVICES, Services
@@ -36,6 +37,7 @@ class Executor:
         device: becomes the executor's; closed at the end.
         linger_s: how long to stay, and to keep graphs, after the last connection has left.
         pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
+        run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
         kinds: of services; see `SERVICES`.
         on_fault: called when the device broke or hangs, before anybody is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
@@ -48,6 +50,7 @@ class Executor:
         *,
         linger_s: float,
         pool_bytes: int = 0,
+        run_timeout_s: float = 0.0,
         kinds: Mapping[str, str] = SERVICES,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,6 +60,9 @@ class Executor:
         self.registry = Registry(device, self.pool, linger_s)
         self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
+        self._heartbeat = Heartbeat(
+            self.outstanding, self.lanes, run_timeout_s=run_timeout_s, on_fault=on_fault
+        )
         self.timeline = Timeline()
         self.shelves = Shelves()
         self.services = Services(self, linger_s, kinds)
@@ -143,6 +149,7 @@ class Executor:
         self.lanes.close()
         self.registry.close_idle(now=True)
         self.device.close()
+        self._heartbeat.close()
         self.outstanding.close()
 
     def _show(self) -> None:

@@ -1,0 +1,131 @@
+"""A stub's eye on its executor: one that hangs is ended, so that all who wait for it go on.
+
+Whoever waits for a dead executor finds out at once, because its connections break; for one that is
+stopped, or waits for itself, they would wait for ever. It beats several times a second, whatever
+runs take. One that does not is hung if it is stopped, or if it uses no processor either: a library
+that loads a large model may keep every Python thread from running for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from ge_backend.executor.protocol.outstanding import OutstandingView
+
+__all__ = ["Watch", "is_hung"]
+
+log = logging.getLogger(__name__)
+
+PERIOD_S = 0.25
+# How long one may be silent that is stopped, that uses no processor, and that does.
+STOPPED_S = 1.0
+IDLE_S = 30.0
+SILENT_S = 300.0
+STOPPED = ("T", "t")
+
+
+def is_hung(*, silent_s: float, idle_s: float, state: str) -> bool:
+    """Return whether a process that does not beat counts as lost.
+
+    Args:
+        silent_s: how long it has not.
+        idle_s: how long it has used no processor.
+        state: by proc(5).
+    """
+    limit_s = STOPPED_S if state in STOPPED else SILENT_S
+    return silent_s > limit_s or min(silent_s, idle_s) > IDLE_S
+
+
+class Watch:
+    """A thread that ends a process when it hangs.
+
+    Args:
+        pid: the process; it counts as alive now.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._since_ns = time.monotonic_ns()
+        self._beats: OutstandingView | None = None
+        self._stop = threading.Event()
+        threading.Thread(target=self._look, name="watch executor", daemon=True).start()
+
+    def follow(self, beats: OutstandingView) -> None:
+        """Read from there, from now on, when it was last alive."""
+        self._beats = beats
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+    def _look(self) -> None:
+        with contextlib.closing(_Process(self._pid)) as process:
+            while not self._stop.wait(PERIOD_S):
+                state = process.look()
+                if state is None:
+                    return  # it has ended
+                beat_ns = self._since_ns if self._beats is None else self._beats.beat_ns
+                silent_s = (time.monotonic_ns() - beat_ns) / 1e9
+                if is_hung(silent_s=silent_s, idle_s=process.idle_s, state=state):
+                    log.error(
+                        "the executor, process %d, has shown no life for %.1f s (state %s): it "
+                        "hangs, is ended, and will be started anew",
+                        self._pid,
+                        silent_s,
+                        state,
+                    )
+                    process.kill()
+                    return
+
+
+class _Process:
+    """Another process of this user, as proc(5) shows it.
+
+    Attributes:
+        idle_s: how long it had used no processor when it was last looked at.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.idle_s = 0.0
+        self._worked = ""
+        self._worked_ns = 0
+        self._descriptor = -1
+        # It never comes to mean another process; a kernel before 5.3 has none.
+        with contextlib.suppress(OSError, AttributeError):
+            self._descriptor = os.pidfd_open(pid)
+
+    def close(self) -> None:
+        """Forget the process."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def look(self) -> str | None:
+        """Return its state; None once it has ended.
+
+        Source: /proc/pid/stat: after the name in brackets come state (3) … utime (14), stime (15).
+        """
+        try:
+            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        values = text.rpartition(")")[2].split()
+        worked, now_ns = " ".join(values[11:13]), time.monotonic_ns()
+        if worked != self._worked:
+            self._worked, self._worked_ns = worked, now_ns
+        self.idle_s = (now_ns - self._worked_ns) / 1e9
+        return None if values[0] in "ZX" else values[0]
+
+    def kill(self) -> None:
+        """End it, also while it is stopped."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._descriptor >= 0:
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            else:
+                os.kill(self.pid, signal.SIGKILL)

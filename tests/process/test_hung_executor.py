@@ -1,0 +1,83 @@
+"""An executor that hangs is ended and replaced, and what it had not answered is answered."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from builders.null_models import comes_true, run_values, sums, write_null
+
+# A second of silence, and the start of another.
+SOON_S = 10.0
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_null(tmp_path / "model.null", cost_ms={"*": 20})
+
+
+def stop(machine, after_s=0.1):
+    """Stop the executor soon, as a debugger or a frozen container would; it gets no signal else."""
+    pid = machine.pid()
+    timer = threading.Timer(after_s, os.kill, [pid, signal.SIGSTOP])
+    timer.start()
+    return pid
+
+
+def test_runs_of_a_stopped_executor_are_repeated(machine, source):
+    """Nobody continues it, so it is ended; every run is answered rightly, seconds later."""
+    session = machine.session(source)
+    pid, begin = stop(machine), time.monotonic()
+    outcomes = run_values(session, *range(1, 31))
+    assert sums(outcomes) == [3.0 * value for value in range(1, 31)]
+    assert time.monotonic() - begin < SOON_S
+    assert machine.restarts == 1
+    assert machine.pid() != pid
+
+
+def test_an_executor_that_is_stopped_while_idle_is_replaced_without_being_asked(machine, source):
+    """The stub keeps looking when it has nothing to do, so that the next request finds it gone."""
+    session = machine.session(source)
+    pid = stop(machine, 0)
+    assert comes_true(lambda: all(p.pid != pid for p in machine.executors()), SOON_S)
+    assert sums(run_values(session, 2)) == [6]
+
+
+def test_loading_into_a_stopped_executor_ends(machine, source, tmp_path):
+    """A stub that comes later shakes hands with nobody; it too finds out, and starts another."""
+    first = machine.session(source)
+    os.kill(machine.pid(), signal.SIGSTOP)
+    begin = time.monotonic()
+    second = machine.session(write_null(tmp_path / "other.null"))
+    assert sums(run_values(second, 4)) == [12]
+    assert time.monotonic() - begin < SOON_S
+    assert sums(run_values(first, 5)) == [15]
+
+
+def test_a_short_stop_is_waited_for(machine, source):
+    """An executor that goes on at once is not replaced."""
+    session = machine.session(source)
+    pid = stop(machine)
+    threading.Timer(0.5, os.kill, [pid, signal.SIGCONT]).start()
+    assert sums(run_values(session, 1, 2, 3)) == [3, 6, 9]
+    assert machine.restarts == 0
+    assert machine.pid() == pid
+
+
+def test_a_long_run_is_not_taken_for_a_hung_executor(machine, tmp_path):
+    """It beats while it runs, whatever that takes."""
+    session = machine.session(write_null(tmp_path / "model.null", cost_ms={"*": 4000}))
+    assert sums(run_values(session, 7)) == [21]
+    assert machine.restarts == 0
+
+
+def test_a_run_that_never_ends_is_given_up(machine, tmp_path):
+    """It ends its executor twice and fails; its neighbour is answered by the next one."""
+    fault = {"on": "run", "do": "sleep", "ms": 60_000, "value": 666.0}
+    source = write_null(tmp_path / "model.null", faults=[fault])
+    session = machine.session(source, run_timeout_s=1.0)
+    outcomes = run_values(session, 1, 666.0, 3)
+    assert sums(outcomes) == [3, "ExecutorLost", 9]
+    assert machine.restarts == 2

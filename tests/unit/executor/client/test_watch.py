@@ -1,0 +1,66 @@
+"""What is told from a process that is only busy, and what is done with one that hangs."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from builders.null_models import comes_true
+from ge_backend.executor.client import watch
+from ge_backend.executor.client.watch import IDLE_S, SILENT_S, STOPPED_S, Watch, is_hung
+from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingView
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "idle_s", "state", "hung"),
+    [
+        (0.2, 100.0, "S", False),  # it waits for work
+        (STOPPED_S - 0.1, 0.0, "T", False),
+        (STOPPED_S + 0.1, 0.0, "T", True),
+        (STOPPED_S + 0.1, 0.0, "t", True),
+        (STOPPED_S + 0.1, 0.0, "R", False),
+        (IDLE_S + 1, 0.5, "R", False),  # a library computes and lets no thread run
+        (IDLE_S + 1, IDLE_S + 1, "S", True),  # it waits for itself
+        (SILENT_S + 1, 0.0, "R", True),  # it turns in circles
+    ],
+)
+def test_a_process_is_hung_if_it_is_silent_and_does_nothing(silent_s, idle_s, state, hung):
+    """Silence alone has to last long, because a library may hold every Python thread."""
+    assert is_hung(silent_s=silent_s, idle_s=idle_s, state=state) == hung
+
+
+@pytest.fixture
+def process():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_stopped_process_is_ended(process, monkeypatch):
+    """Within the time that is given to stopped ones."""
+    monkeypatch.setattr(watch, "PERIOD_S", 0.05)
+    process.send_signal(signal.SIGSTOP)
+    Watch(process.pid)
+    assert comes_true(lambda: process.poll() == -signal.SIGKILL, STOPPED_S + 5)
+
+
+def test_a_process_that_beats_is_left_alone(process, monkeypatch):
+    """Even one that is stopped: what beats is not what was looked at."""
+    monkeypatch.setattr(watch, "PERIOD_S", 0.05)
+    monkeypatch.setattr(watch, "STOPPED_S", 0.4)
+    page = Outstanding()
+    page.beat()
+    looking = Watch(process.pid)
+    looking.follow(OutstandingView(page.descriptor))
+    process.send_signal(signal.SIGSTOP)
+    for _ in range(10):
+        page.beat()
+        time.sleep(0.1)
+    assert process.poll() is None
+    looking.close()
+    time.sleep(0.6)
+    assert process.poll() is None  # nobody looks any more
+    page.close()
