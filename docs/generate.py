@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
 from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
+from ge_backend.config.engine_table import ENGINES
 from ge_backend.config.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
 from ge_backend.metrics import METRICS
 
@@ -29,6 +30,12 @@ The rest are `parameters` (those of the C++ GE backend are understood too:
 Precedence: `parameters`, then the environment variable, then the default.
 An unknown key stops the model from loading, with a list of the known ones.
 This page is generated from `backend/ge/ge_backend/config/settings.py`.
+"""
+
+ENGINES_HEAD = """\
+Of several that can run a file, the first that is installed and has the precision does, unless the
+parameter `engine` names one. `.om` files, and ONNX models on an NPU, are run by the device itself.
+From `backend/ge/ge_backend/config/engine_table.py`.
 """
 
 METRICS_HEAD = """\
@@ -270,6 +277,21 @@ def configuration() -> str:
                 (
                     (f"`{s.variable}`", f"`{s.default}`" if s.default else "", s.help)
                     for s in MACHINE_SETTINGS
+                ),
+            ),
+            "## Engines\n",
+            ENGINES_HEAD,
+            _table(
+                ("engine", "devices", "files", "precision", "extra"),
+                (
+                    (
+                        f"`{row.name}`",
+                        ", ".join(f"`{kind}`" for kind in row.kinds),
+                        ", ".join(f"`{end}`" for end in row.ends),
+                        ", ".join(f"`{precision}`" for precision in row.precisions),
+                        f"`{row.extra}`",
+                    )
+                    for row in ENGINES
                 ),
             ),
         )

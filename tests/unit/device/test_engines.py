@@ -6,19 +6,35 @@ from dataclasses import replace
 
 import pytest
 
+from ge_backend.config.engine_table import Engine
 from ge_backend.device.base import GraphSource
-from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.engines import Engines, installed, preferred
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
-ENGINE = Engine(module="fake_engine", attribute="FakeGraph", library="fake_engine", extra="fake")
+ENGINE = Engine(
+    name="fake",
+    kinds=("abacus",),
+    ends=(".bead", ".wood"),
+    module="fake_engine",
+    constructor="FakeGraph",
+    libraries=("fake_engine",),
+    extra="fake",
+)
+OTHER = replace(ENGINE, name="other", libraries=("other_engine",), precisions=("origin", "bf16"))
+
+
+def put(monkeypatch, name, constructor):
+    """Make a module that can be imported and found."""
+    module = types.ModuleType(name)
+    module.__spec__ = types.SimpleNamespace(name=name)
+    module.FakeGraph = constructor
+    monkeypatch.setitem(sys.modules, name, module)
 
 
 @pytest.fixture
 def engines(monkeypatch):
-    module = types.ModuleType("fake_engine")
-    module.FakeGraph = lambda source, **given: (source, given)
-    monkeypatch.setitem(sys.modules, "fake_engine", module)
-    return Engines("abacus", {".bead": ENGINE, ".wood": ENGINE})
+    put(monkeypatch, "fake_engine", lambda source, given: (source, given))
+    return Engines("abacus", "beads", [ENGINE])
 
 
 @pytest.fixture
@@ -27,9 +43,15 @@ def source(tmp_path):
     return GraphSource.of(tmp_path / "model.bead")
 
 
-def test_the_suffix_chooses_the_engine(engines, source):
-    """Its class gets the source and whatever else the device gives."""
-    assert engines.load(source, cores=3) == (source, {"cores": 3})
+def test_the_end_of_the_name_chooses_the_engine(engines, source):
+    """Its constructor gets the source and what the device gives."""
+    assert engines.load(source) == (source, "beads")
+
+
+def test_engines_of_other_kinds_of_devices_are_not_asked(engines, source):
+    """A device has the rows of its own kind only."""
+    with pytest.raises(ModelError, match="the pebble device runs"):
+        Engines("pebble", "beads", [ENGINE]).load(source)
 
 
 def test_another_suffix_is_refused(engines, tmp_path):
@@ -48,10 +70,8 @@ def test_a_missing_file_or_a_folder_is_refused(engines, tmp_path):
 
 def test_the_whole_name_may_choose_the_engine(monkeypatch, tmp_path):
     """JSON files are of many kinds; a file's own part of the name comes before the known end."""
-    module = types.ModuleType("fake_engine")
-    module.FakeGraph = lambda source: "fake"
-    monkeypatch.setitem(sys.modules, "fake_engine", module)
-    engines = Engines("abacus", {"frame.json": ENGINE})
+    put(monkeypatch, "fake_engine", lambda source, given: "fake")
+    engines = Engines("abacus", None, [replace(ENGINE, ends=("frame.json",))])
     for name in ("frame.json", "large_frame.json"):
         (tmp_path / name).touch()
         assert engines.load(GraphSource.of(tmp_path / name)) == "fake"
@@ -61,11 +81,9 @@ def test_the_whole_name_may_choose_the_engine(monkeypatch, tmp_path):
 
 def test_an_option_of_another_engine_is_refused(monkeypatch, source, tmp_path):
     """Whoever wrote it expects it to do something; options of no engine here are not judged."""
-    module = types.ModuleType("fake_engine")
-    module.FakeGraph = lambda source: source.options
-    monkeypatch.setitem(sys.modules, "fake_engine", module)
-    painted = replace(ENGINE, options="paint.")
-    engines = Engines("abacus", {".bead": ENGINE, ".wood": painted})
+    put(monkeypatch, "fake_engine", lambda source, given: source.options)
+    painted = replace(ENGINE, options="paint.", ends=(".wood",))
+    engines = Engines("abacus", None, [replace(ENGINE, ends=(".bead",)), painted])
     options = (("ge.x", "1"), ("paint.colour", "red"))
     with pytest.raises(ConfigError, match=r"'paint\.colour' has no meaning for model\.bead"):
         engines.load(replace(source, options=options))
@@ -79,3 +97,46 @@ def test_a_missing_library_names_the_extra(engines, source, monkeypatch):
     monkeypatch.setitem(sys.modules, "fake_engine", None)
     with pytest.raises(DeviceUnavailable, match=r"needs fake_engine .*triton-ge-backend\[fake\]"):
         engines.load(source)
+
+
+@pytest.mark.parametrize(
+    ("given", "here", "chosen"),
+    [
+        ({}, ["fake_engine", "other_engine"], "fake"),
+        ({}, ["other_engine"], "other"),
+        ({"precision": "bf16"}, ["fake_engine", "other_engine"], "other"),
+        ({"engine": "other"}, ["fake_engine", "other_engine"], "other"),
+        ({"engine": "fake", "precision": "bf16"}, ["fake_engine", "other_engine"], "fake"),
+    ],
+)
+def test_of_several_engines_the_first_that_is_here_and_able_runs(
+    monkeypatch, source, given, here, chosen
+):
+    """In the order of the table; one that is named runs whatever else there is."""
+    for library in here:
+        put(monkeypatch, library, None)
+    rows = [replace(row, module=f"{row.name}_graph") for row in (ENGINE, OTHER)]
+    for row in rows:
+        put(monkeypatch, row.module, lambda source, given, name=row.name: name)
+    assert Engines("abacus", None, rows).load(replace(source, **given)) == chosen
+
+
+def test_an_engine_that_is_named_has_to_run_the_file(engines, source):
+    """The error says which do."""
+    with pytest.raises(ConfigError, match=r"'engine' is 'torch'; model\.bead is run by fake"):
+        engines.load(replace(source, engine="torch"))
+
+
+def test_where_none_is_installed_the_first_that_could_is_asked_for():
+    """So that the error names the extra to install."""
+    assert preferred([ENGINE, OTHER], "origin") == ENGINE
+    assert preferred([ENGINE, OTHER], "bf16") == OTHER
+    assert preferred([ENGINE, OTHER], "fp16") == ENGINE
+
+
+def test_what_is_installed_is_found_without_importing_it(monkeypatch):
+    """All libraries have to be there; one that is hidden is not."""
+    assert installed(replace(ENGINE, libraries=("json", "numpy")))
+    assert not installed(replace(ENGINE, libraries=("json", "no_such_engine")))
+    monkeypatch.setitem(sys.modules, "json", None)
+    assert not installed(replace(ENGINE, libraries=("json",)))

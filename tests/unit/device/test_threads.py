@@ -1,26 +1,54 @@
-"""Choosing between one thread and all cores."""
+"""Choosing between one thread and all cores, by load and by what runs take."""
+
+import threading
 
 import numpy as np
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.device import threads
-from ge_backend.device.threads import ThreadChoice, num_elements
+from ge_backend.device.threads import LONELY_S, PATIENCE, Cores, ThreadChoice, num_elements
+from ge_backend.errors import ModelError
+
+NARROW, WIDE = "narrow", "wide"
 
 
 class Clock:
-    """Runs that take the given seconds, in turn, on a clock of their own."""
+    """Time that passes only when something takes some."""
 
     def __init__(self, monkeypatch):
-        self.now = 0.0
+        self.now = 100.0
         monkeypatch.setattr(threads.time, "perf_counter", lambda: self.now)
 
-    def run(self, *seconds):
-        left = list(seconds)
 
-        def once():
-            self.now += left.pop(0) if len(left) > 1 else left[0]
+class Bench:
+    """A graph whose runs take what they are told."""
 
-        return once
+    def __init__(self, clock, *, narrow=0.010, wide=0.005, count=2, open_wide=lambda: WIDE):
+        self.clock = clock
+        self.seconds = {NARROW: narrow, WIDE: wide}
+        self.cores = Cores(count, lambda: clock.now)
+        self.given_up = []
+        give_up = lambda: self.given_up.append(True)  # noqa: E731
+        self.choice = ThreadChoice(self.cores, NARROW, open_wide, give_up)
+        self.wait()
+
+    def wait(self, seconds=2 * LONELY_S):
+        self.clock.now += seconds
+
+    def run(self, elements=24, *, exclusive=True):
+        with self.choice.session(elements, exclusive=exclusive) as session:
+            self.clock.now += self.seconds[session]
+        return session
+
+    def runs(self, count, elements=24, **given):
+        return [self.run(elements, **given) for _ in range(count)]
+
+    def opened(self):
+        """Let the wide session be opened, which takes a lonely run."""
+        self.run()
+        assert comes_true(lambda: self.choice._wide is not None)
+        return self
 
 
 @pytest.fixture
@@ -28,59 +56,110 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def test_before_any_measurement_runs_are_narrow():
-    """Nothing measured means one thread."""
-    choice = ThreadChoice()
-    assert not choice.wide(100)
-    assert not choice.ever_wide
+def test_runs_are_narrow_until_they_have_been_alone_for_a_while(clock):
+    """The first one is, and each for a while after a run that had company."""
+    bench = Bench(clock).opened()
+    assert WIDE in bench.runs(8)
+    bench.run(exclusive=False)
+    while bench.cores._company + LONELY_S > clock.now:
+        assert bench.run() == NARROW
+    assert bench.run() == WIDE
+
+
+def test_the_company_of_one_graph_is_that_of_all_on_the_device(clock):
+    """Cores are shared by graphs, so that what runs beside one makes the others narrow."""
+    bench = Bench(clock).opened()
+    bench.runs(8)
+    other = ThreadChoice(bench.cores, NARROW, None)
+    with other.session(1, exclusive=False):
+        pass
+    assert bench.run() == NARROW
 
 
 @pytest.mark.parametrize(
     ("narrow", "wide", "chosen"),
-    [(0.010, 0.005, True), (0.010, 0.0085, True), (0.010, 0.0095, False), (0.010, 0.02, False)],
+    [(0.010, 0.005, WIDE), (0.010, 0.0085, WIDE), (0.010, 0.0095, NARROW), (0.010, 0.02, NARROW)],
 )
-def test_only_a_clear_gain_is_wide(clock, narrow, wide, chosen):
-    """All cores are used from a gain of 15 percent on."""
-    choice = ThreadChoice()
-    choice.measure(24, clock.run(narrow), clock.run(wide))
-    assert choice.wide(24) is chosen
-    assert choice.ever_wide is chosen
-
-
-def test_the_first_runs_do_not_count(clock):
-    """A slow first wide run, which allocates, is no argument against it."""
-    choice = ThreadChoice()
-    choice.measure(24, clock.run(0.01), clock.run(0.2, 0.005))
-    assert choice.wide(24)
+def test_the_runs_themselves_decide_size_by_size(clock, narrow, wide, chosen):
+    """A few of each kind in turn; then all cores are used from a gain of 15 percent on."""
+    bench = Bench(clock, narrow=narrow, wide=wide).opened()
+    assert sorted(set(bench.runs(6))) == [NARROW, WIDE]
+    assert bench.runs(20) == [chosen] * 20
+    assert sorted(set(bench.runs(6, 10_000))) == [NARROW, WIDE]
 
 
 def test_one_busy_moment_decides_nothing(clock):
-    """Each way is judged by its best run."""
-    choice = ThreadChoice()
-    choice.measure(24, clock.run(0.01), clock.run(0.005, 0.09, 0.005))
-    assert choice.wide(24)
+    """Each way is judged by the best of its last runs, and the loser is tried again now and then."""
+    bench = Bench(clock).opened()
+    bench.seconds[WIDE] = 0.09
+    bench.runs(6)
+    bench.seconds[WIDE] = 0.005
+    seen = bench.runs(600)
+    assert seen[:10] == [NARROW] * 10
+    assert seen[-10:] == [WIDE] * 10
 
 
-def test_a_slow_graph_is_not_measured_for_long(clock):
-    """Where the first pair of runs takes the budget, it is the only one."""
-    choice = ThreadChoice()
-    choice.measure(24, clock.run(3.0), clock.run(1.0))
-    assert clock.now == 4.0
-    assert choice.wide(24)
+def test_a_graph_that_never_gains_gives_its_second_session_up(clock):
+    """It holds memory; it is not opened again."""
+    bench = Bench(clock, wide=0.01).opened()
+    bench.runs(PATIENCE + 1)
+    assert bench.given_up == [True]
+    assert set(bench.runs(100)) == {NARROW}
+    assert bench.given_up == [True]
 
 
-def test_a_run_follows_the_nearest_measured_size(clock):
-    """Sizes between two measured ones go with the one that is nearer by ratio."""
-    choice = ThreadChoice()
-    choice.measure(1000, clock.run(1.0), clock.run(2.0))
-    choice.measure(10, clock.run(1.0), clock.run(0.1))
-    assert [choice.wide(size) for size in (0, 10, 99, 101, 10**6)] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+def test_a_graph_that_gains_at_one_size_keeps_it(clock):
+    """Whatever the other sizes say."""
+    bench = Bench(clock).opened()
+    bench.runs(20, 10_000)
+    bench.seconds[WIDE] = 0.02
+    bench.runs(3 * PATIENCE, 10)
+    assert not bench.given_up
+    assert bench.run(10_000) == WIDE
+
+
+def test_the_wide_session_is_opened_once_and_nobody_waits_for_it(clock):
+    """Runs are narrow meanwhile; closing waits for it."""
+    begin, opened = threading.Event(), []
+
+    def open_wide():
+        begin.wait(10)
+        opened.append(1)
+        return WIDE
+
+    bench = Bench(clock, open_wide=open_wide)
+    assert set(bench.runs(20)) == {NARROW}
+    begin.set()
+    bench.choice.close()
+    assert opened == [1]
+    assert bench.choice._wide is None
+
+
+def test_a_wide_session_that_cannot_be_opened_leaves_the_narrow_one(clock, caplog):
+    """Said once in the log."""
+
+    def refuse():
+        raise ModelError("no memory")
+
+    bench = Bench(clock, open_wide=refuse)
+    bench.run()
+    assert comes_true(lambda: "no memory" in caplog.text)
+    assert set(bench.runs(20)) == {NARROW}
+    assert caplog.text.count("no memory") == 1
+
+
+def test_without_a_choice_every_run_is_narrow(clock):
+    """Fixed threads, or one core."""
+    assert set(Bench(clock, open_wide=None).runs(20)) == {NARROW}
+
+
+def test_a_run_that_fails_says_nothing_about_time(clock):
+    """Its error is the caller's."""
+    bench = Bench(clock).opened()
+    with pytest.raises(ModelError), bench.choice.session(1000, exclusive=True):
+        raise ModelError("no")
+    size = bench.choice._sizes[(1000).bit_length()]
+    assert not [*size.narrow, *size.wide]
 
 
 def test_elements_are_counted_over_all_inputs():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import ge_backend
 from ge_backend.cli.model.needs import Needs, read_needs
+from ge_backend.config.engine_table import ENGINES
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.errors import DeviceUnavailable, GeError, ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, running_python
@@ -29,13 +30,7 @@ CLIENTS = {
     "tritonclient.http": ("server", "clients in Python over HTTP"),
     "tritonclient.grpc": ("server", "clients in Python over gRPC, and reading config.pbtxt"),
 }
-ENGINES = {
-    "onnxruntime": ("onnx", "model.onnx"),
-    "torch": ("torch", "model.pt2 and model.pt"),
-    "torch_npu": ("npu", "model.pt2 and model.pt on an Ascend NPU"),
-    "tokenizers": ("text", "tokenizer.json, so that texts can be sent"),
-    "PIL": ("image", "image.json, so that image files can be sent"),
-}
+LIBRARIES = {row.libraries[-1]: (row.extra, row.runs) for row in ENGINES if row.runs}
 DEVICES = {
     "cuda": "model.onnx, model.pt2 and model.pt on an NVIDIA GPU",
     "npu": "model.om, model.onnx, model.pt2 and model.pt on an Ascend NPU",
@@ -148,7 +143,7 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     for device in (*devices, *others):
         brings = DEVICES.get(device.partition(":")[0], "")
         yield replace(_find_device(device), brings=brings, needed_by=devices.get(device, ()))
-    for module, (extra, brings) in ENGINES.items():
+    for module, (extra, brings) in LIBRARIES.items():
         found = _find_module("engine", module, extra)
         yield replace(found, brings=brings, needed_by=engines.get(module, ()))
     for model, reason in needs.broken.items() if needs is not None else ():

@@ -161,6 +161,7 @@ class ModelConfig:
     executor: str
     fuse: str
     precision: str
+    engine: str
     threads: int
     overflow: str
     ragged: str
@@ -245,6 +246,7 @@ def _read_model(
         executor=values["executor"],
         fuse=values["fuse"],
         precision=values["precision"],
+        engine="" if values["engine"] == "first" else values["engine"],
         threads=_count("threads", values["threads"], least=0),
         overflow=values["overflow"],
         ragged=values["ragged"],

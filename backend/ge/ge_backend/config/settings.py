@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ge_backend.config.engine_table import ENGINES, engine_names
+
 __all__ = [
     "COMPILE_PREFIXES",
     "ENGINE_PREFIXES",
@@ -89,10 +91,17 @@ SETTINGS: tuple[Setting, ...] = (
         "accuracy for speed where engine and device can (docs/precision.md has both, measured).",
     ),
     Setting(
+        key="engine",
+        default="first",
+        choices=("first", *engine_names()),
+        help="What runs the model file, where several engines can. `first`: the first one that is "
+        "installed and can compute in `precision`, in the order of the table below.",
+    ),
+    Setting(
         key="threads",
         default="0",
-        help="CPU threads of one run. 0: the executor measures at load whether a run that has the "
-        "device for itself gains from all cores, and uses one thread per run otherwise.",
+        help="CPU threads of one run. 0: one, and all cores for runs that have been alone on the "
+        "device for a while, where that is faster; the runs themselves find that out.",
     ),
     Setting(
         key="overflow",
@@ -277,7 +286,11 @@ FAMILIES: tuple[Family, ...] = (
 )
 # Those of them that only an engine understands; the first ones only a compiler.
 COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
-ENGINE_PREFIXES = (*COMPILE_PREFIXES, "npu.", "torch.", "tokenizer.")
+ENGINE_PREFIXES = (
+    *COMPILE_PREFIXES,
+    "npu.",
+    *dict.fromkeys(row.options for row in ENGINES if row.options),
+)
 
 MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(

@@ -41,10 +41,11 @@ class GraphSource:
     """What to load, and how: two equal sources on one device share one graph and its weights.
 
     Attributes:
-        path: the model file; its suffix chooses the engine.
+        path: the model file; the end of its name says which engines can run it.
         stamp: changes when the file does, or any other that the model is made of, so that what
             was changed is another source.
         precision: `origin`, `bf16` or `fp16`.
+        engine: which of them does; "" leaves it to the order of the table.
         threads: CPU threads for one run; 0 lets the device measure and decide.
         options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.
     """
@@ -52,6 +53,7 @@ class GraphSource:
     path: str
     stamp: str
     precision: str = "origin"
+    engine: str = ""
     threads: int = 0
     options: tuple[tuple[str, str], ...] = ()
 
@@ -61,6 +63,7 @@ class GraphSource:
         path: Path,
         *,
         precision: str = "origin",
+        engine: str = "",
         threads: int = 0,
         options: tuple[tuple[str, str], ...] = (),
     ) -> GraphSource:
@@ -74,6 +77,7 @@ class GraphSource:
             path=str(known),
             stamp=stamp_of(model_files(known)),
             precision=precision,
+            engine=engine,
             threads=threads,
             options=options,
         )

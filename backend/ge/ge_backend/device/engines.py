@@ -1,82 +1,104 @@
-"""Which engine of a device runs which kind of file, imported when the first such file is loaded."""
+"""Which engine of a device opens a file, imported when the first such file is loaded."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
+from ge_backend.config.engine_table import ENGINES, Engine
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
-__all__ = ["Engine", "Engines"]
+__all__ = ["Engines", "installed", "preferred"]
+
+_Given = TypeVar("_Given")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """One way to run a file.
-
-    Attributes:
-        module, attribute: the `Graph` class; a model of one engine never waits for the import of
-            another.
-        library: what it needs to be installed.
-        extra: the extra of this package that installs it.
-        options: how the options begin that only this engine understands; "" where it has none.
-    """
-
-    module: str
-    attribute: str
-    library: str
-    extra: str
-    options: str = ""
-
-
-class Engines:
-    """The engines of one device, by the end of a file's name: `.onnx`, or `tokenizer.json`.
+class Engines(Generic[_Given]):
+    """The engines of one kind of device.
 
     One file at a time is loaded per library: torch.export.load keeps its state in a global.
+
+    Args:
+        kind: of the device.
+        given: what the device gives to every engine's constructor beside the source.
+        table: all engines.
     """
 
-    def __init__(self, device: str, engines: Mapping[str, Engine]) -> None:
-        self._device = device
-        self._engines = engines
-        self._loading = {engine.library: threading.Lock() for engine in engines.values()}
+    def __init__(self, kind: str, given: _Given, table: Sequence[Engine] = ENGINES) -> None:
+        self._kind = kind
+        self._given = given
+        self._engines = [row for row in table if kind in row.kinds]
+        self._loading = {row.libraries[0]: threading.Lock() for row in self._engines}
 
-    def load(self, source: GraphSource, **given: Any) -> Graph:
-        """Return the graph that the file's engine makes of `source` and what else is given.
+    def load(self, source: GraphSource) -> Graph:
+        """Return the graph that the file's engine makes of a source.
+
+        Of several engines the one that the source names, else the first that is installed and can
+        compute in its precision.
 
         Raises:
             ModelError: no engine of the device runs such a file, or it is missing or corrupt.
-            ConfigError: an option is meant for another engine.
+            ConfigError: an option is meant for another engine, or the engine named for other files.
             DeviceUnavailable: the engine is not installed.
         """
         path = Path(source.path)
-        engine = next((e for end, e in self._engines.items() if path.name.endswith(end)), None)
-        if engine is None:
-            raise ModelError(f"{path}: the {self._device} device runs {', '.join(self._engines)}")
+        engine = self._engine(source, path)
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
         self._check_options(source, engine)
+        library = engine.libraries[0]
         try:
-            importlib.import_module(engine.library)
+            importlib.import_module(library)
         except ImportError as error:
             raise DeviceUnavailable(
-                f"{path.name} needs {engine.library} ({error}); "
+                f"{path.name} needs {library} ({error}); "
                 f"pip install 'triton-ge-backend[{engine.extra}]'"
             ) from error
-        with self._loading[engine.library]:
-            opened = getattr(importlib.import_module(engine.module), engine.attribute)
-            graph: Graph = opened(source, **given)
-            return graph
+        with self._loading[library]:
+            constructor: Callable[[GraphSource, _Given], Graph] = getattr(
+                importlib.import_module(engine.module), engine.constructor
+            )
+            return constructor(source, self._given)
+
+    def _engine(self, source: GraphSource, path: Path) -> Engine:
+        fitting = [row for row in self._engines if path.name.endswith(row.ends)]
+        if not fitting:
+            ends = dict.fromkeys(end for row in self._engines for end in row.ends)
+            raise ModelError(f"{path}: the {self._kind} device runs {', '.join(ends)}")
+        named = [row for row in fitting if row.name == source.engine]
+        if source.engine and not named:
+            names = ", ".join(row.name for row in fitting)
+            raise ConfigError(
+                f"parameter 'engine' is {source.engine!r}; {path.name} is run by {names} on "
+                f"{self._kind}"
+            )
+        return preferred(named or fitting, source.precision)
 
     def _check_options(self, source: GraphSource, engine: Engine) -> None:
         """See that no option is there that only another engine of this device understands."""
-        others = {other.options for other in self._engines.values()} - {engine.options, ""}
+        others = {other.options for other in self._engines} - {engine.options, ""}
         for key, _ in source.options:
             if key.startswith(tuple(others)):
                 raise ConfigError(
                     f"parameter {key!r} has no meaning for {Path(source.path).name}; remove it"
                 )
+
+
+def preferred(engines: Sequence[Engine], precision: str) -> Engine:
+    """Return the first engine that is installed and has the precision, else the first that may."""
+    able = [row for row in engines if precision in row.precisions]
+    ready = [row for row in able if installed(row)]
+    return (ready or able or engines)[0]
+
+
+def installed(engine: Engine) -> bool:
+    """Whether the engine's libraries can be found; nothing is imported."""
+    try:
+        return all(importlib.util.find_spec(library) for library in engine.libraries)
+    except (ImportError, ValueError):  # a module that is hidden, or was put there by hand
+        return False

@@ -1,71 +1,175 @@
-"""Whether a run that has the device for itself gains from all cores: decided by measurement."""
+"""Whether a run takes one thread or all cores: by how alone runs are, and by what they then take.
+
+A run on all cores is shorter, and takes them from whatever comes while it runs: the next run, the
+server, the client. So runs are wide only where nothing else has run or waited for a while. Which of
+the two is faster then is found out by the runs themselves, size by size, and not at warm-up, where
+comparing took as long as all the rest of a cold start.
+"""
 
 from __future__ import annotations
 
-import math
+import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 
-__all__ = ["ThreadChoice", "num_elements"]
+__all__ = ["Cores", "ThreadChoice", "num_elements"]
 
+log = logging.getLogger(__name__)
+
+# At half load, requests that come at random leave no such gap once in a thousand; one that waits
+# for each answer before it asks again leaves nothing else.
+LONELY_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
 LEAST_GAIN = 1.15
-ROUNDS = 5
-BUDGET_S = 0.4
+# So many runs of each kind decide, the best of each: what others do can only lengthen a run.
+TRIALS = 3
+REMEMBERED = 5
+# One run of so many is of the kind that lost, so that a busy moment does not decide for good.
+CHECKED_EVERY = 64
+# After so many lonely runs of which none gained from all cores they are not tried any more.
+PATIENCE = 64
 
-Run = Callable[[], object]
+_Session = TypeVar("_Session")
 
 
-class ThreadChoice:
-    """Compares one-thread (narrow) with all-core (wide) runs, by the size of the input.
+class Cores:
+    """The cores that graphs on the host share, and how long runs have been alone on them.
 
-    Measured at warm-up; afterwards each run follows the measured size that is nearest to its own.
-    Before any measurement every run is narrow.
+    Args:
+        count: how many.
+        clock: seconds; another one in tests.
     """
 
-    def __init__(self) -> None:
-        self._wide: dict[int, bool] = {}
+    def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = count
+        self._clock = clock
+        self._company = clock()
+
+    def lonely(self, *, exclusive: bool) -> bool:
+        """Return whether a run that begins now may use all cores.
+
+        Args:
+            exclusive: nothing else runs or waits on the device.
+        """
+        now = self._clock()
+        if not exclusive:
+            self._company = now
+        return now - self._company >= LONELY_S
+
+
+@dataclass(slots=True)
+class _Size:
+    """The last runs of about one size: seconds, narrow and wide ones."""
+
+    runs: int = 0
+    narrow: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    wide: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     @property
-    def ever_wide(self) -> bool:
-        """Whether some measured size gained."""
-        return any(self._wide.values())
+    def gains(self) -> bool:
+        """Whether the best wide run is clearly the shorter; False before that is known."""
+        known = min(len(self.narrow), len(self.wide)) >= TRIALS
+        return known and min(self.narrow) >= min(self.wide) * LEAST_GAIN
 
-    def measure(self, elements: int, narrow: Run, wide: Run) -> None:
-        """Run both ways in turn, and record whether the best wide run is clearly the shorter.
+    def next_wide(self) -> bool:
+        """Return how the next run is to be: in turn at first, then the better way."""
+        self.runs += 1
+        if self.runs <= 2 * TRIALS:
+            return self.runs % 2 == 0
+        return self.gains != (self.runs % CHECKED_EVERY == 0)
 
-        In turn, so that a busy moment of the machine hits both; the best of each, because what
-        others do on the machine can only lengthen a run.
-        """
-        # The first runs allocate: they count only where they are so long that it does not matter.
-        first = [_seconds(narrow), _seconds(wide)]
-        best = first if sum(first) > BUDGET_S else [math.inf, math.inf]
-        ends = time.perf_counter() + BUDGET_S
-        for _ in range(ROUNDS if best is not first else 0):
-            best = [min(known, _seconds(run)) for known, run in zip(best, (narrow, wide))]  # noqa: B905 - two of each
-            if time.perf_counter() > ends:
-                break
-        # Replaced as a whole: lanes read it meanwhile.
-        self._wide = {**self._wide, elements: best[0] >= best[1] * LEAST_GAIN}
 
-    def wide(self, elements: int) -> bool:
-        """Return whether an exclusive run of this many input elements should use all cores."""
-        measured = self._wide
-        if not measured:
-            return False
-        size = math.log(max(1, elements))
-        return measured[min(measured, key=lambda known: abs(math.log(max(1, known)) - size))]
+class ThreadChoice(Generic[_Session]):
+    """What one graph runs on: its narrow session, or, where that pays, a wide one.
+
+    The wide session is opened in the background when runs are lonely for the first time, and given
+    up where no size gains.
+
+    Args:
+        cores: shared by all graphs of the device.
+        narrow: one thread per run; from several threads at once.
+        open_wide: makes the session that uses all cores; None where there is no choice.
+        give_up: called once the wide session is dropped.
+    """
+
+    def __init__(
+        self,
+        cores: Cores,
+        narrow: _Session,
+        open_wide: Callable[[], _Session] | None,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cores = cores
+        self._narrow = narrow
+        self._wide: _Session | None = None
+        self._open_wide = open_wide
+        self._give_up = give_up
+        self._sizes: dict[int, _Size] = {}
+        self._lock = threading.Lock()
+        self._opening: threading.Thread | None = None
+
+    @contextmanager
+    def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
+        """Yield what a run of so many input elements runs on, and see how long that takes."""
+        if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
+            yield self._narrow
+            return
+        size = self._sizes.setdefault(elements.bit_length(), _Size())
+        use_wide = size.next_wide()
+        started = time.perf_counter()
+        yield wide if use_wide else self._narrow
+        (size.wide if use_wide else size.narrow).append(time.perf_counter() - started)
+        self._judge()
+
+    def close(self) -> None:
+        """Let go of both sessions; one that is being opened is waited for."""
+        with self._lock:
+            self._open_wide = None
+            opening = self._opening
+        if opening is not None:
+            opening.join()
+        self._wide = None
+        del self._narrow
+
+    def _ready(self) -> _Session | None:
+        """Return the wide session; it is opened in the background if that was not done yet."""
+        if self._wide is None and self._open_wide is not None:
+            with self._lock:
+                if self._opening is None and self._open_wide is not None:
+                    opening = threading.Thread(
+                        target=self._open, args=(self._open_wide,), name="wide", daemon=True
+                    )
+                    self._opening = opening
+                    opening.start()
+        return self._wide
+
+    def _open(self, open_wide: Callable[[], _Session]) -> None:
+        try:
+            self._wide = open_wide()
+        except GeError as error:
+            log.warning("runs that are alone use one thread: %s", error)
+
+    def _judge(self) -> None:
+        """Give the wide session up where no size gains."""
+        sizes = list(self._sizes.values())
+        if sum(size.runs for size in sizes) < PATIENCE or any(size.gains for size in sizes):
+            return
+        with self._lock:
+            dropped, self._wide, self._open_wide = self._wide, None, None
+        if dropped is not None:
+            del dropped
+            self._give_up()
 
 
 def num_elements(inputs: Mapping[str, Array]) -> int:
     """Return the number of input elements, by which sizes of runs are compared."""
     return sum(array.size for array in inputs.values())
-
-
-def _seconds(run: Run) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started

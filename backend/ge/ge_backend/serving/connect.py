@@ -73,6 +73,7 @@ def open_session(
     source = GraphSource.of(
         path,
         precision=config.precision,
+        engine=config.engine,
         threads=config.threads,
         options=config.options,
     )

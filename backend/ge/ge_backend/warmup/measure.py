@@ -154,6 +154,7 @@ def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]
     return [
         *map(_fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
+        session.source.engine,
         str(session.source.threads),
         str(session.source.options),
         config.placement.kind,
@@ -227,8 +228,8 @@ def _rerun(session: Session, entries: Sequence[Bucket], kept: Container[Bucket])
 def _samples(entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:
     """Return some buckets to run again although their costs are kept: small and large, few rows.
 
-    Nothing must be compiled, but the device measures with each how many threads a run of about
-    that size should use when it is alone, and remembers that only while it lives.
+    Nothing must be compiled, but the first runs of an engine take memory and make its threads, and
+    a model that cannot run is better found now than by a request.
     """
     fewest = min(bucket[0] for bucket in entries)
     alone = sorted((bucket for bucket in entries if bucket[0] == fewest), key=math.prod)

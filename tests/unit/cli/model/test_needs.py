@@ -1,8 +1,7 @@
 import pytest
 
-from ge_backend.cli.model.needs import ENGINES as BY_FILE
 from ge_backend.cli.model.needs import read_needs
-from ge_backend.device.kinds import cpu
+from ge_backend.config.engine_table import ENGINES
 
 
 @pytest.fixture
@@ -80,6 +79,12 @@ def test_a_model_that_cannot_be_read_is_told_and_others_are_read(add, tmp_path):
     assert "no model file" in needs.broken["empty"]
 
 
-def test_the_engines_are_those_of_the_cpu():
-    """A kind of file that the device learns is known here as well."""
-    assert {end: engine.library for end, engine in cpu.ENGINES.items()} == BY_FILE
+@pytest.mark.parametrize("row", [row for row in ENGINES if "cpu" in row.kinds])
+def test_every_engine_of_the_table_is_one_that_a_model_may_need(add, tmp_path, row):
+    """By the parameter `engine`, whether it is installed or not."""
+    for number, end in enumerate(row.ends):
+        file = f"model{end}" if end.startswith(".") else end
+        named = f'parameters {{ key: "engine" value {{ string_value: "{row.name}" }} }}'
+        add(f"m{number}", file, f'backend: "ge" {named}')
+    models = tuple(f"m{number}" for number in range(len(row.ends)))
+    assert read_needs(tmp_path, {}).engines == dict.fromkeys(row.libraries, models)

@@ -37,13 +37,13 @@ def graph(source, streams, monkeypatch):
     """Return a graph that asks the CPU's provider for what it would ask CUDA's."""
     monkeypatch.setattr(onnx_cuda, "PROVIDER", "CPUExecutionProvider")
     monkeypatch.setattr(onnx_cuda, "OPTIONS", {})
-    return OnnxCudaGraph(source, streams=streams)
+    return OnnxCudaGraph(source, streams)
 
 
 def test_without_the_provider_nothing_is_loaded(source, streams):
     """It never computes on the CPU instead."""
     with pytest.raises(DeviceUnavailable, match="CUDAExecutionProvider"):
-        OnnxCudaGraph(source, streams=streams)
+        OnnxCudaGraph(source, streams)
 
 
 def test_the_gpu_and_its_options(source, streams, monkeypatch):
@@ -51,13 +51,13 @@ def test_the_gpu_and_its_options(source, streams, monkeypatch):
     asked = []
 
     class Graph:
-        def __init__(self, source, *, cores, provider):
+        def __init__(self, source, cores, *, provider):
             asked.append(provider)
             self.signature = None
 
     monkeypatch.setattr(onnx_cuda, "OnnxGraph", Graph)
     streams.vendor.device = "cuda:3"
-    OnnxCudaGraph(source, streams=streams)
+    OnnxCudaGraph(source, streams)
     name, options = asked[0]
     assert name == "CUDAExecutionProvider"
     assert (options["device_id"], options["use_tf32"]) == ("3", "0")

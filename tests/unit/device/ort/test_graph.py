@@ -8,6 +8,8 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper  # noqa: E402
 
+from builders.cores import lonely_cores  # noqa: E402
+from builders.null_models import comes_true  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.ort import graph as onnx_graph  # noqa: E402
 from ge_backend.device.ort.graph import OnnxGraph  # noqa: E402
@@ -37,7 +39,7 @@ def load(tmp_path):
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         model.ir_version = 8
         path.write_bytes(model.SerializeToString())
-        return OnnxGraph(GraphSource.of(path, **source), cores=cores)
+        return OnnxGraph(GraphSource.of(path, **source), lonely_cores(cores))
 
     return load
 
@@ -178,38 +180,24 @@ def sessions(monkeypatch):
     ("threads", "cores", "opened"), [(0, 1, [1]), (1, 4, [1]), (3, 4, [3]), (0, 4, [1, 4])]
 )
 def test_sessions_for_threads(load, sessions, threads, cores, opened):
-    """Only threads=0 on several cores makes a second session, and only at `prepare`."""
+    """Only threads=0 on several cores makes a second session, and only once runs are alone."""
     graph = load(RELU, threads=threads, cores=cores)
+    graph.prepare({"x": ONES})
+    graph.run({"x": ONES}, {}, exclusive=False)
     assert sessions.threads == opened[:1]
-    graph.prepare({"x": ONES})
-    graph.prepare({"x": ONES[:1]})
-    assert sessions.threads == opened
+    for _ in range(5):
+        graph.run({"x": ONES}, {}, exclusive=True)
+    assert comes_true(lambda: sessions.threads == opened)
 
 
-@pytest.mark.parametrize(("gain", "kept"), [(True, True), (False, False)])
-def test_the_second_session_is_kept_only_for_a_gain(load, monkeypatch, gain, kept):
-    """Where all cores never pay, the copy of the weights is dropped with the first exclusive run."""
-    graph = load(RELU)
-    monkeypatch.setattr(
-        graph._choice, "measure", lambda n, *_: graph._choice.__setattr__("_wide", {n: gain})
-    )
-    graph.prepare({"x": ONES})
-    graph.run({"x": ONES}, {}, exclusive=False)
-    assert graph._wide is not None
-    graph.run({"x": ONES}, {}, exclusive=True)
-    assert (graph._wide is not None) is kept
-
-
-def test_only_exclusive_runs_are_wide(load, monkeypatch):
-    """The second session serves exclusive runs of sizes that gain, the first one all others."""
-    graph = load(RELU)
-    graph._wide, used = object(), []
-    monkeypatch.setattr(graph, "_run", lambda session, *_: used.append(session is graph._wide))
-    graph._choice._wide = {6: True, 6000: False}
-    graph.run({"x": ONES}, {}, exclusive=True)
-    graph.run({"x": ONES}, {}, exclusive=False)
-    graph.run({"x": np.ones((60, 100))}, {}, exclusive=True)
-    assert used == [True, False, False]
+def test_both_sessions_give_the_same(load):
+    """Runs that are alone take turns between them at first; all are right."""
+    graph = load(RELU, cores=2)
+    for _ in range(5):
+        graph.run({"x": ONES}, {}, exclusive=True)
+    assert comes_true(lambda: graph._threads._wide is not None)
+    for _ in range(6):
+        assert graph.run({"x": -ONES}, {}, exclusive=True)["y"].tolist() == (0 * ONES).tolist()
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def load(vendor, tmp_path):
         example = torch.from_numpy(SMALL) if example is None else example
         program = torch.export.export(Function(function), (example,), dynamic_shapes=({0: BATCH},))
         torch.export.save(program, str(path))
-        return AcceleratorGraph(GraphSource.of(path, **source), streams=streams)
+        return AcceleratorGraph(GraphSource.of(path, **source), streams)
 
     return load
 
@@ -221,7 +221,7 @@ def test_precision_keeps_declared_types(vendor, tmp_path, precision, tolerance, 
     program = torch.export.export(module, (torch.from_numpy(SMALL),), dynamic_shapes=({0: BATCH},))
     torch.export.save(program, str(path))
     source = GraphSource.of(path, precision=precision)
-    graph = AcceleratorGraph(source, streams=Streams(vendor))
+    graph = AcceleratorGraph(source, Streams(vendor))
     if prepared:
         graph.prepare({"input": LARGE})
     (result,) = graph.run({"input": LARGE}, {}, exclusive=False).values()
@@ -236,7 +236,7 @@ def test_script_without_a_signature(vendor, tmp_path):
     """TorchScript is captured for the types that it is prepared with; others run eagerly."""
     path = tmp_path / "model.pt"
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), str(path))
-    graph = AcceleratorGraph(GraphSource.of(path), streams=Streams(vendor))
+    graph = AcceleratorGraph(GraphSource.of(path), Streams(vendor))
     graph.prepare({"INPUT__0": SMALL})
     for x in (SMALL, (SMALL * 9).astype(np.int64)):
         result = graph.run({"INPUT__0": x}, {}, exclusive=False)["OUTPUT__0"]

@@ -2,12 +2,14 @@
 
 import json
 import threading
+import time
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from builders.cores import lonely_cores  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.pytorch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
@@ -48,7 +50,7 @@ def load(tmp_path):
         path = tmp_path / "model.pt2"
         module = module if isinstance(module, torch.nn.Module) else Function(module)
         torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), str(path))
-        return TorchGraph(GraphSource.of(path, **source), cores=cores)
+        return TorchGraph(GraphSource.of(path, **source), lonely_cores(cores))
 
     return load
 
@@ -135,19 +137,18 @@ def test_lack_of_memory(load):
 
 
 @pytest.mark.parametrize(
-    ("threads", "gains", "exclusive", "used"),
+    ("threads", "cores", "exclusive", "used"),
     [
-        (0, True, True, 2),
-        (0, True, False, 1),
-        (0, False, True, 1),
-        (1, True, True, 1),
-        (3, False, False, 3),
+        (0, 2, True, {1, 2}),
+        (0, 2, False, {1}),
+        (0, 1, True, {1}),
+        (1, 2, True, {1}),
+        (3, 2, False, {3}),
     ],
 )
-def test_threads_of_a_run(load, threads, gains, exclusive, used):
-    """Exclusive runs of sizes that gain use all cores, others one; a fixed number always holds."""
-    graph = load(lambda x: x + 1, threads=threads)
-    graph._choice._wide = {12: gains}
+def test_threads_of_a_run(load, threads, cores, exclusive, used):
+    """Runs that are alone try all cores, others take one; a fixed number always holds."""
+    graph = load(lambda x: x + 1, threads=threads, cores=cores)
     seen = []
     real = graph._program.call
 
@@ -158,24 +159,14 @@ def test_threads_of_a_run(load, threads, gains, exclusive, used):
     object.__setattr__(graph._program, "call", call)
 
     def work():
-        graph.run({"x": ROWS}, {}, exclusive=exclusive)
+        for _ in range(20):
+            graph.run({"x": ROWS}, {}, exclusive=exclusive)
+            time.sleep(0.001)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [used]
-
-
-@pytest.mark.parametrize(
-    ("threads", "cores", "measured"), [(0, 2, 1), (0, 1, 0), (2, 2, 0), (1, 2, 0)]
-)
-def test_prepare_measures_only_where_there_is_a_choice(load, monkeypatch, threads, cores, measured):
-    """With fixed threads or one core nothing is measured."""
-    graph = load(lambda x: x + 1, threads=threads, cores=cores)
-    calls = []
-    monkeypatch.setattr(graph._choice, "measure", lambda *given: calls.append(given))
-    graph.prepare({"x": ROWS})
-    assert len(calls) == measured
+    assert set(seen) == used
 
 
 class Pair(torch.nn.Module):
@@ -189,7 +180,7 @@ def script(tmp_path):
         path = tmp_path / "model.pt"
         extra = {"ge_signature.json": json.dumps(signature)} if signature else {}
         torch.jit.save(torch.jit.script(module), str(path), _extra_files=extra)
-        return TorchGraph(GraphSource.of(path, **source), cores=1)
+        return TorchGraph(GraphSource.of(path, **source), lonely_cores(1))
 
     return script
 

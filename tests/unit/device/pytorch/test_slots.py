@@ -77,7 +77,7 @@ def load(vendor, tmp_path):
         path = tmp_path / "model.pt2"
         torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(known)})
         source = GraphSource.of(path, options=(("torch.mode", mode),))
-        return AcceleratorGraph(source, streams=streams)
+        return AcceleratorGraph(source, streams)
 
     return load
 

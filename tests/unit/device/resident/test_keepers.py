@@ -89,7 +89,7 @@ class OnTorch:
         torch.export.save(exported(), str(path), extra_files={"ge_names.json": json.dumps(names)})
         options = (("torch.mode", self.mode),)
         source = GraphSource.of(path, precision=self.precision, options=options)
-        graph = AcceleratorGraph(source, streams=self.streams)
+        graph = AcceleratorGraph(source, self.streams)
         for shape in SHAPES:
             graph.prepare({"x": np.zeros(shape, np.float32)})
         return graph

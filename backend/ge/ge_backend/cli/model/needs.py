@@ -7,23 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.cli.model.repository import model_folders
+from ge_backend.config.engine_table import engines_for
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import BACKEND, read_backend, read_folder
+from ge_backend.device.engines import preferred
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import GeError
 
 __all__ = ["Needs", "read_needs"]
-
-# The end of a model file's name -> the module of the engine that runs it.
-ENGINES = {
-    ".onnx": "onnxruntime",
-    ".pt2": "torch",
-    ".pt": "torch",
-    "tokenizer.json": "tokenizers",
-    "image.json": "PIL",
-}
-# On an NPU pyACL runs ONNX models, compiled; torch models need torch_npu beside torch.
-NPU_ENGINES = {".pt2": ("torch", "torch_npu"), ".pt": ("torch", "torch_npu"), ".onnx": ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +71,6 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
 def _engines(directory: Path, config: ModelConfig) -> tuple[str, ...]:
     """Return the modules that run the model file of a version folder."""
     path = find_model_file(directory, config.filename, config.device)
-    end = next((end for end in ENGINES if path.name.endswith(end)), "")
-    if config.placement.kind == "npu" and end in NPU_ENGINES:
-        return NPU_ENGINES[end]
-    return (ENGINES[end],) if end else ()
+    rows = engines_for(path.name, config.placement.kind)
+    named = [row for row in rows if row.name == config.engine]
+    return preferred(named or rows, config.precision).libraries if rows else ()

@@ -83,6 +83,7 @@ def open_model(
         GraphSource.of(
             find_model_file(folder.directory, given.filename, chosen),
             precision=given.precision,
+            engine=given.engine,
             threads=given.threads,
             options=given.options,
         ),

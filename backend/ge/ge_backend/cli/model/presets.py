@@ -84,7 +84,7 @@ PRESETS: Mapping[str, Preset] = {
                 BATCHING_DELAY: Choice(value="0", why="no request waits for company"),
                 "threads": Choice(
                     value="0",
-                    why="on a CPU a run that has the device for itself uses all cores where "
+                    why="on a CPU runs that have been alone for a while use all cores where "
                     "that is faster",
                 ),
                 "max_elements": Choice(

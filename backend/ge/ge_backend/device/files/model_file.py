@@ -6,16 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from ge_backend.config.engine_table import ENGINES, file_ends
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import ModelError
 
 __all__ = ["canonical", "find_model_file", "model_files", "stamp_of"]
 
-# In this order when a folder holds several and config.pbtxt names none.
-NAMES = ("model.onnx", "model.pt2", "model.pt", "model.null", "tokenizer.json", "image.json")
 # A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
-SUFFIXES = (".onnx", ".pt2", ".pt")
+SUFFIXES = tuple(end for end in file_ends() if end.startswith("."))
+# In this order when a folder holds several and config.pbtxt names none.
+NAMES = (
+    *(f"model{end}" for end in (*SUFFIXES, ".null")),
+    *(end for end in file_ends() if end not in SUFFIXES),
+)
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
@@ -69,7 +73,9 @@ def model_files(path: Path) -> tuple[Path, ...]:
     if path.suffix == ".onnx":
         return (path, *(file for _, file in external_data(path)))
     if path.suffix != ".om":
-        return (path,)
+        rows = (row for row in ENGINES if path.name.endswith(row.ends))
+        files = (path.with_suffix(end) for end in dict.fromkeys(e for r in rows for e in r.beside))
+        return (path, *(file for file in files if file.is_file()))
     names = axes_file(path)
     return (*(file.path for file in om_files(path)), *((names,) if names.is_file() else ()))
 

@@ -1,50 +1,17 @@
-"""The CPU as a device: ONNX Runtime, torch, and what turns texts and images into tensors."""
+"""The CPU as a device, and the engines that the table has for it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.engines import Engines
+from ge_backend.device.threads import Cores
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["CpuDevice", "read_memory"]
-
-_ONNX = Engine(
-    module="ge_backend.device.ort.graph",
-    attribute="OnnxGraph",
-    library="onnxruntime",
-    extra="onnx",
-)
-_TORCH = Engine(
-    module="ge_backend.device.pytorch.cpu_graph",
-    attribute="TorchGraph",
-    library="torch",
-    extra="torch",
-)
-_TOKENIZER = Engine(
-    module="ge_backend.device.preprocess.tokenizer",
-    attribute="TokenizerGraph",
-    library="tokenizers",
-    extra="text",
-    options="tokenizer.",
-)
-_IMAGE = Engine(
-    module="ge_backend.device.preprocess.image",
-    attribute="ImageGraph",
-    library="PIL",
-    extra="image",
-)
-ENGINES: Mapping[str, Engine] = {
-    ".onnx": _ONNX,
-    ".pt2": _TORCH,
-    ".pt": _TORCH,
-    "tokenizer.json": _TOKENIZER,
-    "image.json": _IMAGE,
-}
 
 
 class CpuDevice:
@@ -52,7 +19,7 @@ class CpuDevice:
 
     A run uses one thread and as many run at once as there are cores: measured on an encoder, two
     one-thread runs side by side finish sooner than two two-thread runs one after the other. What
-    a run does that has the device for itself is measured per graph (`ThreadChoice`).
+    runs do that have been alone for a while is found out per graph (`ThreadChoice`).
 
     Args:
         lanes: how many runs may be in flight; None is one per usable core.
@@ -61,9 +28,9 @@ class CpuDevice:
     name = "cpu"
 
     def __init__(self, lanes: int | None = None) -> None:
-        self._cores = usable_cores()
-        self._engines = Engines("cpu", ENGINES)
-        self.lanes = self._cores if lanes is None else lanes
+        cores = Cores(usable_cores())
+        self._engines = Engines("cpu", cores)
+        self.lanes = cores.count if lanes is None else lanes
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
@@ -81,12 +48,12 @@ class CpuDevice:
         return nbytes
 
     def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
-        """Load a file of one of `ENGINES`; see `Device.load`."""
+        """Load a file of one of its engines; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
         # Read by libgomp when torch is first imported: threads that wait for each other sleep. By
         # default they spin, and beside other busy processes single runs took 1300 ms, not 90.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        return self._engines.load(source, cores=self._cores)
+        return self._engines.load(source)
 
     def memory(self) -> MemoryInfo:
         """Return the machine's available and total memory."""

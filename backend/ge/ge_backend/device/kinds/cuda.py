@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
-from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.engines import Engines
 from ge_backend.device.failures import reason
 from ge_backend.errors import DeviceUnavailable
 
@@ -19,18 +19,6 @@ __all__ = ["CudaDevice"]
 log = logging.getLogger(__name__)
 
 LANES = 2
-_ONNX = Engine(
-    module="ge_backend.device.ort.cuda",
-    attribute="OnnxCudaGraph",
-    library="onnxruntime",
-    extra="cuda",
-)
-_TORCH = Engine(
-    module="ge_backend.device.pytorch.accelerator",
-    attribute="AcceleratorGraph",
-    library="torch",
-    extra="cuda",
-)
 
 
 class CudaDevice:
@@ -53,7 +41,7 @@ class CudaDevice:
         self.lanes = lanes
         self._vendor = vendor
         self.streams = Streams(vendor)
-        self._engines = Engines(self.name, {".onnx": _ONNX, ".pt2": _TORCH, ".pt": _TORCH})
+        self._engines = Engines("cuda", self.streams)
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CudaDevice:
@@ -92,7 +80,7 @@ class CudaDevice:
     def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # see `reserve`
-        return self._engines.load(source, streams=self.streams)
+        return self._engines.load(source)
 
     def memory(self) -> MemoryInfo:
         """Return what the driver says; memory that torch keeps for later runs counts as used."""

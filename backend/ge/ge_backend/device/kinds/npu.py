@@ -23,7 +23,7 @@ from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.cache import CompileCache
 from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
-from ge_backend.device.engines import Engine, Engines
+from ge_backend.device.engines import Engines
 from ge_backend.device.files.om_files import read_order
 from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
@@ -38,13 +38,6 @@ LANES = 2
 OPTIONS = "npu."
 TIMEOUT_OPTION = "npu.timeout_s"
 DEFAULT_TIMEOUT_S = 60.0
-
-_TORCH = Engine(
-    module="ge_backend.device.pytorch.accelerator",
-    attribute="AcceleratorGraph",
-    library="torch",
-    extra="npu",
-)
 
 
 class NpuDevice:
@@ -69,8 +62,8 @@ class NpuDevice:
         self._device = AclDevice(acl, index, streams=lanes)
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
-        self._engines = Engines("npu", {".pt2": _TORCH, ".pt": _TORCH})
         self._streams: Streams | None = None
+        self._torch: Engines[Streams] | None = None
         self._opening = threading.Lock()
         self.name = self._device.name
         self.lanes = lanes
@@ -189,9 +182,10 @@ class NpuDevice:
         workspace.place(0)
         _refuse_options(source, ("torch.",))
         with self._opening:
-            if self._streams is None:
+            if self._torch is None:
                 self._streams = _open_torch(self._index)
-        return self._engines.load(source, streams=self._streams)
+                self._torch = Engines("npu", self._streams)
+        return self._torch.load(source)
 
 
 def _open_torch(index: int) -> Streams:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ge_backend.device.base import GraphSource
 from ge_backend.device.ort.graph import OnnxGraph
 from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.threads import Cores
 from ge_backend.errors import DeviceFault, GraphFailed
 from ge_backend.tensors import Array, Shape
 
@@ -39,11 +40,11 @@ class OnnxCudaGraph:
     static_shapes = False
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, streams: Streams) -> None:
+    def __init__(self, source: GraphSource, streams: Streams) -> None:
         self._vendor = streams.vendor
         index = self._vendor.device.partition(":")[2]
         options = OPTIONS | ({"device_id": index} if index else {})
-        self._graph = OnnxGraph(source, cores=1, provider=(PROVIDER, options))
+        self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
         self.signature = self._graph.signature
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:

@@ -22,7 +22,7 @@ from ge_backend.device.ort.session import (
     signature_of,
 )
 from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
-from ge_backend.device.threads import ThreadChoice, num_elements
+from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
 
@@ -36,8 +36,8 @@ class OnnxGraph:
     """One ONNX model with one or two sessions.
 
     The narrow session runs on the calling thread, from several threads at once. With
-    `source.threads` 0 and several cores, `prepare` also makes a wide session that uses all cores,
-    and measures; it serves exclusive runs of the sizes that gain. It holds a second copy of the
+    `source.threads` 0 and several cores, a wide session that uses all cores is opened when runs are
+    alone for a while; it serves those of the sizes that gain. It holds a second copy of the
     weights, because ONNX Runtime packs them per session: 90 MB for a model of 90 MB. It is dropped
     where no size gains, and never made with `threads` 1. Its threads spin while they wait for each
     other within a run, which is most of the gain (measured on an encoder, mean over lengths, two
@@ -54,20 +54,20 @@ class OnnxGraph:
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(
-        self, source: GraphSource, *, cores: int, provider: Provider = CPU_PROVIDER
+        self, source: GraphSource, cores: Cores, *, provider: Provider = CPU_PROVIDER
     ) -> None:
         if source.precision != "origin":
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
                 "file says; use a model.pt2, or precision origin"
             )
-        self._path, self._provider = source.path, provider
-        self._narrow = open_session(source.path, source.threads or 1, provider, spin=False)
-        self._wide: onnxruntime.InferenceSession | None = None
-        self._wide_threads = cores if source.threads == 0 and cores > 1 else 0
-        self._choice = ThreadChoice()
+        self._path = source.path
+        narrow = open_session(source.path, source.threads or 1, provider, spin=False)
+        open_wide = functools.partial(open_session, source.path, cores.count, provider, spin=True)
+        several = source.threads == 0 and cores.count > 1
+        self._threads = ThreadChoice(cores, narrow, open_wide if several else None, release_unused)
         self._scratch = ScratchTable()
-        self.signature = signature_of(self._narrow, source.path)
+        self.signature = signature_of(narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)
         for spec in specs:
             _check_bound(spec, source.path)
@@ -80,13 +80,11 @@ class OnnxGraph:
         """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Measure whether this size gains from all cores, and its scratch; see `Graph.prepare`.
+        """Measure this size's scratch; see `Graph.prepare`.
 
-        Scratch is measured in a session of its own, so only where no larger run bounds it: warm-up
+        It is measured in a session of its own, so only where no larger run bounds it: warm-up
         comes with the largest first. Some smaller sizes are measured along with it.
         """
-        if self._wide_threads:
-            self._compare_threads(inputs)
         if not self._scratch.bound(shapes_of(inputs)):
             self._measure_scratch(inputs)
             release_unused()  # two loads have left as much as the weights behind
@@ -99,19 +97,12 @@ class OnnxGraph:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        session = self._narrow
-        if exclusive and (wide := self._wide):
-            if self._choice.wide(num_elements(inputs)):
-                session = wide
-            elif not self._choice.ever_wide:
-                self._wide = wide = None
-                release_unused()
-        return self._run(session, inputs, outputs)
+        with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
+            return self._run(session, inputs, outputs)
 
     def close(self) -> None:
         """Free both sessions, and what only they had in the arena."""
-        self._wide = None
-        del self._narrow
+        self._threads.close()
         release_unused()
 
     def _measure_scratch(self, inputs: Mapping[str, Array]) -> None:
@@ -127,16 +118,6 @@ class OnnxGraph:
     def _peaks(self, runs: Sequence[Mapping[str, Array]]) -> list[int]:
         return peak_bytes(
             self._path, [functools.partial(self._run, inputs=one, outputs={}) for one in runs]
-        )
-
-    def _compare_threads(self, inputs: Mapping[str, Array]) -> None:
-        if self._wide is None:
-            self._wide = open_session(self._path, self._wide_threads, self._provider, spin=True)
-        narrow, wide = self._narrow, self._wide
-        self._choice.measure(
-            num_elements(inputs),
-            lambda: self._run(narrow, inputs, {}),
-            lambda: self._run(wide, inputs, {}),
         )
 
     def _run(

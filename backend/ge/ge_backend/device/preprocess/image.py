@@ -23,6 +23,7 @@ from PIL import Image, ImageOps
 
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.preprocess.image_file import CHANNELS, ImageSteps, read_image_file
+from ge_backend.device.threads import Cores
 from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
 
@@ -49,14 +50,15 @@ class ImageGraph:
     static_shapes = False
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, cores: int) -> None:
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
         self._path = source.path
         self._steps = read_image_file(Path(source.path))
         self.signature = _signature(self._steps)
         std = BRIGHTEST * np.array(self._steps.std)
         self._factor = (1.0 / std).astype(np.float32)
         self._offset = (-np.array(self._steps.mean) / self._steps.std).astype(np.float32)
-        self._threads = ThreadPoolExecutor(source.threads or cores, thread_name_prefix="image")
+        count = source.threads or cores.count
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="image")
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Do nothing: any shape runs."""

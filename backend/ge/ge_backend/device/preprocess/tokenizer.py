@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.failures import failure, reason
+from ge_backend.device.threads import Cores
 from ge_backend.errors import ConfigError, GraphFailed, ModelError
 from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
 
@@ -82,7 +83,7 @@ class TokenizerGraph:
     static_shapes = False
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, cores: int) -> None:
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
         del cores  # the library counts them itself, or reads RAYON_NUM_THREADS
         self._path = source.path
         self._options = read_options(source.options)

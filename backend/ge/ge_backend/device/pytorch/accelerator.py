@@ -86,7 +86,7 @@ class AcceleratorGraph:
 
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, streams: Streams) -> None:
+    def __init__(self, source: GraphSource, streams: Streams) -> None:
         self._mode = _mode(source)
         self._streams, self._vendor = streams, streams.vendor
         self._path = source.path

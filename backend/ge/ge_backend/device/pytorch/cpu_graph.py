@@ -13,7 +13,7 @@ from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.program import load_program
 from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.scratch import ScratchTable, shapes_of
-from ge_backend.device.threads import ThreadChoice, num_elements
+from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["TorchGraph"]
@@ -35,7 +35,7 @@ class TorchGraph:
     static_shapes = False
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, *, cores: int) -> None:
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
         with contextlib.suppress(RuntimeError):  # set before, in this process
             torch.set_num_interop_threads(1)
         self._path = source.path
@@ -43,21 +43,16 @@ class TorchGraph:
         self.signature = self._program.signature
         self._codec = TorchCodec(self._program, source.path, source.precision)
         self._narrow_threads = source.threads or 1
-        self._wide_threads = source.threads or cores
-        self._choice = ThreadChoice()
+        several = source.threads == 0 and cores.count > 1
+        open_wide = (lambda: cores.count) if several else None
+        self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
         self._scratch = ScratchTable()
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Measure whether this size gains from all cores, and its scratch; see `Graph.prepare`."""
-        if self._wide_threads != self._narrow_threads:
-            self._choice.measure(
-                num_elements(inputs),
-                lambda: self._run(inputs, {}, self._narrow_threads),
-                lambda: self._run(inputs, {}, self._wide_threads),
-            )
+        """Measure this size's scratch; see `Graph.prepare`."""
         peak = peak_bytes(lambda: self._run(inputs, {}, self._narrow_threads))
         self._scratch.add(shapes_of(inputs), peak)
 
@@ -69,11 +64,12 @@ class TorchGraph:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        wide = exclusive and self._choice.wide(num_elements(inputs))
-        return self._run(inputs, outputs, self._wide_threads if wide else self._narrow_threads)
+        with self._threads.session(num_elements(inputs), exclusive=exclusive) as threads:
+            return self._run(inputs, outputs, threads)
 
     def close(self) -> None:
         """Free the weights."""
+        self._threads.close()
         del self._program
 
     def _run(
