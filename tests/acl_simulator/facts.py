@@ -115,6 +115,7 @@ _RT = """
     memcpy_async_with_condition     kkkkik  -> ret
     get_mem_info                    i       -> int int ret
     get_device_utilization_rate     i       -> dict ret
+    query_device_status             i       -> int ret
     create_event                    -       -> ptr ret
     create_event_with_flag          I       -> ptr ret
     destroy_event                   k       -> ret

@@ -173,6 +173,21 @@ class Simulator:
         """Keep a report of what happens in a JSON file (`report.py`)."""
         self._machine.after_call = Reporter(self._machine, path).after
 
+    def tell(self, index: int = 0, *, abnormal: bool = False, busy_percent: int = 0) -> None:
+        """Let a device say this of itself."""
+        device = self._machine.devices[index]
+        device.abnormal, device.busy_percent = abnormal, busy_percent
+
+    @property
+    def config(self) -> str:
+        """The file that `init` was given; "" for none."""
+        return self._machine.config
+
+    @property
+    def priorities(self) -> list[int]:
+        """Of the models that are loaded, by age."""
+        return [model.priority for model in self._machine.models.values()]
+
     def heal(self) -> None:
         """Forget all faults that have not happened."""
         self._machine.faults.clear()

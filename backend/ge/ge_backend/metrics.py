@@ -119,6 +119,19 @@ METRICS: Mapping[str, Metric] = {
             "Estimated time for all runs that wait or run on the device, of all models.",
             "device",
         ),
+        _gauge(
+            "ge_device_abnormal",
+            "Whether the device's driver says that it cannot be used: 1, else 0; only where it "
+            "says.",
+            "device",
+        ),
+        _gauge(
+            "ge_device_utilization_ratio",
+            "How busy the device's units are, 0 to 1, whoever uses them: cube, vector, aicpu; only "
+            "where it says.",
+            "device",
+            "unit",
+        ),
         _counter(
             "ge_sequences_total",
             "Sequences that began, ended, were idle too long (expired), gave their slot to another "

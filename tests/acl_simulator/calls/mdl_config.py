@@ -4,6 +4,7 @@ import ctypes
 from dataclasses import dataclass, field
 
 from acl_simulator.codes import Code, ConfigAttribute, LoadType
+from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.loader import Given, Loader
 from acl_simulator.machine.machine import Machine
 from acl_simulator.om_file import Om
@@ -19,6 +20,7 @@ REQUIRED = {
     LoadType.FROM_MEM: (A.MEM_ADDRESS, A.MEM_SIZE),
     LoadType.FROM_MEM_WITH_MEM: (A.MEM_ADDRESS, A.MEM_SIZE),
 }
+LEAST = 7  # priority
 WITH_MEM = LoadType.FROM_FILE_WITH_MEM, LoadType.FROM_MEM_WITH_MEM
 
 
@@ -66,12 +68,19 @@ class ConfigCalls:
             raise Refusal(Code.INVALID_PARAM, f"{LoadType(kind).name} without {missing}")
         if kind == LoadType.FROM_FILE and A.WEIGHT_PATH in options:
             raise Refusal(Code.INVALID_PARAM, "WEIGHT_PATH with LOAD_TYPE FROM_FILE")
+        if not 0 <= options.get(A.PRIORITY, 0) <= LEAST:
+            raise Refusal(Code.INVALID_PARAM, f"PRIORITY {options[A.PRIORITY]} is not 0 to {LEAST}")
+        model = self._load(kind, options)
+        model.priority = options.get(A.PRIORITY, 0)
+        return model.number
+
+    def _load(self, kind: int, options: dict[int, int | str]) -> LoadedModel:
         om = self._read(kind, options)
         if kind not in WITH_MEM:
-            return self._loader.load(om).number
+            return self._loader.load(om)
         work = Given(options.get(A.WORKSPACE_ADDRESS, 0), options.get(A.WORKSPACE_SIZE, 0))
         weights = Given(options.get(A.WEIGHT_ADDRESS, 0), options.get(A.WEIGHT_SIZE, 0))
-        return self._loader.load(om, work, weights).number
+        return self._loader.load(om, work, weights)
 
     def create_exec_config_handle(self) -> int:
         return self._machine.handles.issue("exec config", Config())

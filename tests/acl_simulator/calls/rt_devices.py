@@ -71,14 +71,17 @@ class DeviceCalls:
         self._close(context)
 
     def get_device_utilization_rate(self, index: int) -> dict[str, object]:
-        memory = self._machine.device(index).memory
+        device = self._machine.device(index)
         return {
-            "cube_utilization": 0,
-            "vector_utilization": 0,
+            "cube_utilization": device.busy_percent,
+            "vector_utilization": device.busy_percent // 2,
             "aicpu_utilization": 0,
-            "memory_utilization": 100 * memory.used // memory.size,
-            "utilization_extend": None,
+            "memory_utilization": -1,  # reserved
+            "utilization_extend": 0,
         }
+
+    def query_device_status(self, index: int) -> int:
+        return int(self._machine.device(index).abnormal)
 
     def set_device_res_limit(self, index: int, kind: int, value: int) -> None:
         limits = self._machine.device(index).limits

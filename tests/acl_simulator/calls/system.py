@@ -1,5 +1,8 @@
 """`acl.*`: beginning, end and versions."""
 
+import json
+from pathlib import Path
+
 from acl_simulator.codes import DATA_TYPES, Code
 from acl_simulator.machine.machine import Machine
 from acl_simulator.refusals import Refusal
@@ -7,6 +10,13 @@ from acl_simulator.refusals import Refusal
 __all__ = ["SystemCalls"]
 
 VERSION = 1, 14, 0
+
+
+def _check_config(path: str) -> None:
+    try:
+        json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise Refusal(Code.INVALID_FILE, f"acl.init: {path}: {error}") from None
 
 
 class SystemCalls:
@@ -19,7 +29,9 @@ class SystemCalls:
         machine = self._machine
         if machine.initialised:
             raise Refusal(Code.REPEAT_INITIALISE, "acl.init was called before")
-        machine.initialised, machine.finalised = True, False
+        if path:
+            _check_config(path)
+        machine.initialised, machine.finalised, machine.config = True, False, path
 
     def finalize(self) -> None:
         machine = self._machine

@@ -47,6 +47,8 @@ class Device:
         context: the default one, while the device is set.
         contexts: all of them.
         limits: cores by kind that its streams may use.
+        abnormal: its driver says that it cannot be used.
+        busy_percent: what it says of its cube cores.
     """
 
     index: int
@@ -55,6 +57,8 @@ class Device:
     references: int = 0
     context: Context | None = None
     contexts: list[Context] = field(default_factory=list)
+    abnormal: bool = False
+    busy_percent: int = 0
 
     @property
     def streams(self) -> list[Stream]:

@@ -21,6 +21,7 @@ class LoadedModel:
         blocks: what the runtime allocated for it.
         gear: what was set last; None: the largest runs.
         asynchronous: how it was run first, and is run from then on; None before.
+        priority: of its runs, 0 (the first) to 7.
         bundle: the bundle that it came with, 0 for none.
     """
 
@@ -33,6 +34,7 @@ class LoadedModel:
     blocks: list[Block] = field(default_factory=list)
     gear: Dims | None = None
     asynchronous: bool | None = None
+    priority: int = 0
     bundle: int = 0
 
     def __str__(self) -> str:

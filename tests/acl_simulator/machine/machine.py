@@ -26,6 +26,7 @@ class Machine:
         vnpu: the devices are parts of one, which lack some kinds of tasks.
         plans_ranges: whether memory for models with free shapes can be asked for and given.
         initialised, finalised: `init` was called and `finalize` was not; `finalize` was called.
+        config: the JSON file that `init` was given.
         after_call: told the name of every call when it has ended.
         calls: how often each call was made.
         uploads, downloads: how many copies there were between host and device.
@@ -54,6 +55,7 @@ class Machine:
         self.plans_ranges = plans_ranges
         self.initialised = owned_elsewhere
         self.finalised = False
+        self.config = ""
         self.after_call: Callable[[str], None] = lambda _: None
         self.padding = padding_of(soc)
         self.misuses = Misuses()

@@ -17,6 +17,7 @@ from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.health import Health
 from ge_backend.errors import (
     DeadlineExceeded,
     ExecutorLost,
@@ -518,6 +519,20 @@ def test_the_pool_of_a_device_is_sampled(open_pipeline):
     names = ("pool", "placed", "used", "peak")
     assert [counts[f"ge_workspace_{name}_bytes", "null"] for name in names] == [12, 8, 3, 5]
     assert counts["ge_evicted_graphs", "null"] == 1
+
+
+def test_the_health_of_a_device_is_sampled(open_pipeline):
+    """What it says of itself, and nothing else."""
+    pipeline = open_pipeline()
+    health = Health(abnormal=1, cube=50, vector=25)
+    state = replace(pipeline.fleet.states()[0], health=health)
+    pipeline.fleet.states = lambda: [state]
+    pipeline.sample_devices()
+    counts = counted(pipeline.recorder)
+    assert counts["ge_device_abnormal", "null"] == 1
+    busy = {key: value for key, value in counts.items() if "utilization" in key[0]}
+    assert sorted(busy.values()) == [0.25, 0.5]
+    assert {unit for key in busy for unit in key} >= {"cube", "vector"}
 
 
 def test_devices_are_sampled(open_pipeline):

@@ -10,6 +10,7 @@ import pytest
 
 from builders.bench import Bench
 from builders.null_models import SHORT, comes_true, order, sums, write_null
+from ge_backend.device.health import Health
 from ge_backend.device.null.faults import Fault
 from ge_backend.errors import (
     Cancelled,
@@ -291,6 +292,18 @@ def test_a_device_that_stays_away_is_done_without(fleets, caplog):
     assert comes_true(lambda: all(two.up()))
     assert "device null:1 is back" in caplog.text
     assert set(two.run([1, 2, 3, 4])[1]) == {"null", "null:1"}
+
+
+def test_a_model_is_ready_while_one_of_its_devices_is_well(fleets):
+    """A device whose driver says that it is abnormal may still answer, and is not counted on."""
+    two = fleets(2)
+    two.benches[0].executors[0].outstanding.show_health(Health(abnormal=1))
+    assert two.fleet.ready
+    assert [state.health.abnormal for state in two.fleet.states()] == [1, -1]
+    two.benches[1].executors[0].outstanding.show_health(Health(abnormal=1))
+    assert not two.fleet.ready
+    two.benches[0].executors[0].outstanding.show_health(Health(abnormal=0))
+    assert two.fleet.ready
 
 
 def test_a_device_that_was_away_has_nothing_to_make_up_for(fleets):

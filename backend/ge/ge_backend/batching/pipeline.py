@@ -161,8 +161,18 @@ class Pipeline:
                     "ge_workspace_used_bytes": pool.leased_bytes,
                     "ge_workspace_peak_bytes": pool.peak_bytes,
                 }
+            if state.health.abnormal >= 0:
+                values["ge_device_abnormal"] = state.health.abnormal
             for name, value in values.items():
                 self.recorder.set(name, float(value), device=state.device)
+            for unit in ("cube", "vector", "aicpu"):
+                if (percent := getattr(state.health, unit)) >= 0:
+                    self.recorder.set(
+                        "ge_device_utilization_ratio",
+                        percent / 100,
+                        device=state.device,
+                        unit=unit,
+                    )
 
     def _take_over(self) -> None:
         with self._changing:

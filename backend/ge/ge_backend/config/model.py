@@ -104,6 +104,7 @@ class MachineConfig:
     workspace_pool: Mapping[str, int]
     cache_dir: Path | None
     numpy_2: bool
+    acl_config: str
 
     @classmethod
     def read(cls, environment: Mapping[str, str], *, owner_pid: int) -> MachineConfig:
@@ -123,6 +124,7 @@ class MachineConfig:
             workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
             cache_dir=_cache_dir(given["cache_dir"], environment),
             numpy_2=given["numpy_2"] == "allow",
+            acl_config=given["acl_config"],
         )
 
 

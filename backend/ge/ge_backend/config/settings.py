@@ -266,7 +266,8 @@ FAMILIES: tuple[Family, ...] = (
         placeholder="option",
         help="For models that an NPU runs offline. `timeout_s`: how long one run may take, 60 "
         "seconds if not given; after that the device counts as failed, and its executor starts "
-        "anew.",
+        "anew. `priority`: whose runs the device prefers where models share it, 0 (the first, "
+        "default) to 7.",
     ),
     Family(
         prefix="torch.",
@@ -343,6 +344,13 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         variable="GE_NUMPY_2",
         help="Whether models load where the stub has numpy 2. The stub of Triton 2.51 was built "
         "for numpy 1 and misreads tensors silently with numpy 2; newer servers may not.",
+    ),
+    Setting(
+        key="acl_config",
+        default="",
+        variable="GE_ACL_CONFIG",
+        help="A JSON file that executors on an NPU hand to `acl.init`: dumps, exception dumps, "
+        "profiling (docs/devices.md). Default: none.",
     ),
     Setting(
         key="cache_dir",

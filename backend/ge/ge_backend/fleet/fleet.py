@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ge_backend.device.health import Health
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -77,6 +78,7 @@ class DeviceState:
     up: bool
     outstanding_ns: int
     pool: PoolSample
+    health: Health
 
 
 class Fleet:
@@ -102,8 +104,14 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether some device can be used, or may be in a moment."""
-        return any(member.failure is None for member in self._members)
+        """Whether some device can be used, or may be in a moment.
+
+        One whose driver says that it is abnormal cannot, though it may still answer.
+        """
+        return any(
+            member.failure is None and not (member.up and member.session.health.abnormal == 1)
+            for member in self._members
+        )
 
     def states(self) -> list[DeviceState]:
         """Return how each device is now; may be asked from any thread."""
@@ -113,6 +121,7 @@ class Fleet:
                 up=member.up,
                 outstanding_ns=member.session.outstanding_ns if member.up else 0,
                 pool=member.session.pool if member.up else PoolSample(),
+                health=member.session.health if member.up else Health(),
             )
             for member in self._members
         ]

@@ -32,6 +32,7 @@ from builders.npu import (
     tokens,
 )
 from ge_backend.device.base import GraphSource, Range, open_device
+from ge_backend.device.health import Health
 from ge_backend.device.kinds.npu import NpuDevice
 from ge_backend.errors import (
     ConfigError,
@@ -600,3 +601,66 @@ def test_other_kinds_of_files_are_named(npu):
         npu.device.load(GraphSource(path="/m/model.tflite", stamp=""))
     with pytest.raises(ModelError, match="there is no such file"):
         npu.device.load(GraphSource(path="/m/model.om", stamp=""))
+
+
+def test_an_npu_says_how_it_is(npu):
+    """Its status and how busy it is; after a fault, too."""
+    npu.sim.tell(busy_percent=40)
+    assert npu.device.health() == Health(abnormal=0, cube=40, vector=20, aicpu=0)
+    npu.sim.tell(abnormal=True)
+    assert npu.device.health().abnormal == 1
+
+
+def test_an_old_cann_says_less(tmp_path):
+    """What a version lacks, or refuses, is not known."""
+    npu = Npu(tmp_path, without=("rt.query_device_status",))
+    assert npu.device.health() == Health(cube=0, vector=0, aicpu=0)
+    npu.sim.fail("rt.get_device_utilization_rate", 207000)
+    assert npu.device.health() == Health()
+    npu.close()
+
+
+def test_the_configuration_of_acl_is_handed_on(tmp_path, monkeypatch):
+    """GE_ACL_CONFIG: dumps and profiling begin with the process."""
+    file = tmp_path / "acl.json"
+    file.write_text('{"dump": {"dump_scene": "aic_err_brief_dump"}}')
+    sim = Simulator()
+    module = types.ModuleType("acl")
+    vars(module).update(sim.module())
+    monkeypatch.setitem(sys.modules, "acl", module)
+    monkeypatch.setenv("GE_ACL_CONFIG", str(file))
+    device = open_device("npu")
+    assert sim.config == str(file)
+    device.close()
+    monkeypatch.setenv("GE_ACL_CONFIG", str(tmp_path / "none.json"))
+    with pytest.raises(
+        DeviceUnavailable, match=r"GE_ACL_CONFIG is '.*none.json', which is no file"
+    ):
+        open_device("npu")
+
+
+def test_a_configuration_that_comes_too_late_is_told(tmp_path, caplog):
+    """Another library has initialised ACL without it."""
+    file = tmp_path / "acl.json"
+    file.write_text("{}")
+    device = NpuDevice(Simulator(owned_elsewhere=True), config=str(file))
+    assert "acl.json has no effect" in caplog.text
+    device.close()
+
+
+def test_a_model_has_a_priority(npu):
+    """ACL is told by a configuration; the memory stays ours."""
+    npu.load(npu.write(Sums(), Static({"x": (2, 4)}), "other.om"))
+    before = npu.sim.allocations()
+    graph = npu.load(npu.write(MatMul(), Static({"x": (2, 8)})), **{"npu.priority": "7"})
+    assert npu.sim.priorities == [0, 7]
+    assert len(npu.sim.allocations()) > len(before)  # weights and work memory are of our giving
+    x = floats(2, 8)
+    assert np.array_equal(run(graph, x=x)["y"], MatMul().expected(x=x)["y"])
+
+
+@pytest.mark.parametrize("text", ["8", "-1", "high"])
+def test_a_priority_that_there_is_not(npu, text):
+    """The error has the range."""
+    with pytest.raises(ConfigError, match=f"'npu.priority' is '{text}'; expected 0, .* to 7"):
+        npu.load(encoder(npu.folder), **{"npu.priority": text})

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from ge_backend.device.health import Health
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingView, PoolSample
 
@@ -39,6 +40,16 @@ def test_the_pool_is_seen_beside_it(page):
     )
     page.show(sample)
     assert (view.ns, view.pool) == (42, sample)
+
+
+def test_the_devices_health_is_seen_beside_it(page):
+    """Before anybody has asked it, nothing is known."""
+    view = OutstandingView(page.descriptor)
+    assert view.health == Health()
+    page.show(PoolSample(size_bytes=1, evictions=7))
+    health = Health(abnormal=1, cube=50, vector=-1, aicpu=100)
+    page.show_health(health)
+    assert (view.health, view.pool.evictions) == (health, 7)
 
 
 def test_a_view_outlives_the_executor():

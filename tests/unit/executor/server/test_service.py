@@ -7,8 +7,11 @@ import time
 import pytest
 
 from builders.null_models import comes_true
+from ge_backend.device.health import Health
 from ge_backend.device.null.device import NullDevice
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.outstanding import OutstandingView
+from ge_backend.executor.server import service
 from ge_backend.executor.server.service import Executor
 
 
@@ -85,6 +88,29 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
     link.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+class SickDevice(NullDevice):
+    """Says that it is abnormal, and counts how often it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def health(self):
+        self.asked += 1
+        return Health(abnormal=1)
+
+
+def test_the_devices_health_is_asked_now_and_then(listener):
+    """Stubs see it; a device is not asked every time that the pool is shown."""
+    device = SickDevice()
+    executor = Executor(device, linger_s=3 * service.POLL_S)
+    view = OutstandingView(executor.outstanding.descriptor)
+    executor.serve(listener)
+    assert view.health == Health(abnormal=1)
+    assert device.asked == 1
+    executor.close()
 
 
 def test_joining_waits_for_the_last_connection():

@@ -30,6 +30,7 @@ class AclDevice:
         acl: the module, or what behaves like it.
         index: which device.
         streams: how many uses there may be at once.
+        config: a JSON file for ACL; "" for none.
 
     Attributes:
         runtime, models: the calls.
@@ -40,7 +41,7 @@ class AclDevice:
         DeviceUnavailable: there is no such device, or it cannot be taken.
     """
 
-    def __init__(self, acl: Any, index: int, *, streams: int) -> None:
+    def __init__(self, acl: Any, index: int, *, streams: int, config: str = "") -> None:
         self.runtime = AclRuntime(acl)
         self.models = AclModels(acl, self.runtime)
         self.name = f"npu:{index}"
@@ -53,7 +54,7 @@ class AclDevice:
         self._hush = threading.Lock()  # two that wait for all streams would wait for each other
         with contextlib.ExitStack() as opened:
             try:
-                self._context = self._take(index, opened)
+                self._context = self._take(index, config, opened)
                 for _ in range(streams):
                     stream = self.runtime.create_stream()
                     opened.callback(self._close_stream, stream)
@@ -148,10 +149,10 @@ class AclDevice:
         self.settle()
         self._opened.close()
 
-    def _take(self, index: int, opened: contextlib.ExitStack) -> int:
+    def _take(self, index: int, config: str, opened: contextlib.ExitStack) -> int:
         """Take the device and return its primary context, which is this thread's from now on."""
         runtime = self.runtime
-        if runtime.initialise():
+        if runtime.initialise(config):
             opened.callback(_unless_torch_npu, runtime.finalise)
         count = runtime.device_count()
         if index >= count:

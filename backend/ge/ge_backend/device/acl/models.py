@@ -20,6 +20,11 @@ __all__ = ["AclModels"]
 ALL_INPUTS = -1
 # How long a device may take to write 64 bytes, when it is asked whether it is there.
 ANSWER_MS = 5000
+# `attr` of `mdl.set_config_opt`, and the kind of load that we do by it.
+# Source: hicann/ge docs, aclmdlConfigAttr.
+PRIORITY, LOAD_TYPE, PATH = 0, 1, 2
+WEIGHT_ADDRESS, WEIGHT_SIZE, WORK_ADDRESS, WORK_SIZE = 5, 6, 7, 8
+FROM_FILE_WITH_MEMORY = 2
 
 
 class AclModels:
@@ -46,14 +51,54 @@ class AclModels:
         return int(work), int(weights)
 
     def load(
-        self, path: str, *, work: int, work_bytes: int, weights: int, weight_bytes: int
+        self,
+        path: str,
+        *,
+        work: int,
+        work_bytes: int,
+        weights: int,
+        weight_bytes: int,
+        priority: int = 0,
     ) -> int:
-        """Load a file into given memory and return its id; at address 0 it takes its own."""
+        """Load a file into given memory and return its id; at address 0 it takes its own.
+
+        Args:
+            path: the file.
+            work: address of its work memory.
+            work_bytes: how much that is.
+            weights: address of its weights.
+            weight_bytes: how much that is.
+            priority: of its runs on the device, 0 (the first) to 7.
+        """
+        if priority:
+            options: list[tuple[int, int | str]] = [
+                (PRIORITY, priority),
+                (LOAD_TYPE, FROM_FILE_WITH_MEMORY),
+                (PATH, path),
+            ]
+            if work:
+                options += [(WORK_ADDRESS, int(work)), (WORK_SIZE, int(work_bytes))]
+            if weights:
+                options += [(WEIGHT_ADDRESS, int(weights)), (WEIGHT_SIZE, int(weight_bytes))]
+            return self._load_by(options)
         model, code = self._mdl.load_from_file_with_mem(
             path, int(work), int(work_bytes), int(weights), int(weight_bytes)
         )
         self._check_load("mdl.load_from_file_with_mem", code)
         return int(model)
+
+    def _load_by(self, options: Sequence[tuple[int, int | str]]) -> int:
+        """Load what a configuration of ACL's says; it is not needed afterwards."""
+        config = self._made("mdl.create_config_handle", self._mdl.create_config_handle())
+        try:
+            for attribute, value in options:
+                code = self._mdl.set_config_opt(config, attribute, value)
+                self._check("mdl.set_config_opt", code)
+            model, code = self._mdl.load_with_config(config)
+            self._check_load("mdl.load_with_config", code)
+            return int(model)
+        finally:
+            self._note("mdl.destroy_config_handle", self._mdl.destroy_config_handle(config))
 
     def load_alone(self, path: str) -> int:
         """Load a file that takes all its memory itself, and return its id."""

@@ -29,6 +29,7 @@ class OmSource:
         weights: of all models on the device.
         timeout_ms: how long a run may take before the device counts as failed.
         order: in which gears list the inputs; empty where nothing says it.
+        priority: of its runs on the device; 0 goes first.
     """
 
     device: AclDevice
@@ -38,6 +39,7 @@ class OmSource:
     weights: SharedWeights
     timeout_ms: int
     order: tuple[str, ...] = ()
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class LoadedModel:
                         work_bytes=scratch.nbytes,
                         weights=at,
                         weight_bytes=nbytes,
+                        priority=source.priority,
                     )
                     if sizes.refusal is None
                     else self._models.load_alone(str(path))

@@ -25,11 +25,15 @@ from ge_backend.device.acl.codes import (
     failure,
 )
 from ge_backend.device.base import MemoryInfo
+from ge_backend.device.health import Health
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 __all__ = ["AclRuntime"]
 
 log = logging.getLogger(__name__)
+
+UNITS = ("cube", "vector", "aicpu")
+NORMAL = 0  # of `rt.query_device_status`
 
 
 class AclRuntime:
@@ -56,11 +60,17 @@ class AclRuntime:
         if code:
             log.error("%s", failure(call, int(code), self._acl.get_recent_err_msg()))
 
-    def initialise(self) -> bool:
-        """Begin; return whether it is ours to end, or another library's of this process."""
-        code = self._acl.init()
+    def initialise(self, config: str = "") -> bool:
+        """Begin; return whether it is ours to end, or another library's of this process.
+
+        Args:
+            config: a JSON file of ACL's for dumps, profiling and so on; "" for none.
+        """
+        code = self._acl.init(config) if config else self._acl.init()
         if code == REPEAT_INITIALISE:
             self._acl.get_recent_err_msg()  # it would be taken for the next error's
+            if config:
+                log.warning("%s has no effect: ACL was initialised before in this process", config)
             return False
         self.check("init", code)
         return True
@@ -178,6 +188,21 @@ class AclRuntime:
         """Queue the writing of one byte, over and over."""
         code = self._rt.memset_async(int(address), int(nbytes), int(byte), int(nbytes), int(stream))
         self.check("rt.memset_async", code)
+
+    def health(self, index: int) -> Health:
+        """Return how a device is; -1 for what it, or this version of CANN, does not say.
+
+        On a vNPU, and while profiling, its figures mean nothing.
+        Source: CANN runtime, aclrtGetDeviceUtilizationRate, aclrtQueryDeviceStatus.
+        """
+        busy, code = self._rt.get_device_utilization_rate(int(index))
+        units = {} if code else {name: int(busy[f"{name}_utilization"]) for name in UNITS}
+        status = -1
+        if hasattr(self._rt, "query_device_status"):
+            found, code = self._rt.query_device_status(int(index))
+            status = -1 if code else int(found != NORMAL)
+        self._acl.get_recent_err_msg()  # a refusal's text is nobody else's
+        return Health(abnormal=status, **units)
 
     def memory(self) -> MemoryInfo:
         """Return what the current context's device has free and in all."""

@@ -25,6 +25,7 @@ from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
 from ge_backend.device.files.om_files import read_order
+from ge_backend.device.health import Health
 from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 from ge_backend.tensors import Shape
@@ -36,7 +37,8 @@ __all__ = ["NpuDevice"]
 
 LANES = 2
 OPTIONS = "npu."
-TIMEOUT_OPTION = "npu.timeout_s"
+TIMEOUT_OPTION, PRIORITY_OPTION = "npu.timeout_s", "npu.priority"
+PRIORITIES = range(8)  # 0 goes first; source: aclmdlConfigAttr, ACL_MDL_PRIORITY_INT32
 DEFAULT_TIMEOUT_S = 60.0
 
 
@@ -51,15 +53,18 @@ class NpuDevice:
         index: which NPU, as this process sees them.
         lanes: how many runs may be in flight.
         copies: how many runs of one model may be, where there is no workspace pool.
+        config: a JSON file for ACL; "" for none.
 
     Raises:
         DeviceUnavailable: there is no such NPU, or it cannot be taken.
     """
 
-    def __init__(self, acl: Any, index: int = 0, *, lanes: int = LANES, copies: int = 1) -> None:
+    def __init__(
+        self, acl: Any, index: int = 0, *, lanes: int = LANES, copies: int = 1, config: str = ""
+    ) -> None:
         self._index = index
         self._copies = copies
-        self._device = AclDevice(acl, index, streams=lanes)
+        self._device = AclDevice(acl, index, streams=lanes, config=config)
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
         self._streams: Streams | None = None
@@ -85,7 +90,10 @@ class NpuDevice:
                 f"({error}); start the server in a shell that has run 'source <CANN>/set_env.sh', "
                 "such as /usr/local/Ascend/ascend-toolkit/set_env.sh"
             ) from error
-        return cls(acl, index, lanes=lanes or LANES, copies=lanes or 1)
+        config = MachineConfig.read(os.environ, owner_pid=os.getppid()).acl_config
+        if config and not Path(config).is_file():
+            raise DeviceUnavailable(f"npu:{index}: GE_ACL_CONFIG is {config!r}, which is no file")
+        return cls(acl, index, lanes=lanes or LANES, copies=lanes or 1, config=config)
 
     def reserve(self, nbytes: int) -> int:
         """Set the pool aside in one block; see `Device.reserve`.
@@ -115,6 +123,10 @@ class NpuDevice:
     def memory(self) -> MemoryInfo:
         """Return the free and total memory of the NPU."""
         return self._device.memory()
+
+    def health(self) -> Health:
+        """Return how the NPU is; see `Monitored`."""
+        return self._device.runtime.health(self._index)
 
     def close(self) -> None:
         """Give the NPU back; all graphs are closed."""
@@ -172,6 +184,7 @@ class NpuDevice:
             weights=self._weights,
             timeout_ms=_timeout_ms(source),
             order=order,
+            priority=_priority(source),
         )
         # In a pool a graph has one place, in which one run fits.
         copies = 1 if self._pool is not None else self._copies
@@ -212,10 +225,11 @@ def _compiled(
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
     """Refuse options of engines that do not run this file."""
     for key, _ in source.options:
-        if not key.startswith(known) or (key.startswith(OPTIONS) and key != TIMEOUT_OPTION):
+        ours = {TIMEOUT_OPTION, PRIORITY_OPTION}
+        if not key.startswith(known) or (key.startswith(OPTIONS) and key not in ours):
             raise ConfigError(
                 f"parameter {key!r} has no meaning for {Path(source.path).name} on an NPU; remove "
-                f"it (known are {TIMEOUT_OPTION}, atc.<option> and ge.<option> for ONNX, "
+                f"it (known are {', '.join(sorted(ours))}, atc.<option> and ge.<option> for ONNX, "
                 "torch.mode for torch)"
             )
 
@@ -230,3 +244,14 @@ def _timeout_ms(source: GraphSource) -> int:
     if not 0 < seconds < 2**31 / 1000:  # ACL takes milliseconds in 32 bits
         raise ConfigError(f"parameter {TIMEOUT_OPTION!r} is {text!r}; expected seconds above 0")
     return max(1, int(seconds * 1000))
+
+
+def _priority(source: GraphSource) -> int:
+    """Return which models' runs the device prefers."""
+    text = dict(source.options).get(PRIORITY_OPTION, "0")
+    if not text.isdecimal() or int(text) not in PRIORITIES:
+        raise ConfigError(
+            f"parameter {PRIORITY_OPTION!r} is {text!r}; expected 0, which goes first, to "
+            f"{PRIORITIES[-1]}"
+        )
+    return int(text)

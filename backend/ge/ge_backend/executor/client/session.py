@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
+from ge_backend.device.health import Health
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
@@ -158,6 +159,12 @@ class Session:
         """The workspace pool of the executor, a fraction of a second ago."""
         link = self._link
         return PoolSample() if link is None else link.outstanding.pool
+
+    @property
+    def health(self) -> Health:
+        """How the device was some seconds ago; nothing is known while it is lost."""
+        link = self._link
+        return Health() if link is None else link.outstanding.health
 
     @property
     def executor_pid(self) -> int:

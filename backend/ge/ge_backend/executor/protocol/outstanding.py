@@ -3,7 +3,8 @@
 A stub with several devices sends its next runs to the one that will be done soonest. What other
 stubs have sent there counts, and an answer to an earlier question would be old: so every stub reads
 the executor's own sum, which costs less than a microsecond and no message. Beside it stands what
-the stubs publish of the executor's workspace pool, and when the executor was last alive.
+the stubs publish of the executor's workspace pool and of the device's health, and when the executor
+was last alive.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
+from ge_backend.device.health import Health
 from ge_backend.errors import OutOfMemory, ProtocolError
 
 __all__ = ["Claim", "Outstanding", "OutstandingView", "PoolSample"]
@@ -37,6 +39,7 @@ class PoolSample:
 
 POOL_CELLS = slice(1, 1 + len(fields(PoolSample)))
 BEAT_CELL = POOL_CELLS.stop
+HEALTH_CELLS = slice(BEAT_CELL + 1, BEAT_CELL + 1 + len(fields(Health)))
 
 
 class Outstanding:
@@ -60,6 +63,7 @@ class Outstanding:
             raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
         # Aligned 8-byte stores, of which no reader sees half.
         self._cells = memoryview(memory).cast("q")
+        self.show_health(Health())
 
     def claim(self, cost_ns: int) -> Claim:
         """Count a run that has come, until its claim is released."""
@@ -74,6 +78,11 @@ class Outstanding:
     def beat(self) -> None:
         """Let the stubs see that this process is alive."""
         self._cells[BEAT_CELL] = time.monotonic_ns()
+
+    def show_health(self, health: Health) -> None:
+        """Let the stubs see how the device is."""
+        for index, value in enumerate(astuple(health), start=HEALTH_CELLS.start):
+            self._cells[index] = value
 
     def close(self) -> None:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
@@ -135,3 +144,9 @@ class OutstandingView:
         """The executor's workspace pool, a fraction of a second ago."""
         names = (field.name for field in fields(PoolSample))
         return PoolSample(**dict(zip(names, self._cells[POOL_CELLS].tolist(), strict=True)))
+
+    @property
+    def health(self) -> Health:
+        """The device, some seconds ago."""
+        names = (field.name for field in fields(Health))
+        return Health(**dict(zip(names, self._cells[HEALTH_CELLS].tolist(), strict=True)))

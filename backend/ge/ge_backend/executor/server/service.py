@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ge_backend.device.base import Device
+from ge_backend.device.health import Monitored
 from ge_backend.executor.protocol.messages import GraphReport, Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
@@ -28,6 +29,7 @@ __all__ = ["Executor"]
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
+HEALTH_S = 5.0  # between two questions how the device is
 
 
 class Executor:
@@ -69,6 +71,7 @@ class Executor:
         self.registry.on_shortage = lambda: self.services.close_idle(now=True)
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
+        self._asked_at = -HEALTH_S
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
 
@@ -153,7 +156,11 @@ class Executor:
         self.outstanding.close()
 
     def _show(self) -> None:
-        """Let the stubs see how the pool is, for their metrics."""
+        """Let the stubs see how the pool and the device are, for their metrics."""
+        now = time.monotonic()
+        if isinstance(self.device, Monitored) and now - self._asked_at > HEALTH_S:
+            self._asked_at = now
+            self.outstanding.show_health(self.device.health())
         figures = self.pool.figures()
         self.outstanding.show(
             PoolSample(
