@@ -10,14 +10,14 @@ from ge_backend.generate.settings import EngineSettings
 
 
 class Clock:
-    """Goes forward a little whenever somebody looks."""
+    """Goes forward a tick whenever somebody looks."""
 
     def __init__(self, tick_s=0.001):
         self.now_s = 0.0
         self.tick_s = tick_s
 
-    def __call__(self):
-        self.now_s += self.tick_s
+    def __call__(self, ticks=1):
+        self.now_s += ticks * self.tick_s
         return self.now_s
 
 

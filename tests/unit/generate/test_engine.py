@@ -448,6 +448,39 @@ def test_auto_chunks_keep_running_streams_going():
     assert len(model.steps[-1].ids) == 1500
 
 
+@pytest.mark.parametrize(("copy_s", "swaps"), [(0.0, True), (5.0, False)])
+def test_auto_preemption_goes_by_what_was_measured(copy_s, swaps):
+    """After the first copy the cheaper way is known: swapping, unless copies are slow."""
+    served = serving(blocks=14, preemption=PreemptionMode.AUTO, swap_bytes=10**6).be_optimistic()
+    model, swap_out = served.model, served.model.swap_out
+
+    def slow_copy(blocks):
+        served.clock.now_s += copy_s
+        return swap_out(blocks)
+
+    model.swap_out = slow_copy
+    model._on_step = lambda batch: served.clock(len(batch.ids))
+    for number in range(6):
+        served.submit(str(number), PROMPTS[4], max_tokens=24, ignore_eos=True)
+    served.run()
+    counts = served.engine.figures().counts
+    assert (counts["recomputed"] == 0) == swaps
+    assert (counts["swapped_out"] > 1) == swaps
+
+
+def test_a_failed_step_teaches_nothing_about_times():
+    """What went wrong and was repeated says nothing of what a prompt token costs."""
+    served = serving(prefill_chunk=0)
+    served.submit("bad", (POISON, *PROMPTS[4]))
+    served.submit("good", PROMPTS[4])
+    served.step()
+    assert served.engine.figures().counts["failed_steps"] > 0
+    assert served.engine._chunk.token_s == 0
+    served.submit("next", PROMPTS[4])
+    served.step()
+    assert served.engine._chunk.token_s > 0
+
+
 def test_figures_add_up():
     """Every token, end and moment is counted once."""
     served = serving(max_num_seqs=4, max_num_batched_tokens=40)

@@ -282,11 +282,34 @@ def test_who_lacks_a_block_and_is_last_leaves_himself():
 def test_nobody_joins_in_a_step_in_which_somebody_left():
     """Else a swap could be undone in the step that made it."""
     rig, _, last = crowded(mode=PreemptionMode.SWAP, swap_blocks=9)
-    rig.add(prompt=1, output=1)
+    urgent = rig.add(prompt=1, output=2, at_s=-1.0)
     plan = rig.step()
     assert [(move.sequence, len(move.blocks)) for move in plan.swapped_out] == [(last, 3)]
     assert plan.swapped_in == ()
     assert spans(plan) == [(0, 12, 1)]
+    assert computed([rig.step()], urgent) == [(0, 1)]
+
+
+def test_host_memory_is_free_again_when_its_sequence_is_back():
+    """What was copied in may be used for the next one that has to leave."""
+    rig, _, last = crowded(ends_after=8, mode=PreemptionMode.SWAP, swap_blocks=3)
+    while not rig.step().swapped_in:
+        assert rig.scheduler.waiting
+    assert last.swapped == 0
+    assert rig.scheduler._preemption.swaps(last, 3)
+    rig.run()
+
+
+def test_whoever_has_to_leave_makes_the_scheduler_careful_again():
+    """Lengths were taken for too short: from then on everybody is expected to use up the limit."""
+    rig = Rig(blocks=6, block_size=4)
+    rig.scheduler.forecast.used = 0.0
+    for _ in range(2):
+        rig.add(prompt=7, output=16)
+    while not rig.step().recomputed:
+        assert rig.scheduler.forecast.used < 1
+    assert rig.scheduler.forecast.used == 1
+    assert sum(bool(plan.recomputed) for plan in rig.run()) == 0
 
 
 def test_a_swapped_sequence_comes_back_with_a_slot_for_its_next_token():
@@ -355,20 +378,17 @@ def test_the_same_requests_make_the_same_plans():
     assert plans() == plans()
 
 
-@pytest.mark.parametrize("ready", [0, 3, 4, 10])
-def test_a_follower_shares_the_full_blocks_of_its_leader(ready):
-    """Samples of one prompt share what is computed of it; nobody writes a shared block."""
+@pytest.mark.parametrize(
+    ("prompt", "ready", "start"), [(10, 0, 0), (10, 3, 0), (10, 4, 4), (10, 10, 8), (8, 8, 4)]
+)
+def test_a_follower_shares_the_full_blocks_of_its_leader(prompt, ready, start):
+    """Samples of one prompt share what is computed of it, but for the token that draws the next."""
     rig = Rig(max_tokens=40)
-    leader = rig.add(prompt=10, output=6)
+    leader = rig.add(prompt=prompt, output=6)
     rig.step(chunk=ready or 1)
-    follower = sequence(number=9, at_s=9.0, prompt=(1,) * 10, max_output=6)
+    follower = rig.add(prompt=prompt, output=6)
     follower.leader = leader if ready else None
-    rig.made.append(follower)
-    rig.lengths[follower] = 6
-    rig.scheduler.add(follower)
-    plan = rig.step()
-    start = ready // 4 * 4
-    assert (start, 10 - start) in computed([plan], follower)
+    assert computed([rig.step()], follower) == [(start, prompt - start)]
     assert list(follower.blocks[: start // 4]) == list(leader.blocks[: start // 4])
     rig.run()
 
