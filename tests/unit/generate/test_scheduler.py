@@ -1,5 +1,6 @@
 """The one rule: computed catches up with known, under a budget, in order, and nobody is forgotten."""
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -364,6 +365,27 @@ def test_small_ones_do_not_overtake_a_large_one_for_ever():
             break
     assert large.state is State.RUNNING
     assert all(one.num_computed == 0 for one in rig.made[2:])
+
+
+def test_planning_for_256_sequences_costs_next_to_nothing():
+    """A step takes tens of milliseconds on the device; to plan it must not take one of them.
+
+    Bounded at ten times what it takes, in this thread's own time, so that a busy machine passes.
+    """
+    rig = Rig(blocks=256 * 32, block_size=16, max_tokens=256 * 300, max_seqs=256)
+    for _ in range(260):
+        rig.add(prompt=300, output=150)
+    rig.step()
+    seconds = []
+    for _ in range(20):
+        begun = time.thread_time()
+        plan = rig.scheduler.schedule(1000)
+        seconds.append(time.thread_time() - begun)
+        assert len(plan.spans) == 256
+        rig.scheduler.advance(plan.spans)
+        for span in plan.spans:
+            span.sequence.append(1)
+    assert sorted(seconds)[10] < 0.005
 
 
 def test_the_same_requests_make_the_same_plans():

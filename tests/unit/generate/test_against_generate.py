@@ -1,0 +1,181 @@
+"""The engine with real decoders, token for token what transformers' `generate` gives."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from builders import language
+from builders.generation import Serving
+from ge_backend.generate.buckets.shapes import rule_shapes
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.settings import PreemptionMode, Scheduling
+from ge_backend.generate.warmup import prepared_shapes
+
+NAMES = ("llama", "mistral-window", "gpt2")
+OUTPUT = 14
+LENGTHS = (1, 3, 30, 7, 16, 11, 2, 45)
+PROMPTS = [
+    tuple(np.random.default_rng(n).integers(1, language.VOCABULARY, length).tolist())
+    for n, length in enumerate(LENGTHS)
+]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def checkpoint(request, tmp_path_factory):
+    """A folder, and transformers' model of it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return folder, language.make(folder, request.param)
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint):
+    """What `generate` gives for each prompt alone."""
+    _, oracle = checkpoint
+    return [language.generated(oracle, prompt, OUTPUT) for prompt in PROMPTS]
+
+
+def serving(checkpoint, *, block_size=4, blocks=200, **settings):
+    model = language.opened(checkpoint[0], block_size=block_size)
+    model.memory_left = lambda: blocks * model.cache_bytes_per_block()
+    return Serving(model, **settings)
+
+
+def submit(served, **parameters):
+    for number, prompt in enumerate(PROMPTS):
+        served.submit(str(number), prompt, **{"temperature": 0, "max_tokens": OUTPUT, **parameters})
+
+
+def outputs(served):
+    return [served.tokens(str(number)) for number in range(len(PROMPTS))]
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("chunk", [0, 1, 7])
+def test_prompts_of_all_lengths_at_once(checkpoint, expected, chunk, block_size):
+    """Whatever the chunk and the block size, every text is what it is alone."""
+    served = serving(
+        checkpoint, block_size=block_size, prefill_chunk=chunk, max_num_batched_tokens=64
+    )
+    submit(served)
+    assert outputs(served.run()) == expected
+
+
+@pytest.mark.parametrize("scheduling", Scheduling)
+def test_requests_that_come_and_go(checkpoint, expected, scheduling):
+    """One after the other, with few places and neighbours that are cancelled in between."""
+    served = serving(checkpoint, max_num_seqs=3, max_num_batched_tokens=16, scheduling=scheduling)
+    for number, prompt in reversed(list(enumerate(PROMPTS))):
+        served.submit(str(number), prompt, temperature=0, max_tokens=OUTPUT)
+        served.submit(f"x{number}", prompt[::-1], max_tokens=50, seed=number)
+        served.step()
+        served.step()
+        served.engine.cancel(f"x{number}")
+    assert outputs(served.run()) == expected
+
+
+@pytest.mark.parametrize("mode", [PreemptionMode.RECOMPUTE, PreemptionMode.SWAP])
+def test_sequences_that_have_to_make_room(checkpoint, expected, mode):
+    """Computed again or copied out and in again: the same keys, the same tokens."""
+    served = serving(checkpoint, blocks=26, preemption=mode, swap_bytes=10**8).be_optimistic()
+    submit(served)
+    assert outputs(served.run()) == expected
+    counts = served.engine.figures().counts
+    assert counts["swapped_in" if mode is PreemptionMode.SWAP else "recomputed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "query", "context"), [("", "", ""), ("1,3", "5,9", "4,16"), ("8", "16", "2,15")]
+)
+def test_static_shapes(checkpoint, expected, batch, query, context):
+    """Padded rows, padded tokens and padded contexts change nothing, nor do steps outside."""
+    served = serving(
+        checkpoint,
+        max_num_seqs=8,
+        max_num_batched_tokens=16,
+        batch_buckets=batch,
+        query_buckets=query,
+        context_buckets=context,
+    )
+    lists = rule_shapes(served.engine._settings, served.engine.limits.max_length, 4)
+    served.engine.use(prepared_shapes(served.model, lists, served.clock))
+    submit(served)
+    assert outputs(served.run()) == expected
+    assert served.engine.figures().counts["padded_tokens"] > 0
+
+
+@pytest.mark.parametrize("steps", [1, 6, 13])
+def test_another_engine_goes_on(checkpoint, expected, steps):
+    """After a loss, prompt and tokens so far are enough to go on with the very same tokens."""
+    first = serving(checkpoint, max_num_batched_tokens=64)
+    submit(first)
+    for _ in range(steps):
+        first.step()
+    second = serving(checkpoint, block_size=16)
+    for number, prompt in enumerate(PROMPTS):
+        if not first.ends(str(number)):
+            so_far = (tuple(first.tokens(str(number))),)
+            second.submit(str(number), prompt, generated=so_far, temperature=0, max_tokens=OUTPUT)
+    second.run()
+    joined = [a + b for a, b in zip(outputs(first), outputs(second), strict=True)]
+    assert joined == expected
+
+
+def test_an_end_of_text_is_generates(checkpoint):
+    """A text ends with its end of text, which is part of it, and never below the least."""
+    _, oracle = checkpoint
+    free = [language.generated(oracle, prompt, OUTPUT) for prompt in PROMPTS]
+    stop = free[3][4]
+    served = serving(checkpoint)
+    submit(served, stop_token_ids=[stop])
+    served.run()
+    wanted = [language.generated(oracle, p, OUTPUT, eos_token_id=stop) for p in PROMPTS]
+    assert outputs(served) == wanted
+    assert served.ends("3") == {0: Finish.STOP}
+    later = serving(checkpoint)
+    submit(later, stop_token_ids=[stop], min_tokens=8)
+    wanted = [
+        language.generated(oracle, p, OUTPUT, eos_token_id=stop, min_new_tokens=8) for p in PROMPTS
+    ]
+    assert outputs(later.run()) == wanted
+
+
+def test_penalties_are_generates(checkpoint):
+    """A penalty reads prompt and output of its own sequence, also after a restart."""
+    _, oracle = checkpoint
+    served = serving(checkpoint, blocks=26).be_optimistic()
+    submit(served, repetition_penalty=1.7)
+    wanted = [language.generated(oracle, p, OUTPUT, repetition_penalty=1.7) for p in PROMPTS]
+    assert outputs(served.run()) == wanted
+
+
+def test_random_texts_depend_on_seed_and_position_alone(checkpoint):
+    """Alone, beside others, preempted or gone on with elsewhere: a seed has one text."""
+    parameters = {"temperature": 0.9, "top_k": 20, "top_p": 0.95, "max_tokens": OUTPUT}
+
+    def texts(served, step=1):
+        for number in range(len(PROMPTS))[::step]:
+            served.submit(str(number), PROMPTS[number], seed=7 + number, **parameters)
+        return outputs(served.run())
+
+    together = texts(serving(checkpoint))
+    assert texts(serving(checkpoint, max_num_seqs=1)) == together
+    assert texts(serving(checkpoint, prefill_chunk=3), step=-1) == together
+    assert texts(serving(checkpoint, blocks=26).be_optimistic()) == together
+    resumed = serving(checkpoint)
+    for number, prompt in enumerate(PROMPTS):
+        so_far = (tuple(together[number][:5]),)
+        resumed.submit(str(number), prompt, generated=so_far, seed=7 + number, **parameters)
+    assert outputs(resumed.run()) == [text[5:] for text in together]
+    assert len(set(itertools.chain.from_iterable(together))) > 10
+
+
+def test_samples_are_those_of_their_seeds(checkpoint):
+    """Sample i of a request is the text of a request with its seed, though blocks are shared."""
+    served = serving(checkpoint)
+    served.submit("many", PROMPTS[4], n=3, seed=20, max_tokens=OUTPUT)
+    for sample in range(3):
+        served.submit(f"one{sample}", PROMPTS[4], seed=20 + sample, max_tokens=OUTPUT)
+    served.run()
+    for sample in range(3):
+        assert served.tokens("many", sample) == served.tokens(f"one{sample}")
