@@ -68,3 +68,17 @@ def test_more_rows_leave_less_for_prompts():
     controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
     few = learned(controller, decodes=1)
     assert learned(controller, decodes=64) < few
+
+
+@pytest.mark.parametrize("what", ["decoding", "prompt"])
+def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
+    """What a library does at its first use is no measure, even where prompts never cease."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    if what == "decoding":
+        controller.observe(decodes=8, prompt_tokens=0, seconds=3.0)
+        controller.observe(decodes=8, prompt_tokens=0, seconds=step_s(8, 0))
+    controller.observe(decodes=8 * (what == "prompt"), prompt_tokens=10, seconds=3.0)
+    for _ in range(40):
+        chunk = controller.tokens(8)
+        controller.observe(decodes=8, prompt_tokens=chunk, seconds=step_s(8, chunk))
+    assert step_s(8, controller.tokens(8)) == pytest.approx(0.1, rel=0.2)

@@ -54,9 +54,13 @@ class ChunkController:
             size = decodes.bit_length()
             self._decode_s[size] = _mean(self._decode_s.get(size, 0.0), seconds, _WEIGHT)
             return
+        for size, known_s in self._decode_s.items():
+            if size <= decodes.bit_length():  # a step with prompts on top shows an upper bound
+                self._decode_s[size] = min(known_s, seconds)
         extra = max(seconds - self._decoding(decodes), 0.0) / prompt_tokens
-        # Of a short chunk mostly noise is measured.
-        weight = _WEIGHT * min(1.0, prompt_tokens / FIRST)
+        # Of a short chunk mostly noise is measured, and noise is what makes it slow.
+        full = FIRST if extra > self.token_s else SMALLEST
+        weight = _WEIGHT * min(1.0, prompt_tokens / full)
         self.token_s = _mean(self.token_s, extra, weight)
 
     def _decoding(self, decodes: int) -> float:
