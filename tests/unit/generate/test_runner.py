@@ -55,6 +55,21 @@ def test_a_failed_step_fails_only_who_caused_it(culprit):
     assert rig.tally.counts["failed_steps"] >= 2
 
 
+def test_an_unforeseen_error_fails_only_who_caused_it(caplog):
+    """A mistake in the sampler that one request brings out does not end the others."""
+
+    def odd(batch):
+        if any(9 in row.prompt for row in batch.rows):
+            raise KeyError("odd")
+
+    rig = Rig(on_step=odd)
+    good, bad = rig.span(0, (5, 6)), rig.span(1, (9, 8))
+    outcome = rig.runner.run(StepPlan(spans=(good, bad)))
+    assert [one.sequence for one in outcome.drawn] == [good.sequence]
+    assert str(outcome.failed[bad.sequence]).startswith("KeyError: 'odd'")
+    assert "Traceback" in caplog.text
+
+
 def test_a_row_without_a_token_fails_alone():
     """A row whose numbers are not finite costs its neighbours nothing, and no second step."""
     rig = Rig()

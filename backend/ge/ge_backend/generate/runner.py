@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.batch import Drawn
-from ge_backend.errors import DeviceFault, GeError
+from ge_backend.errors import DeviceFault, GeError, GraphFailed
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import Shape, StepShapes, free_groups
@@ -98,14 +98,11 @@ class Runner:
 
     def _try(self, move: Move, copy: Callable[[Move], None], outcome: Outcome) -> None:
         begun = self._clock()
-        try:
-            copy(move)
-        except DeviceFault:
-            raise
-        except GeError as error:
-            outcome.failed[move.sequence] = error
-        else:
+        error = _error_of(lambda: copy(move))
+        if error is None:
             self._preemption.observe_swap(len(move.blocks), self._clock() - begun)
+        else:
+            outcome.failed[move.sequence] = error
 
     def _swap_out(self, move: Move) -> None:
         move.sequence.saved = self._model.swap_out(move.blocks)
@@ -119,20 +116,16 @@ class Runner:
 
     def _compute(self, spans: Many[Span], outcome: Outcome) -> None:
         """Compute spans together, or in parts where that fails, and add what came of it."""
-        if not spans:
+        error = _error_of(lambda: self._step(spans, outcome)) if spans else None
+        if error is None:
             return
-        try:
-            self._step(spans, outcome)
-        except DeviceFault:
-            raise
-        except GeError as error:
-            self._tally.add("failed_steps")
-            if len(spans) == 1:
-                outcome.failed[spans[0].sequence] = error
-                return
-            middle = len(spans) // 2
-            self._compute(spans[:middle], outcome)
-            self._compute(spans[middle:], outcome)
+        self._tally.add("failed_steps")
+        if len(spans) == 1:
+            outcome.failed[spans[0].sequence] = error
+            return
+        middle = len(spans) // 2
+        self._compute(spans[:middle], outcome)
+        self._compute(spans[middle:], outcome)
 
     def _step(self, spans: Many[Span], outcome: Outcome) -> None:
         block_size = self._model.block_size
@@ -154,6 +147,25 @@ class Runner:
                 shapes[0],
             )
         self._tally.add("unplanned_groups", len(shapes))
+
+
+def _error_of(action: Callable[[], None]) -> GeError | None:
+    """Return the error that an action ends with: no sequence ends its neighbours.
+
+    Raises:
+        DeviceFault: the device broke.
+    """
+    try:
+        action()
+    except DeviceFault:
+        raise
+    except GeError as error:
+        return error
+    except Exception as error:
+        log.exception("a step failed in an unforeseen way")
+        text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
+        return GraphFailed(text)
+    return None
 
 
 def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:
