@@ -20,6 +20,8 @@ from pathlib import Path
 
 from ge_backend.device.base import open_device
 from ge_backend.errors import GeError
+from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.owner import wait_for_end
 from ge_backend.executor.server.service import Executor
@@ -37,7 +39,10 @@ def main() -> None:
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = Door(Path(arguments.socket))
-    threading.Thread(target=_end_with, args=(arguments.owner, door), daemon=True).start()
+    running: list[Executor] = []
+    watching = threading.Thread(target=_end_with, args=(arguments.owner, door, running))
+    watching.daemon = True
+    watching.start()
     try:
         executor = Executor(
             open_device(arguments.device, lanes=arguments.lanes),
@@ -46,6 +51,7 @@ def main() -> None:
             run_timeout_s=arguments.run_timeout,
             on_fault=functools.partial(_end_broken, door),
         )
+        running.append(executor)
         door.open()
     except GeError as error:
         _report(arguments, {"error": type(error).__name__, "message": str(error)})
@@ -76,10 +82,19 @@ def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
     os.close(arguments.lock)
 
 
-def _end_with(owner_pid: int, door: Door) -> None:
-    """End when the owner does, whatever is running: nobody is left to answer."""
+def _end_with(owner_pid: int, door: Door, running: list[Executor]) -> None:
+    """End when the owner does, whatever is running: nobody is left to answer.
+
+    The process gives everything back by becoming another program, which sees the last stubs off.
+    """
     wait_for_end(owner_pid)
-    _leave(door)
+    stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
+    if not stubs:
+        _leave(door)
+    door.abandon()
+    born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
+    program = str(Path(last_stubs.__file__).resolve())
+    os.execv(sys.executable, [sys.executable, "-I", "-S", program, *born])  # noqa: S606
 
 
 def _end_broken(door: Door) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import time
-from pathlib import Path
+
+from ge_backend.executor.process.last_stubs import birth_of
 
 __all__ = ["has_ended", "wait_for_end"]
 
@@ -14,7 +15,7 @@ POLL_S = 0.2
 
 def has_ended(pid: int) -> bool:
     """Return whether there is no such process, or it is a zombie."""
-    return not _birth(pid)
+    return not birth_of(pid)
 
 
 def wait_for_end(pid: int) -> None:
@@ -33,19 +34,6 @@ def wait_for_end(pid: int) -> None:
 
 
 def _poll_for_end(pid: int) -> None:
-    birth = _birth(pid)
-    while birth and _birth(pid) == birth:
+    birth = birth_of(pid)
+    while birth and birth_of(pid) == birth:
         time.sleep(POLL_S)
-
-
-def _birth(pid: int) -> str:
-    """Return when a process began, in clock ticks: a reused id has another; "" once it has ended.
-
-    Source: proc(5), /proc/pid/stat: after the name in brackets come state (3) … starttime (22).
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    values = text.rpartition(")")[2].split()
-    return "" if values[0] in "ZX" else values[19]

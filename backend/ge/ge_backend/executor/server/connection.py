@@ -29,6 +29,7 @@ from ge_backend.errors import (
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.executor.server.registry import Entry
@@ -80,9 +81,10 @@ class _Errand:
 
 
 class Connection:
-    """One stub: the graphs it holds and the arenas it has shown us."""
+    """One stub, a process `pid`: the graphs it holds and the arenas it has shown us."""
 
     def __init__(self, sock: socket.socket, shared: Shared) -> None:
+        self.pid = peer_pid(sock)
         self._sock = sock
         self._shared = shared
         self._graphs: dict[int, Entry] = {}

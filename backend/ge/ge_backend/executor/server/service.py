@@ -113,6 +113,11 @@ class Executor:
         with self._lock:
             return len(self._connections)
 
+    def peers(self) -> list[int]:
+        """Return the processes that are connected."""
+        with self._lock:
+            return [connection.pid for connection in self._connections]
+
     def report(self, request_id: int) -> Report:
         """Return what the executor holds."""
         memory = self.device.memory()

@@ -1,0 +1,73 @@
+"""What an executor becomes when its server has ended: it sees the stubs off that do not follow.
+
+Triton's stub notices the end of its server by itself within a second, except where the server was
+killed while it held a lock that the two share: then it waits for that for ever, with Python's own
+lock in its hands (seen on 2.51 with `kill -9` under load), and keeps its memory and its folder.
+
+Run as a file, without this package: `python last_stubs.py PID:BIRTH …`. So the executor has given
+its device back before the stubs are waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["birth_of", "main", "region_of"]
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
+# For a stub to end by itself, which it does in order.
+GRACE_S = 3.0
+POLL_S = 0.1
+
+
+def birth_of(pid: int) -> str:
+    """Return when a process began, in clock ticks: a reused id has another; "" once it has ended.
+
+    Source: proc(5), /proc/pid/stat: after the name in brackets come state (3) … starttime (22).
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    values = text.rpartition(")")[2].split()
+    return "" if values[0] in "ZX" else values[19]
+
+
+def region_of(pid: int) -> Path | None:
+    """Return the shared memory of a stub; None for any other process.
+
+    Source: python_backend r24.10 src/pb_stub.cc: the second argument is the region's name.
+    """
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    is_stub = Path(words[0]).name == "triton_python_backend_stub"
+    return SHARED_MEMORY / Path(words[2]).name if is_stub else None
+
+
+def main(arguments: list[str]) -> None:
+    """Wait for these processes a while; end those that are stubs, and remove their memory."""
+    born = dict(argument.split(":") for argument in arguments)
+    deadline = time.monotonic() + GRACE_S
+    while _living(born) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    for pid in _living(born):
+        region = region_of(pid)
+        if region is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            region.unlink(missing_ok=True)
+
+
+def _living(born: dict[str, str]) -> list[int]:
+    return [int(pid) for pid, birth in born.items() if birth and birth_of(int(pid)) == birth]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

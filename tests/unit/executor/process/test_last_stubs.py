@@ -1,0 +1,74 @@
+"""Stubs that do not follow their server are ended, and nothing else is."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process.last_stubs import birth_of, main, region_of
+
+
+@pytest.fixture
+def stub(tmp_path):
+    """A process whose command line is that of Triton's stub, and its shared memory."""
+    program = tmp_path / "triton_python_backend_stub"
+    shutil.copy("/bin/sh", program)
+    region = last_stubs.SHARED_MEMORY / f"ge-test-{uuid.uuid4()}"
+    region.touch()
+    process = subprocess.Popen([program, "-c", f"sleep 60; :  {region.name}"])
+    yield process, region
+    process.kill()
+    process.wait()
+    region.unlink(missing_ok=True)
+
+
+def test_a_birth_tells_processes_apart():
+    """This process has one, and one that ended has none."""
+    assert birth_of(os.getpid()) == birth_of(os.getpid()) != ""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert birth_of(process.pid) == ""
+
+
+def test_only_stubs_have_a_region(stub):
+    """It is named by the second argument; another program's arguments mean nothing."""
+    process, _ = stub
+    assert region_of(process.pid).parent == last_stubs.SHARED_MEMORY
+    assert region_of(os.getpid()) is None
+    assert region_of(2**22 + 1) is None
+
+
+def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, monkeypatch):
+    """After the time that it has for ending by itself."""
+    process, region = stub
+    monkeypatch.setattr(last_stubs, "GRACE_S", 0.3)
+    monkeypatch.setattr(last_stubs, "region_of", lambda pid: region)
+    main([f"{process.pid}:{birth_of(process.pid)}"])
+    assert process.wait(5) == -9
+    assert not region.exists()
+
+
+def test_a_process_that_is_no_stub_or_another_one_is_left_alone(stub, monkeypatch):
+    """A reused id has another birth; what is not Triton's stub is nobody's to end."""
+    process, region = stub
+    monkeypatch.setattr(last_stubs, "GRACE_S", 0.1)
+    main([f"{process.pid}:1"])
+    assert process.poll() is None
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    main([f"{other.pid}:{birth_of(other.pid)}"])
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+    assert region.exists()
+
+
+def test_it_runs_as_a_file_of_its_own():
+    """The executor becomes it, without the package on the path."""
+    program = Path(last_stubs.__file__)
+    done = subprocess.run([sys.executable, "-I", "-S", program, "1:"], timeout=20, check=False)
+    assert done.returncode == 0
