@@ -105,12 +105,13 @@ def _opened(config: ModelConfig, fleet: Fleet) -> Local:
     session = fleet.sessions[0]
     static = session.static_shapes
     layout = build_layout(config, session.signature, static_shapes=static)
-    grid = build_grid(config, layout, static_shapes=static, traffic={})
+    bucketed = session.bucketed
+    grid = build_grid(config, layout, static_shapes=static, bucketed=bucketed, traffic={})
     costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
     pipeline = Pipeline(
         layout=layout,
         fleet=fleet,
-        costs=cost_model(config, costs, static_shapes=static),
+        costs=cost_model(config, costs, static_shapes=static, bucketed=bucketed),
         policy=Policy(axes=layout.axes, lanes=session.lanes, refuse_overflow=static),
         recorder=Recorder(),
         traffic=Traffic(layout.axes),

@@ -78,6 +78,19 @@ def test_defaults(name, maximum, values):
     assert default_axis(name, maximum).values == values
 
 
+@pytest.mark.parametrize(
+    ("name", "maximum", "values"),
+    [
+        ("sequence", 256, (16, 24, 32, 48, 64, 96, 128, 184, 256)),
+        ("sequence", 8, (8,)),
+        ("rows", 8, (1, 2, 4, 8)),
+    ],
+)
+def test_finer_defaults(name, maximum, values):
+    """Twice as many lengths, where a bucket costs little; rows are as they were."""
+    assert default_axis(name, maximum, finer=True).values == values
+
+
 def test_a_default_needs_a_maximum():
     """An axis of no size at all is an error, not an empty axis."""
     with pytest.raises(ConfigError, match="max is 0"):

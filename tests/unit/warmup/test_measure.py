@@ -297,6 +297,14 @@ def test_what_the_planner_asks_fits_the_engine():
     assert dynamic.model.max_rows == 4
 
 
+def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
+    """What a bucket covers is padded to it; the rest runs in its own shape."""
+    table = element_costs(list(SMALL.entries))
+    costs = cost_model(CONFIG, table, static_shapes=False, bucketed=True)
+    assert costs.bucket(1, (5,)) == (1, 8)
+    assert costs.bucket(1, (99,)) == (1, 99)
+
+
 def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))

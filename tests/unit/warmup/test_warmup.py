@@ -48,6 +48,7 @@ class FakeSession:
     """Costs a nanosecond per row; fails on the given rows."""
 
     static_shapes: bool = False
+    bucketed: bool = False
     fails_on: int = 0
     takes_s: float = 0.0
     prepared: list = field(default_factory=list)
@@ -172,3 +173,13 @@ def test_it_ends_between_two_buckets_when_told_to():
 def test_buckets_are_described_by_their_axes():
     """As in the log."""
     assert describe_bucket((8, 64), ENCODER) == "rows=8 length=64"
+
+
+def test_an_engine_that_prefers_buckets_is_told_all_of_them_first():
+    """So that it can decide which of them to compile for; none is given up over a failure."""
+    session = FakeSession(bucketed=True, fails_on=8)
+    costs = warm_up(session, ENCODER, [(1, 8), (8, 8), (2, 8)], ONCE, known=[(2, 8)])
+    assert len(session.compiled) == 1
+    assert len(session.compiled[0]) == 3
+    assert len(session.prepared) == 3
+    assert costs.keys() == {(1, 8)}

@@ -89,15 +89,18 @@ def listed_axis(name: str, values: tuple[int, ...], *, least: int = 1) -> Axis:
         raise ConfigError(f"axis {name!r}: {error}") from error
 
 
-def default_axis(name: str, maximum: int) -> Axis:
+def default_axis(name: str, maximum: int, *, finer: bool = False) -> Axis:
     """Return the sizes of an axis that nobody configured: exponential up to `maximum`.
 
     Rows start at 1, ragged axes at 16 (or at `maximum`, if that is less). From one size to the next
-    it is at most twice, but for rounding; powers of two if `maximum` is one.
+    it is at most twice, but for rounding; powers of two if `maximum` is one. `finer` halves the
+    steps of a ragged axis, where a graph costs little and padding much.
     """
     first = 1 if name == ROWS else min(SMALLEST_RAGGED, maximum)
     numbers = {"min": first, "step": first, "max": maximum}
     numbers["limit"] = default_limit(-(-maximum // max(first, 1)))
+    if finer and name != ROWS:
+        numbers |= {"step": max(1, first // 2), "limit": 2 * numbers["limit"] - 1}
     recipe = make_recipe(rule_named("exponential"), numbers)
     return _axis(name, recipe.values(), 1, recipe)
 

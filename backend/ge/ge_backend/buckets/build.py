@@ -36,6 +36,7 @@ def build_grid(
     layout: Layout,
     *,
     static_shapes: bool,
+    bucketed: bool = False,
     traffic: Mapping[str, Histogram],
     fixed_shapes: Sequence[Mapping[str, Shape]] = (),
 ) -> BucketGrid:
@@ -49,6 +50,7 @@ def build_grid(
         config: the model's configuration.
         layout: which axes are padded, and how far the graph goes.
         static_shapes: every bucket is a graph; else they are only points to measure.
+        bucketed: rows are padded to them although any shape runs, so the default sizes are finer.
         traffic: recorded sizes by axis, for `max_graphs`; may be empty.
         fixed_shapes: the only sets of input shapes that run; empty where the file leaves them open.
 
@@ -56,7 +58,11 @@ def build_grid(
         ConfigError: the configuration makes no usable buckets, or others than the file has.
     """
     _check_names(config, layout)
-    grid = _fixed(config, layout, fixed_shapes) if fixed_shapes else _configured(config, layout)
+    grid = (
+        _fixed(config, layout, fixed_shapes)
+        if fixed_shapes
+        else _configured(config, layout, bucketed=bucketed)
+    )
     named = config.buckets or config.bucket_file is not None or config.declared_buckets
     if config.max_elements:
         grid = grid.within(config.max_elements)
@@ -141,7 +147,7 @@ def _labels(grid: BucketGrid) -> str:
     return ", ".join(map(label, grid.entries))
 
 
-def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
+def _configured(config: ModelConfig, layout: Layout, *, bucketed: bool) -> BucketGrid:
     if config.declared_buckets:
         if config.buckets or config.bucket_file is not None:
             raise ConfigError(
@@ -150,7 +156,7 @@ def _configured(config: ModelConfig, layout: Layout) -> BucketGrid:
             )
         return declared_grid(config.declared_buckets, layout)
     if config.bucket_file is None:
-        axes = [_axis(config, layout, name) for name in layout.axes]
+        axes = [_axis(config, layout, name, finer=bucketed) for name in layout.axes]
         return product_grid([_rows(config), *axes])
     if config.buckets:
         raise ConfigError(
@@ -178,11 +184,11 @@ def _rows(config: ModelConfig) -> Axis:
     return axis.clipped(most)
 
 
-def _axis(config: ModelConfig, layout: Layout, name: str) -> Axis:
+def _axis(config: ModelConfig, layout: Layout, name: str, *, finer: bool) -> Axis:
     limit = layout.limits.get(name)
     text = config.buckets.get(name)
     if text is None:
-        return default_axis(name, config.max_length if limit is None else limit)
+        return default_axis(name, config.max_length if limit is None else limit, finer=finer)
     axis = parse_axis(text, name=name)
     return axis if limit is None else axis.clipped(limit)
 

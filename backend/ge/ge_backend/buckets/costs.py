@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from ge_backend.buckets.grid import Bucket, covers, label
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
 
 __all__ = ["Bucket", "CostModel", "DynamicCosts", "StaticCosts", "element_costs"]
@@ -148,11 +149,13 @@ class DynamicCosts:
     Attributes:
         max_rows: the most rows of a run.
         max_elements: the most elements of a run of several rows, rows times sizes; 0 is no limit.
+        shapes: those that the engine has run in; they are bounded.
     """
 
     table: Mapping[Bucket, float]
     max_rows: int
     max_elements: int = 0
+    shapes: KnownShapes = field(default_factory=KnownShapes)
     steps: tuple[int, ...] = field(init=False)
     limits: Shape = field(init=False)
     _rows: list[int] = field(init=False)
@@ -183,8 +186,8 @@ class DynamicCosts:
         return _interpolate(self._rows, measured, rows) if rows <= most else math.inf
 
     def bucket(self, rows: int, sizes: Shape) -> Bucket | None:
-        """Return the rows' own shape."""
-        return (rows, *sizes)
+        """Return the rows' own shape; once there were very many, a known one that covers it."""
+        return self.shapes.shape((rows, *sizes))
 
     def label(self, bucket: Bucket) -> str:
         """Return the measured point at or above the shape, `8x64`: shapes themselves are many."""

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ge_backend.device.files.model_file import canonical, model_files, stamp_of
 from ge_backend.errors import DeviceUnavailable
@@ -21,6 +21,7 @@ __all__ = [
     "DEVICE_KINDS",
     "NO_POOL",
     "ROW_ERRORS",
+    "Bucketed",
     "Device",
     "Graph",
     "GraphSource",
@@ -202,6 +203,20 @@ class Graph(Protocol):
 
     def close(self) -> None:
         """Free the graph's memory; it is not used afterwards."""
+
+
+@runtime_checkable
+class Bucketed(Protocol):
+    """What a graph may be that runs any shape: better off with shapes that it has run before.
+
+    Attributes:
+        bucketed: each new shape takes time to make ready, and memory for ever. Rows are padded to
+            buckets where one covers them; all buckets are compiled and prepared at load.
+    """
+
+    @property
+    def bucketed(self) -> bool:
+        """Whether it is so in its precision."""
 
 
 class Device(Protocol):

@@ -79,6 +79,7 @@ class Learner:
         self._cost_key = tuple(cost_key)
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
+        self._bucketed = first.bucketed
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
         self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
@@ -187,7 +188,7 @@ class Learner:
     def _relearn(self) -> None:
         """Move the boundaries of each axis to where traffic wants them, if that saves enough."""
         costs = self._costs
-        if not self._static_shapes:
+        if not (self._static_shapes or self._bucketed):
             # No row is padded to a bucket here: they are points to measure, and belong where
             # traffic is, whatever a run costs there.
             costs = {bucket: padded_elements(bucket) for bucket in costs}
@@ -221,7 +222,9 @@ class Learner:
     def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
         """Let the next batch run on this fleet, at these costs."""
         self._costs = costs
-        self._model = cost_model(self._config, costs, static_shapes=self._static_shapes)
+        self._model = cost_model(
+            self._config, costs, static_shapes=self._static_shapes, bucketed=self._bucketed
+        )
         self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:

@@ -87,7 +87,9 @@ def open_model(
     pipeline = Pipeline(
         layout=layout,
         fleet=fleet,
-        costs=cost_model(config, costs, static_shapes=session.static_shapes),
+        costs=cost_model(
+            config, costs, static_shapes=session.static_shapes, bucketed=session.bucketed
+        ),
         policy=_policy(config, layout, fleet),
         recorder=recorder,
         traffic=Traffic(layout.axes),
@@ -103,6 +105,7 @@ def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -
         config,
         layout,
         static_shapes=session.static_shapes,
+        bucketed=session.bucketed,
         traffic=_recorded(config, store),
         fixed_shapes=session.fixed_shapes,
     )

@@ -10,9 +10,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ge_backend.buckets.bucketed import BucketedCosts
 from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts, element_costs
 from ge_backend.buckets.grid import BucketGrid, covers, largest_buckets
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import model_files
 from ge_backend.errors import Cancelled, GraphFailed
@@ -81,7 +83,7 @@ def measured_costs(
     measured = warm_up(
         session,
         layout,
-        grid.entries if session.static_shapes else [*missing, *_rerun(session, grid.entries, kept)],
+        grid.entries if _prepared(session) else [*missing, *_rerun(session, grid.entries, kept)],
         Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
         known=kept.keys() if config.warmup else grid.entries,
         stopped=stopped,
@@ -117,7 +119,7 @@ def added_costs(
     measured = warm_up(
         session,
         layout,
-        buckets if session.static_shapes else to_measure,
+        buckets if _prepared(session) else to_measure,
         Effort(repeats=config.warmup_repeats),
         known=known.keys() if config.warmup else buckets,
         stopped=stopped,
@@ -136,14 +138,21 @@ def added_costs(
 
 
 def cost_model(
-    config: ModelConfig, costs: Mapping[Bucket, float], *, static_shapes: bool
+    config: ModelConfig,
+    costs: Mapping[Bucket, float],
+    *,
+    static_shapes: bool,
+    bucketed: bool = False,
 ) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured."""
+    shapes = KnownShapes()
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:
             return StaticCosts(table)
-        return DynamicCosts(table, max(config.max_batch_size, 1), config.max_elements)
+        most = max(config.max_batch_size, 1)
+        free = DynamicCosts(table, most, config.max_elements, shapes)
+        return BucketedCosts(StaticCosts(table), free) if bucketed else free
 
     measured = config.warmup and not config.concatenate
     return CorrectedCosts(costs, make) if measured else make(costs)
@@ -177,12 +186,17 @@ def _prepare_others(
     """
 
     def prepare(session: Session) -> None:
-        chosen = buckets if session.static_shapes else _rerun(session, buckets, buckets)
+        chosen = buckets if _prepared(session) else _rerun(session, buckets, buckets)
         warm_up(session, layout, chosen, Effort(repeats=0), known=buckets, stopped=stopped)
 
     if sessions:
         with ThreadPoolExecutor(len(sessions)) as threads:
             list(threads.map(prepare, sessions))  # raises what any of them raised
+
+
+def _prepared(session: Session) -> bool:
+    """Whether every bucket is prepared at every start, and not only those without a cost."""
+    return session.static_shapes or session.bucketed
 
 
 def _machine(session: Session) -> list[str]:

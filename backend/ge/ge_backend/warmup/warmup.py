@@ -71,7 +71,7 @@ def warm_up(
     costs: dict[Bucket, float] = {}
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
-    if session.static_shapes and ordered:
+    if (session.static_shapes or session.bucketed) and ordered:
         session.compile([bucket_shapes(bucket, layout) for bucket in ordered])
     for number, bucket in enumerate(ordered, start=1):
         if stopped():

@@ -99,7 +99,14 @@ def open_model(
         fixed = session.fixed_shapes
         layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
         traffic = store.traffic(config.name)
-        grid = build_grid(config, layout, static_shapes=static, traffic=traffic, fixed_shapes=fixed)
+        grid = build_grid(
+            config,
+            layout,
+            static_shapes=static,
+            bucketed=session.bucketed,
+            traffic=traffic,
+            fixed_shapes=fixed,
+        )
         yield OpenModel(
             folder=folder,
             config=config,

@@ -90,6 +90,11 @@ class Session:
         return self._graph().static_shapes
 
     @property
+    def bucketed(self) -> bool:
+        """Whether rows are padded to buckets although any shape runs; see `Bucketed`."""
+        return self._graph().bucketed
+
+    @property
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes
@@ -216,7 +221,7 @@ class Session:
         prepared = self._retried(
             f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats, alone=alone)
         )
-        if self.static_shapes:
+        if self.static_shapes or self.bucketed:
             self._prepared.append(inputs)
         return prepared
 

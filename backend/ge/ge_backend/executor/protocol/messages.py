@@ -4,7 +4,7 @@
     Hello(version)                         Welcome(version, device, lanes) + 1 descriptor
     Attach(arena, nbytes) + 1 descriptor   Ok
     Detach(arena)                          Ok
-    Load(source, served_as)                Loaded(graph, signature, static_shapes, fixed_shapes)
+    Load(source, served_as)                Loaded(graph, signature, static_shapes, …)
     Compile(graph, shapes)                 Ok
     KeepStates(graph, states, count, …)    Ok
     KeepTensors(graph, owner, rooms)       Keeps(memory, granule)
@@ -160,6 +160,7 @@ class Loaded:
     graph: int
     signature: SignatureMessage
     static_shapes: bool
+    bucketed: bool
     fixed_shapes: tuple[dict[str, Shape], ...]
 
 

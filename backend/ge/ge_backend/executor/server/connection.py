@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ge_backend.device.base import Bucketed
 from ge_backend.device.resident.host_states import open_slots
 from ge_backend.device.resident.state_seam import SlotPlan, Slots
 from ge_backend.errors import (
@@ -353,6 +354,7 @@ class Connection:
             graph=entry.id,
             signature=messages.SignatureMessage.of(graph.signature),
             static_shapes=graph.static_shapes,
+            bucketed=isinstance(graph, Bucketed) and graph.bucketed,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 
