@@ -143,6 +143,8 @@ def test_another_engine_goes_on_where_one_was_lost(steps):
     second.run()
     for name, tokens in expected.items():
         assert first.tokens(name) + second.tokens(name) == tokens
+    first_tokens = [e.engine.figures().histograms["first_token"].counts for e in (first, second)]
+    assert sum(map(sum, first_tokens)) == len(PROMPTS)
 
 
 @hypothesis_settings(max_examples=60, deadline=None)
@@ -318,6 +320,18 @@ def test_a_deadline_is_not_a_later_requests_of_the_same_id():
     served.submit("a", max_tokens=60, ignore_eos=True)
     served.run()
     assert len(served.tokens("a")) == 61
+
+
+def test_deadlines_of_requests_that_have_ended_are_forgotten():
+    """Long time limits of many short requests do not pile up."""
+    served = serving()
+    for number in range(300):
+        served.submit(str(number), max_tokens=1, timeout_s=1e6)
+        served.run()
+    assert len(served.engine._live._deadlines) <= 100
+    served.submit("late", max_tokens=60, ignore_eos=True, timeout_s=0.01)
+    served.run()
+    assert isinstance(served.error("late"), DeadlineExceeded)
 
 
 def test_what_cannot_be_served_is_refused_at_once():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ge_backend.errors import DeadlineExceeded, GeError
@@ -18,6 +18,8 @@ from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.update import Update
 
 __all__ = ["LiveRequests"]
+
+SPARE_DEADLINES = 64  # of requests that have ended, beside as many as there are live ones
 
 
 @dataclass(slots=True, eq=False)
@@ -126,14 +128,20 @@ class LiveRequests:
 
     def end_late(self, now_s: float) -> None:
         """End those whose time has passed."""
+        if len(self._deadlines) > 2 * len(self._by_id) + SPARE_DEADLINES:
+            self._deadlines = [entry for entry in self._deadlines if self._is_live(entry[2])]
+            heapify(self._deadlines)
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, _, live = heappop(self._deadlines)
-            request = live.arrived.request
-            if self._by_id.get(request.id) is live:
+            if self._is_live(live):
+                request = live.arrived.request
                 error = DeadlineExceeded(
                     f"the request was not done within its {request.timeout_s} s; allow it more"
                 )
                 self.end(request.id, Finish.ERROR, error, now_s)
+
+    def _is_live(self, live: _Live) -> bool:
+        return self._by_id.get(live.arrived.request.id) is live
 
     def _start(
         self, live: _Live, sample: int, given: tuple[int, ...], leader: Sequence | None
@@ -179,7 +187,7 @@ class LiveRequests:
         self._tally.add("generated_tokens")
         if sequence.last_s:
             self._tally.inter_token.observe(now_s - sequence.last_s)
-        else:
+        elif sequence.num_output == 1:  # else its first one was drawn elsewhere
             self._tally.first_token.observe(now_s - sequence.arrival.at_s)
         sequence.last_s = now_s
 
