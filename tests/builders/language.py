@@ -18,6 +18,9 @@ from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language.loading import load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 
+# Threads that wait for each other cost more than they gain on models this small.
+torch.set_num_threads(1)
+
 VOCABULARY = 97
 COMMON = {
     "vocab_size": VOCABULARY,

@@ -1,0 +1,156 @@
+"""What one step of decoding takes: `python -m benchmarks.language_steps`.
+
+Random weights in the sizes of SmolLM2-135M, every row with the same number of cached tokens. Our
+decoder and transformers' modules run over the same kind of paged cache, in turns; of each the
+fastest run counts. Parts of our step are timed by themselves. With one thread its own CPU time
+counts, which others on the machine disturb less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from ge_backend.device.cores import usable_cores
+from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.language.batch import Batch, Group, SampleRow
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.pytorch.language.attention import Attend
+from ge_backend.device.pytorch.language.base import Decoder
+from ge_backend.device.pytorch.language.cache import PagedCache
+from ge_backend.device.pytorch.language.decoder import TransformersDecoder
+from ge_backend.device.pytorch.language.linear import linear
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
+from ge_backend.device.pytorch.language.sampler import draw
+from ge_backend.device.pytorch.language.step import stage
+
+__all__ = ["SMOLLM2", "decoding_batch", "main", "measure"]
+
+SMOLLM2 = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49_152,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+BLOCK_SIZE = 32
+CPU = torch.device("cpu")
+COLUMNS = ("transformers", "ours", "attention", "head", "draw", "transformers / ours")
+Run = Callable[[], object]
+
+
+def main() -> None:
+    """Print one line for each precision and batch size."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="language_steps")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--cached", type=int, default=320, help="tokens before the new one")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--precision", nargs="+", default=["BF16", "FP32"], choices=list(DTYPES))
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print(f"ms per step, {given.cached} cached tokens, {given.threads} threads")
+    print(f"{'':14}" + "".join(f"{name:>22}" for name in COLUMNS))
+    for precision in given.precision:
+        for rows, found in measure(
+            SMOLLM2, precision, given.batch, cached=given.cached, rounds=given.rounds
+        ):
+            ratio = found["transformers"] / found["ours"]
+            times = "".join(f"{found[name] * 1e3:22.2f}" for name in COLUMNS[:-1])
+            print(f"{precision} x {rows:<6}{times:>}{ratio:22.2f}", flush=True)
+
+
+def measure(
+    sizes: Mapping[str, int], precision: str, batches: Sequence[int], *, cached: int, rounds: int
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the number of rows and the seconds that each column takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = transformers.LlamaConfig(**sizes)
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(config).to(DTYPES[precision])
+        model.save_pretrained(folder)
+        del model
+        checkpoint = read_checkpoint(Path(folder))
+        ours = load_decoder(checkpoint, dtype=precision, device=CPU)
+        theirs = TransformersDecoder(checkpoint, dtype=DTYPES[precision], device=CPU)
+        with torch.inference_mode():
+            for rows in batches:
+                runs = _runs(ours, theirs, rows, cached, sizes["num_attention_heads"])
+                yield rows, _fastest(runs, rounds)
+
+
+def _runs(ours: Decoder, theirs: Decoder, rows: int, cached: int, heads: int) -> dict[str, Run]:
+    batch = decoding_batch(rows, cached)
+    cache = PagedCache(
+        ours.shapes,
+        block_size=BLOCK_SIZE,
+        num_blocks=1 + batch.groups[0].tables.size,
+        dtype=ours.dtype,
+        device=CPU,
+    )
+    for tensor in (*cache.keys, *cache.values):
+        tensor.normal_()
+    logits = ours.logits(stage(batch, cache, CPU))
+    shape = ours.shapes[0]
+    query = torch.randn(rows, heads, shape.key_dim).to(ours.dtype)
+    new = torch.randn(rows, shape.heads, shape.key_dim).to(ours.dtype)
+    how = Attend(scale=shape.key_dim**-0.5)
+
+    def attention() -> None:
+        step = stage(batch, cache, CPU)
+        for layer in range(len(ours.shapes)):
+            step.attend(layer, how, query, new, new)
+
+    hidden = torch.randn(rows, heads * shape.key_dim).to(ours.dtype)
+    head = linear(torch.randn(logits.shape[1], hidden.shape[1]).to(ours.dtype))
+    return {
+        "transformers": lambda: draw(theirs.logits(stage(batch, cache, CPU)), batch.rows),
+        "ours": lambda: draw(ours.logits(stage(batch, cache, CPU)), batch.rows),
+        "attention": attention,
+        "head": lambda: head(hidden),
+        "draw": lambda: draw(logits, batch.rows),
+    }
+
+
+def decoding_batch(rows: int, cached: int) -> Batch:
+    """Return a step in which every row has one new token behind so many cached ones."""
+    blocks = cached // BLOCK_SIZE + 1
+    tables = 1 + np.arange(rows * blocks).reshape(rows, blocks)
+    nothing = np.zeros(0, np.int64)
+    row = SampleRow(
+        sampling=Sampling(temperature=0.0), position=cached + 1, prompt=nothing, output=nothing
+    )
+    return Batch(
+        ids=np.arange(rows) % 7,
+        positions=np.full(rows, cached),
+        slots=tables[:, -1] * BLOCK_SIZE + cached % BLOCK_SIZE,
+        groups=(Group(rows=rows, query=1, tables=tables, lengths=np.full(rows, cached + 1)),),
+        sampled=np.arange(rows),
+        rows=(row,) * rows,
+    )
+
+
+def _fastest(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
+    """Return the seconds of each run's fastest turn: what others do here can only lengthen it."""
+    found = dict.fromkeys(runs, float("inf"))
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    for _ in range(rounds):
+        for name, run in runs.items():
+            begun = clock()
+            run()
+            found[name] = min(found[name], clock() - begun)
+    return found
+
+
+if __name__ == "__main__":
+    main()
