@@ -11,15 +11,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.rivals.forward import Rows, pad
-from ge_backend.device.base import GraphSource
-from ge_backend.device.kinds.cuda import CudaDevice
+from ge_backend.device.base import Graph, GraphSource, MemoryInfo
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph
+from ge_backend.device.pytorch.streams import Streams
 from ge_backend.tensors import Array
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "Subject", "prepare"]
@@ -37,6 +38,22 @@ class CheckFailed(Exception):
     """The device does not do what it must; the text says what came instead."""
 
 
+class TorchDevice(Protocol):
+    """A device that runs torch programs on streams of its own."""
+
+    name: str
+
+    @property
+    def streams(self) -> Streams:
+        """What its programs use together."""
+
+    def load(self, source: GraphSource) -> Graph:
+        """Load a program."""
+
+    def memory(self) -> MemoryInfo:
+        """Return the free and total memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A device, and files for it.
@@ -46,7 +63,7 @@ class Subject:
         data_dependent: a program whose output has a size that only the run tells.
     """
 
-    device: CudaDevice
+    device: TorchDevice
     encoder: Encoder
     model: Path
     data_dependent: Path
@@ -76,7 +93,7 @@ class _Positive(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return x[x > 0]
 
 
-def prepare(device: CudaDevice, folder: Path) -> Subject:
+def prepare(device: TorchDevice, folder: Path) -> Subject:
     """Write the files that the checks need."""
     encoder = Encoder(SIZE, seed=1)
     export(encoder, SIZE, folder / "encoder.pt2")
@@ -226,7 +243,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _loaded(device: CudaDevice, source: GraphSource) -> AcceleratorGraph:
+def _loaded(device: TorchDevice, source: GraphSource) -> AcceleratorGraph:
     graph = device.load(source)
     if not isinstance(graph, AcceleratorGraph):
         raise CheckFailed(f"{device.name} loads torch programs as {type(graph).__name__}")

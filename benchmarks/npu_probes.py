@@ -1,0 +1,511 @@
+"""What is asked of an NPU: one function per question, whose first line is the question.
+
+They speak to ACL as directly as possible, so that codes and texts are its own. `Bench` gives them
+models, which the machine's own `atc` makes. A question that cannot be asked here raises `Skipped`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ge_backend.device import acl as our_calls
+from ge_backend.device.atc.cann import find_cann
+from ge_backend.device.base import GraphSource
+from ge_backend.device.files.om_weights import weights_digest
+from ge_backend.device.kinds.npu import NpuDevice
+from ge_backend.errors import GeError
+
+__all__ = ["PROBES", "Bench", "Skipped"]
+
+ROWS, WIDTH = 8, 64
+IMAGE = (3, 16, 16)
+PROGRAMS = 300  # started while copies run
+RELOADS = 10
+RUNS = 20
+LEFT_BYTES = 64 << 10  # of the device's memory, when a model is loaded into what is left
+BLOCK_BYTES = 256 << 20
+AIPP = "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"
+OTHER_CHIPS = ("Ascend310P3", "Ascend910B3")
+HBM, DDR = 1, 0
+
+Probe = Callable[["Bench"], str]
+
+
+class Skipped(Exception):
+    """A question cannot be asked on this machine; the text says why."""
+
+
+class Bench:
+    """ACL, a folder, and models for it.
+
+    Args:
+        folder: for files.
+        index: which NPU.
+    """
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self.folder = folder
+        self.index = index
+        try:
+            self.acl = importlib.import_module("acl")
+        except ImportError as error:
+            raise Skipped(f"no CANN: {error}") from error
+
+    @property
+    def chip(self) -> str:
+        """The chip's name."""
+        return str(self.acl.get_soc_name())
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Use the device in this thread, by ACL's own calls."""
+        self.acl.init()
+        self.acl.rt.set_device(self.index)
+        try:
+            yield
+        finally:
+            self.acl.rt.reset_device(self.index)
+            self.acl.finalize()
+
+    @contextmanager
+    def device(self) -> Iterator[NpuDevice]:
+        """Use it as the backend does."""
+        device = NpuDevice(self.acl, self.index)
+        try:
+            yield device
+        finally:
+            device.close()
+
+    def compiled(
+        self, name: str, *arguments: str, model: bytes | None = None, soc: str = ""
+    ) -> Path:
+        """Return an `.om` that `atc` makes of a model.
+
+        Raises:
+            Skipped: there is no `atc`, or it refuses; with its own words.
+        """
+        file = self.folder / f"{name}.onnx"
+        file.write_bytes(matrix_product() if model is None else model)
+        line = [
+            f"--model={file}",
+            "--framework=5",
+            f"--soc_version={soc or self.chip}",
+            f"--output={self.folder / name}",
+            *arguments,
+        ]
+        try:
+            command = find_cann(os.environ).command(line)
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+                stdin=subprocess.PIPE,
+            )
+        except (GeError, OSError, subprocess.TimeoutExpired) as error:
+            raise Skipped(f"no model: {error}") from error
+        made = self.folder / f"{name}.om"
+        if done.returncode or not made.is_file():
+            said = [text for text in done.stdout.splitlines() if re.match(r"E[0-9A-Z]\d{4}", text)]
+            raise Skipped(f"atc {' '.join(arguments)} failed: {' '.join(said) or done.returncode}")
+        return made
+
+    def fixed(
+        self, name: str = "fixed", rows: int = ROWS, *, mode: str = "fp16", soc: str = ""
+    ) -> Path:
+        """Return the matrix product for so many rows."""
+        shape = f"--input_shape=x:{rows},{WIDTH}"
+        how = ("--input_format=ND", f"--precision_mode_v2={mode}")
+        return self.compiled(name, shape, *how, soc=soc)
+
+    def outcome(self, code: int) -> str:
+        """Return a code with what ACL says about it."""
+        text = " ".join(str(self.acl.get_recent_err_msg() or "no text").split())[:200]
+        return f"{code} ({text})" if code else "0"
+
+
+def matrix_product() -> bytes:
+    """Return an ONNX model x FP32 [batch, WIDTH] -> y, with weights that are no constant fold."""
+    onnx = _onnx()
+    weights = np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32)
+    return _model(onnx, "MatMul", ["x", "w"], ["batch", WIDTH], ["batch", WIDTH], {"w": weights})
+
+
+def photo_means() -> bytes:
+    """Return an ONNX model x FP32 [batch, 3, 16, 16] -> y [batch, 3, 1, 1]."""
+    onnx = _onnx()
+    return _model(
+        onnx, "GlobalAveragePool", ["x"], ["batch", *IMAGE], ["batch", IMAGE[0], 1, 1], {}
+    )
+
+
+def _onnx() -> Any:
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise Skipped("models are made with the package onnx, which is not there") from error
+
+
+def _model(
+    onnx: Any,
+    kind: str,
+    inputs: list[str],
+    taken: list[Any],
+    given: list[Any],
+    weights: Mapping[str, Any],
+) -> bytes:
+    helper, numbers = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node(kind, inputs, ["y"])],
+        kind,
+        [helper.make_tensor_value_info("x", numbers, taken)],
+        [helper.make_tensor_value_info("y", numbers, given)],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+def names(bench: Bench) -> str:
+    """Which calls of ours does this pyACL lack?"""
+    folder = Path(str(our_calls.__file__)).parent
+    text = "".join(file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py")))
+    used = {f"rt.{name}" for name in re.findall(r"self\._rt\.(\w+)\(", text)}
+    used |= {f"mdl.{name}" for name in re.findall(r"self\._mdl\.(\w+)\(", text)}
+    used |= set(re.findall(r"self\._acl\.(\w+)\(", text))
+    missing = [name for name in sorted(used) if not _has(bench.acl, name)]
+    version = bench.acl.get_version() if _has(bench.acl, "get_version") else "?"
+    return f"{bench.chip}, ACL {version}: " + (", ".join(missing) or f"none of {len(used)}")
+
+
+def _has(module: Any, dotted: str) -> bool:
+    for part in dotted.split("."):
+        if not hasattr(module, part):
+            return False
+        module = getattr(module, part)
+    return True
+
+
+def memory(bench: Bench) -> str:
+    """Is the memory told as HBM or as DDR?"""
+    with bench.opened():
+        found = {kind: bench.acl.rt.get_mem_info(at) for kind, at in (("HBM", HBM), ("DDR", DDR))}
+    return ", ".join(f"{kind} free, total, code {answer}" for kind, answer in found.items())
+
+
+def ranges(bench: Bench) -> str:
+    """May the size of a model with ranges be asked, and may it be given memory?"""
+    path = str(bench.compiled("range", f"--input_shape=x:1~{ROWS},{WIDTH}", "--input_format=ND"))
+    with bench.opened():
+        *sizes, code = bench.acl.mdl.query_size(path)
+        asked = f"query_size {sizes} {bench.outcome(code)}"
+        loaded = []
+        for call, given in (("load_from_file", ()), ("load_from_file_with_mem", (0, 0, 0, 0))):
+            model, code = getattr(bench.acl.mdl, call)(path, *given)
+            loaded.append(f"{call} {bench.outcome(code)}")
+            if not code:
+                bench.acl.mdl.unload(model)
+    return "; ".join([asked, *loaded])
+
+
+def no_memory(bench: Bench) -> str:
+    """Which code is it when a model does not fit?"""
+    path = str(bench.fixed())
+    held = []
+    with bench.opened():
+        size = BLOCK_BYTES
+        while size >= LEFT_BYTES:
+            address, code = bench.acl.rt.malloc(size, 0)
+            if code:
+                refused = bench.outcome(code)
+                size //= 2
+            else:
+                held.append(address)
+        loads = []
+        for _ in range(RUNS):
+            model, code = bench.acl.mdl.load_from_file(path)
+            if code:
+                loads.append(bench.outcome(code))
+                break
+            held_model = model
+            loads.append("0")
+            bench.acl.mdl.unload(held_model)
+        for address in held:
+            bench.acl.rt.free(address)
+    return f"malloc {refused}; load {loads[-1]} after {len(loads)}"
+
+
+def other_chip(bench: Bench) -> str:
+    """Which code is it when a model is for another chip?"""
+    soc = next(name for name in OTHER_CHIPS if name != bench.chip)
+    path = str(bench.fixed("other", soc=soc))
+    with bench.opened():
+        model, code = bench.acl.mdl.load_from_file(path)
+        said = bench.outcome(code)
+        if not code:
+            bench.acl.mdl.unload(model)
+    return f"{soc} on {bench.chip}: {said}"
+
+
+def error_text(bench: Bench) -> str:
+    """Is the text that ACL gives the one of the last error?"""
+    with bench.opened():
+        first = bench.outcome(bench.acl.mdl.load_from_file("/no/such/file.om")[1])
+        second = bench.outcome(bench.acl.mdl.unload(12345))
+        again = bench.acl.get_recent_err_msg()
+    return f"first {first}; second {second}; asked once more: {again}"
+
+
+def equal_weights(bench: Bench) -> str:
+    """Does atc write equal weights for two buckets of one model?"""
+    paths = [bench.fixed(f"rows{rows}", rows) for rows in (1, ROWS)]
+    digests = [weights_digest(path) or "not found in the file" for path in paths]
+    return "yes" if len(set(digests)) == 1 else f"no: {' and '.join(digests)}"
+
+
+def reload(bench: Bench) -> str:
+    """Does loading a model again disturb a run that reads the same weights?"""
+    path = bench.fixed()
+    x = np.random.default_rng(2).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    with bench.device() as device:
+        graph = device.load(GraphSource.of(path))
+        (expected,) = graph.run({"x": x}, {}, exclusive=False).values()
+        wrong, done = [], threading.Event()
+
+        def work() -> None:
+            while not done.is_set():
+                (y,) = graph.run({"x": x}, {}, exclusive=False).values()
+                wrong.append(not np.array_equal(y, expected))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(RELOADS):
+            device.load(GraphSource.of(path)).close()
+        done.set()
+        thread.join()
+        graph.close()
+    return f"{sum(wrong)} of {len(wrong)} runs differed during {RELOADS} loads"
+
+
+def programs(bench: Bench) -> str:
+    """Do programs start while copies are in flight?"""
+    path = bench.fixed()
+    x = np.ones((ROWS, WIDTH), np.float32)
+    with bench.device() as device:
+        graph = device.load(GraphSource.of(path))
+        done, runs = threading.Event(), [0]
+
+        def work() -> None:
+            while not done.is_set():
+                graph.run({"x": x}, {}, exclusive=False)
+                runs[0] += 1
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        started = time.monotonic()
+        failed = sum(
+            subprocess.run(["true"], check=False, timeout=20).returncode != 0
+            for _ in range(PROGRAMS)
+        )
+        seconds = time.monotonic() - started
+        done.set()
+        thread.join()
+        graph.close()
+    return f"{PROGRAMS} programs beside {runs[0]} runs in {seconds:.1f} s, {failed} failed"
+
+
+def aipp(bench: Bench) -> str:
+    """With static AIPP and batch gears: is the batch -1, and what are the bytes?"""
+    (bench.folder / "aipp.cfg").write_text(AIPP)
+    path = bench.compiled(
+        "photo",
+        f"--input_shape=x:-1,{','.join(map(str, IMAGE))}",
+        "--input_format=NCHW",
+        "--dynamic_batch_size=1,4",
+        f"--insert_op_conf={bench.folder / 'aipp.cfg'}",
+        model=photo_means(),
+    )
+    mdl = bench.acl.mdl
+    with bench.opened():
+        model, code = mdl.load_from_file(str(path))
+        if code:
+            return f"load {bench.outcome(code)}"
+        desc = mdl.create_desc()
+        mdl.get_desc(desc, model)
+        found = (
+            f"dims {mdl.get_input_dims(desc, 0)[0]}, v2 {mdl.get_input_dims_v2(desc, 0)[0]}, "
+            f"type {mdl.get_input_data_type(desc, 0)}, "
+            f"bytes {mdl.get_input_size_by_index(desc, 0)}, inputs {mdl.get_num_inputs(desc)}"
+        )
+        mdl.destroy_desc(desc)
+        mdl.unload(model)
+    return found
+
+
+def precision(bench: Bench) -> str:
+    """How long does a run take in origin and in fp16, and how far apart are they?"""
+    x = np.random.default_rng(3).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    found, results = [], []
+    for mode in ("origin", "fp16"):
+        try:
+            path = bench.fixed(f"in_{mode}", mode=mode)
+        except Skipped as refused:
+            found.append(f"{mode}: {refused}")
+            continue
+        with bench.device() as device:
+            graph = device.load(GraphSource.of(path))
+            times = []
+            for _ in range(RUNS):
+                started = time.perf_counter()
+                (y,) = graph.run({"x": x}, {}, exclusive=False).values()
+                times.append(time.perf_counter() - started)
+            graph.close()
+        results.append(y.astype(np.float32))
+        found.append(f"{mode} {1e3 * sorted(times)[RUNS // 2]:.2f} ms")
+    both = (
+        f"; largest difference {np.abs(results[0] - results[1]).max():.1e}" if results[1:] else ""
+    )
+    return ", ".join(found) + both
+
+
+def files(bench: Bench) -> str:
+    """Where does CANN write while a model is compiled and run, and who are we?"""
+    home = Path.home()
+    places = [home / "ascend", home / "atc_data", bench.folder / "kernel_meta", home / "var"]
+    started = time.time() - 1
+    path = bench.fixed()
+    with bench.device() as device:
+        device.load(GraphSource.of(path)).close()
+    wrote = [
+        str(place)
+        for place in places
+        if place.exists()
+        and any(f.stat().st_mtime >= started for f in (place, *place.rglob("*")) if f.exists())
+    ]
+    return (
+        f"uid {os.getuid()}, groups {os.getgroups()}; wrote in {', '.join(wrote) or 'none of them'}"
+    )
+
+
+def own_context(bench: Bench) -> str:
+    """Does torch_npu fail under a context of another's making, and not under the primary one?"""
+    return _torch(
+        bench,
+        "primary, _ = acl.rt.get_context()\n"
+        "other, _ = acl.rt.create_context(INDEX)\n"
+        "for name, context in (('other', other), ('primary', primary)):\n"
+        "    acl.rt.set_context(context)\n"
+        "    try:\n"
+        "        x.copy_(torch.ones(8), non_blocking=True); torch.npu.synchronize()\n"
+        "        print(name, 'works', end='; ')\n"
+        "    except Exception as error:\n"
+        "        print(name, str(error).splitlines()[0][:200], end='; ')\n"
+        "acl.rt.set_context(primary)\n",
+    )
+
+
+def early_finalize(bench: Bench) -> str:
+    """How does a process with torch_npu end after acl.finalize?"""
+    return _torch(bench, "print('finalize', acl.finalize(), flush=True)\n")
+
+
+def captures(bench: Bench) -> str:
+    """How many graphs are captured while two threads upload, and how many streams do they take?"""
+    return _torch(
+        bench,
+        "import threading\n"
+        "done, uploads, graphs, failed = threading.Event(), [0], [], ''\n"
+        "host = torch.ones(1 << 16, pin_memory=True)\n"
+        "def upload():\n"
+        "    torch.npu.set_device(INDEX)\n"
+        "    stream, there = torch.npu.Stream(), torch.empty(1 << 16, device=x.device)\n"
+        "    while not done.is_set():\n"
+        "        with torch.npu.stream(stream): there.copy_(host, non_blocking=True)\n"
+        "        stream.synchronize(); uploads[0] += 1\n"
+        "threads = [threading.Thread(target=upload) for _ in range(2)]\n"
+        "[thread.start() for thread in threads]\n"
+        "before = acl.rt.get_stream_available_num()\n"
+        "pool = torch.npu.graph_pool_handle()\n"
+        "try:\n"
+        "    for _ in range(64):\n"
+        "        graph = torch.npu.NPUGraph()\n"
+        "        with torch.npu.graph(graph, pool=pool, capture_error_mode='thread_local'):\n"
+        "            y = torch.relu(x * 2)\n"
+        "        graphs.append(graph)\n"
+        "except Exception as error: failed = str(error).splitlines()[0][:200]\n"
+        "done.set(); [thread.join() for thread in threads]\n"
+        "print(len(graphs), 'captured beside', uploads[0], 'uploads; streams left', before,\n"
+        "      acl.rt.get_stream_available_num(), failed)\n",
+    )
+
+
+def torch_checks(bench: Bench) -> str:
+    """Do the checks of the torch engine pass (uint8 views, TorchScript, captures)?"""
+    _torch_npu()
+    engine = importlib.import_module("benchmarks.npu_torch")
+    return str(engine.checked(bench.index, bench.folder))
+
+
+def _torch_npu() -> None:
+    try:
+        importlib.import_module("torch_npu")
+    except (ImportError, RuntimeError, OSError) as error:
+        raise Skipped(f"no torch_npu: {str(error).splitlines()[0]}") from error
+
+
+def _torch(bench: Bench, script: str) -> str:
+    """Run a script after one operator of torch_npu; return what it prints, and how it ends."""
+    _torch_npu()
+    start = (
+        "import torch, torch_npu, acl\n"
+        f"INDEX = {bench.index}\n"
+        "torch.npu.set_device(INDEX)\n"
+        "x = torch.ones(8, device=f'npu:{INDEX}'); torch.npu.synchronize()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start + script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    errors = " / ".join(done.stderr.strip().splitlines()[-2:])
+    return f"{done.stdout.strip()} exit status {done.returncode} {errors}"
+
+
+PROBES: Mapping[str, Probe] = {
+    probe.__name__: probe
+    for probe in (
+        names,
+        memory,
+        ranges,
+        error_text,
+        other_chip,
+        equal_weights,
+        precision,
+        aipp,
+        reload,
+        programs,
+        files,
+        no_memory,
+        own_context,
+        early_finalize,
+        captures,
+        torch_checks,
+    )
+}

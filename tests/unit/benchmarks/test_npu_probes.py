@@ -1,0 +1,144 @@
+"""What is asked of an NPU, asked of the simulator: the logic, not the answers."""
+
+import inspect
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("onnx")
+
+from benchmarks import npu_probes
+from benchmarks.npu_probes import PROBES, Bench, Skipped
+
+from acl_simulator import ChannelMeans, MatMul, Simulator
+from builders.cann import fake_cann
+from builders.simulated_onnx import onnx_of
+
+TORCH = {"own_context", "early_finalize", "captures", "torch_checks"}
+WITHOUT_TORCH = [name for name in PROBES if name not in TORCH]
+
+
+@pytest.fixture
+def sim(monkeypatch, tmp_path):
+    """A simulated device, and an `atc` that makes models for it."""
+    cann = fake_cann(tmp_path / "cann")
+    monkeypatch.setenv("PATH", str(cann / "bin"), prepend=":")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    product = onnx_of(MatMul(rows=npu_probes.WIDTH, columns=npu_probes.WIDTH), ("batch", 64))
+    monkeypatch.setattr(npu_probes, "matrix_product", lambda: product)
+    photos = onnx_of(ChannelMeans(), ("batch", *npu_probes.IMAGE))
+    monkeypatch.setattr(npu_probes, "photo_means", lambda: photos)
+    monkeypatch.setattr(npu_probes, "PROGRAMS", 3)
+    monkeypatch.setattr(npu_probes, "RELOADS", 2)
+    sim = Simulator()
+    module = types.ModuleType("acl")
+    vars(module).update(sim.module())
+    monkeypatch.setitem(sys.modules, "acl", module)
+    return sim
+
+
+@pytest.fixture
+def bench(sim, tmp_path):
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    return Bench(folder, 0)
+
+
+EXPECTED = {
+    "names": r"Ascend910B3, ACL \(1, 14, 0, 0\): none of \d\d",
+    "memory": r"HBM free, total, code \(\d+, \d+, 0\), DDR",
+    "error_text": r"first 145002 .*; second 145003 .*; asked once more: None",
+    "other_chip": r"Ascend310P3 on Ascend910B3: 545001 \(.*built for Ascend310P3",
+    "equal_weights": "^yes$",
+    "precision": r"origin \d+\.\d\d ms, fp16 \d+\.\d\d ms; largest difference 0\.0e\+00",
+    "aipp": r"v2 \{'name': 'x', .*\[-1, 16, 16, 3\]\}, type 4, bytes 3072, inputs 2",
+    "reload": r"^0 of \d+ runs differed during 2 loads",
+    "programs": r"^3 programs beside \d+ runs in .* 0 failed",
+    "files": r"^uid \d+, groups .*wrote in none of them",
+    "no_memory": r"malloc 207001 .*; load ",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_probe_answers_and_leaves_nothing(sim, bench, name):
+    """On the simulator, which refuses misuse: each answer has what was asked for."""
+    import re
+
+    answer = PROBES[name](bench)
+    assert re.search(EXPECTED[name], answer), answer
+    assert sim.allocations() == []
+    sim.check()
+
+
+def test_every_probe_is_expected_somewhere():
+    """A new one needs a line above; the fake `atc` makes no ranges."""
+    assert set(EXPECTED) | {"ranges"} | TORCH == set(PROBES)
+
+
+def test_ranges_are_asked_in_each_way(sim, bench, monkeypatch):
+    """Whatever ACL says to it."""
+    from acl_simulator import Ranges, Sums, write_om
+
+    path = write_om(bench.folder / "range.om", Sums(), Ranges({"x": ((1, 8), 64)}))
+    monkeypatch.setattr(Bench, "compiled", lambda *_, **__: path)
+    answer = PROBES["ranges"](bench)
+    assert answer == "query_size [0, 0] 0; load_from_file 0; load_from_file_with_mem 0"
+    sim.fail("mdl.query_size", 145000, message="not for ranges")
+    assert "mdl.query_size: not for ranges); load_from_file 0" in PROBES["ranges"](bench)
+    sim.check()
+
+
+def test_what_atc_refuses_is_no_answer(bench, monkeypatch):
+    """Its own words say why the question was not asked."""
+    monkeypatch.setenv("FAKE_ATC", "fails")
+    with pytest.raises(Skipped, match=r"atc .* failed: EZ3003: .*No supported Ops"):
+        bench.fixed()
+
+
+def test_without_cann_nothing_can_be_asked(monkeypatch, tmp_path):
+    """It says what is missing."""
+    monkeypatch.setitem(sys.modules, "acl", None)
+    with pytest.raises(Skipped, match="no CANN"):
+        Bench(tmp_path, 0)
+
+
+@pytest.mark.parametrize("name", sorted(TORCH))
+def test_without_torch_npu_it_is_not_asked(bench, monkeypatch, name):
+    """The reason is the import's."""
+    monkeypatch.setitem(sys.modules, "torch_npu", None)
+    with pytest.raises(Skipped, match="no torch_npu"):
+        PROBES[name](bench)
+
+
+def test_every_question_is_one():
+    """What stands in the report is the first line of its function."""
+    for name, probe in PROBES.items():
+        assert inspect.getdoc(probe).endswith("?"), name
+
+
+def test_real_models_are_made_as_onnx_wants_them():
+    """Those that a real `atc` gets."""
+    import onnx
+
+    for make in (npu_probes.matrix_product, npu_probes.photo_means):
+        onnx.checker.check_model(onnx.load_model_from_string(make()))
+
+
+def test_scripts_for_torch_are_python(bench, monkeypatch):
+    """They run elsewhere, so at least they compile."""
+    import ast
+
+    scripts = []
+    monkeypatch.setattr(npu_probes, "_torch_npu", lambda: None)
+
+    def run(command, **given):
+        scripts.append(command[2])
+        return types.SimpleNamespace(stdout="said", stderr="", returncode=3)
+
+    monkeypatch.setattr(npu_probes.subprocess, "run", run)
+    for name in ("own_context", "early_finalize", "captures"):
+        assert PROBES[name](bench) == "said exit status 3 "
+    for script in scripts:
+        ast.parse(script)
+    assert len(scripts) == 3
