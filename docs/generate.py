@@ -11,7 +11,13 @@ from pathlib import Path
 from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
 from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.config.engine_table import ENGINES
-from ge_backend.config.settings import FAMILIES, MACHINE_SETTINGS, SETTINGS, Setting
+from ge_backend.config.settings import (
+    FAMILIES,
+    GENERATION_SETTINGS,
+    MACHINE_SETTINGS,
+    SETTINGS,
+    Setting,
+)
 from ge_backend.metrics import METRICS
 
 DOCS = Path(__file__).resolve().parent
@@ -266,6 +272,11 @@ def configuration() -> str:
             CONFIGURATION_HEAD,
             "## Parameters of a model\n",
             _table(("key", "default", "variable", "what it does"), map(_setting_row, SETTINGS)),
+            "## Text generation\n",
+            _table(
+                ("key", "default", "variable", "what it does"),
+                map(_setting_row, GENERATION_SETTINGS),
+            ),
             "## Parameters with a name in them\n",
             _table(
                 ("key", "what it does"),

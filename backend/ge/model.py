@@ -11,14 +11,14 @@ _here = Path(__file__).resolve().parent
 if (_here / "ge_backend").is_dir():
     sys.path.insert(0, str(_here))
 
-from ge_backend.host.backend import Backend  # noqa: E402
 from ge_backend.host.complete import complete_config  # noqa: E402
+from ge_backend.host.entry import Instance, open_instance  # noqa: E402
 
 
 class TritonPythonModel:
     """One model instance, as Triton's Python backend wants it."""
 
-    backend: Backend
+    instance: Instance
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
@@ -27,16 +27,16 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model and warm it up."""
-        self.backend = Backend.open(args)
+        self.instance = open_instance(args)
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
+    def execute(self, requests: Sequence[Any]) -> list[Any] | None:
         """Answer a batch of requests."""
-        return self.backend.execute(requests)
+        return self.instance.execute(requests)
 
     def is_ready(self) -> bool:
         """Tell a server whether requests make sense now; Triton asks from release 26.03 on."""
-        return self.backend.ready
+        return self.instance.ready
 
     def finalize(self) -> None:
         """Leave the executor."""
-        self.backend.close()
+        self.instance.close()

@@ -78,6 +78,12 @@ class FakeLanguageModel:
         self.tokens = np.full(num_blocks * self.block_size, -1)
         self.positions = np.full(num_blocks * self.block_size, -1)
 
+    def prepare(self, bucket):
+        pass
+
+    def close(self):
+        pass
+
     def step(self, batch):
         self.steps.append(batch)
         self._on_step(batch)

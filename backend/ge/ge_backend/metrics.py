@@ -8,7 +8,7 @@ and never sees the host: one call to the host per metric and batch would cost 10
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -20,27 +20,34 @@ Labels = tuple[tuple[str, str], ...]
 class Kind(Enum):
     """What a metric does: a counter only grows, a gauge is set, a level goes up and down.
 
-    To Prometheus a level is a gauge; those of several instances of a model add up.
+    To Prometheus a level is a gauge; those of several instances of a model add up. A histogram
+    counts observations by size.
     """
 
     COUNTER = "counter"
     GAUGE = "gauge"
     LEVEL = "level"
+    HISTOGRAM = "histogram"
 
     @property
     def published(self) -> str:
         """What it is to Prometheus."""
-        return "counter" if self is Kind.COUNTER else "gauge"
+        return "gauge" if self is Kind.LEVEL else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row of the table; `labels` are those besides `model`, `version` and `device`."""
+    """One row of the table; `labels` are those besides `model`, `version` and `device`.
+
+    Attributes:
+        bounds: upper bounds of a histogram's buckets, ascending.
+    """
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
@@ -54,6 +61,16 @@ def _gauge(name: str, text: str, *labels: str) -> Metric:
 def _level(name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind=Kind.LEVEL, help=text, labels=labels)
 
+
+def _histogram(name: str, text: str, bounds: tuple[float, ...]) -> Metric:
+    return Metric(name=name, kind=Kind.HISTOGRAM, help=text, bounds=bounds)
+
+
+# Of an engine of text generation, see `generate.figures`.
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_SCHEDULING = (5e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.05)
+_TOKENS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -160,6 +177,40 @@ METRICS: Mapping[str, Metric] = {
         ),
         _gauge("ge_warmup_seconds", "Time the last warm-up took."),
         _gauge("ge_buckets", "Buckets that are prepared."),
+        _gauge("ge_text_waiting", "Sequences of text that wait, preempted ones included."),
+        _gauge("ge_text_running", "Sequences of text that have blocks of the cache."),
+        _gauge("ge_text_swapped", "Sequences of text whose cache is in host memory."),
+        _gauge("ge_text_blocks_used", "Blocks of the key-value cache that are in use."),
+        _gauge("ge_text_blocks_free", "Blocks of the key-value cache that are free."),
+        _counter("ge_text_steps_total", "Steps of the language model."),
+        _counter("ge_text_prompt_tokens_total", "Tokens of prompts taken in."),
+        _counter("ge_text_generated_tokens_total", "Tokens drawn."),
+        _counter("ge_text_computed_tokens_total", "Tokens that steps computed, real ones."),
+        _counter("ge_text_padded_tokens_total", "Tokens that steps computed for padding."),
+        _counter("ge_text_unplanned_groups_total", "Parts of steps outside of every bucket."),
+        _counter(
+            "ge_text_preempted_total",
+            "Sequences that made room: `recomputed`, or `swapped_out` and later `swapped_in`.",
+            "how",
+        ),
+        _counter("ge_text_failed_steps_total", "Steps that failed and were tried in parts."),
+        _counter(
+            "ge_text_finished_total",
+            "Sequences by how they ended: `stop`, `length`, `cancelled`, `error`.",
+            "reason",
+        ),
+        _histogram(
+            "ge_text_first_token_seconds", "From a request's coming to its first token.", _SECONDS
+        ),
+        _histogram("ge_text_inter_token_seconds", "From one token to the next.", _SECONDS),
+        _histogram("ge_text_request_seconds", "From a request's coming to its end.", _SECONDS),
+        _histogram("ge_text_step_seconds", "Time of a step.", _SECONDS),
+        _histogram("ge_text_scheduling_seconds", "Time of planning a step.", _SCHEDULING),
+        _histogram(
+            "ge_text_overhead_seconds", "Time of a step that is not the model's.", _SCHEDULING
+        ),
+        _histogram("ge_text_step_tokens", "Tokens of a step.", _TOKENS),
+        _histogram("ge_text_step_fill", "Sequences of a step among those that may run.", _SHARES),
     )
 }
 
@@ -172,12 +223,13 @@ class Recorder:
     """
 
     _values: dict[tuple[str, Labels], float] = field(default_factory=dict)
+    _observed: list[tuple[str, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _labels: Mapping[str, str] = field(default_factory=dict)
 
     def labelled(self, **labels: str) -> Recorder:
         """Return a recorder into the same sums that puts these labels on everything."""
-        return Recorder(self._values, self._lock, {**self._labels, **labels})
+        return Recorder(self._values, self._observed, self._lock, {**self._labels, **labels})
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter or a level."""
@@ -190,6 +242,19 @@ class Recorder:
         key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
         with self._lock:
             self._values[key] = value
+
+    def observe(self, name: str, values: Sequence[float]) -> None:
+        """Add observations to a histogram, which has the model's labels alone."""
+        name = METRICS[name].name
+        with self._lock:
+            self._observed.extend((name, value) for value in values)
+
+    def drain_observations(self) -> list[tuple[str, float]]:
+        """Return the observations that came since the last call, by metric."""
+        with self._lock:
+            observed = list(self._observed)
+            self._observed.clear()
+        return observed
 
     def drain(self) -> dict[tuple[str, Labels], float]:
         """Return what came since the last call: increments of counters, values of gauges."""

@@ -2,8 +2,9 @@
 
 import pytest
 
+from ge_backend.config.settings import GENERATION_SETTINGS
 from ge_backend.errors import ConfigError
-from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.settings import EngineSettings, read_settings
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,38 @@ def test_limits_that_cannot_work_are_refused(given, message):
     with pytest.raises(ConfigError) as caught:
         EngineSettings(**given)
     assert message in str(caught.value)
+
+
+def test_parameters_are_read_by_name():
+    """Texts become numbers; `auto` is the engine's own choice; buckets stay texts."""
+    texts = {setting.key: setting.default for setting in GENERATION_SETTINGS}
+    assert read_settings(texts) == EngineSettings()
+    given = {
+        "prefill_chunk": "64",
+        "kv_cache_bytes": "2MiB",
+        "scheduling": "sjf",
+        "preemption": "swap",
+        "swap_bytes": "1KiB",
+        "itl_target_ms": "50.5",
+        "buckets.query": "16,32",
+    }
+    read = read_settings({**texts, **given})
+    assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
+    assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
+    assert (read.itl_target_ms, read.query_buckets, read.bucketed) == (50.5, "16,32", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("max_num_seqs", "many"),
+        ("prefill_chunk", "-1"),
+        ("itl_target_ms", "x"),
+        ("swap_bytes", "1 x"),
+    ],
+)
+def test_what_cannot_be_read_is_named(key, text):
+    """The error has the key and the text."""
+    texts = {setting.key: setting.default for setting in GENERATION_SETTINGS}
+    with pytest.raises(ConfigError, match=f"{key}.*{text}"):
+        read_settings({**texts, key: text})

@@ -25,6 +25,7 @@ from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.config.settings import (
     ENGINE_PREFIXES,
     FAMILIES,
+    GENERATION_SETTINGS,
     HOST_KEYS,
     HOST_PREFIXES,
     MACHINE_SETTINGS,
@@ -143,6 +144,7 @@ class ModelConfig:
         queue: the bounds of its own queue; None where it has none and requests wait in the host's.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
         options: what is only for the engine, by whole keys, sorted.
+        generation: the settings of text generation, by key; of use to a language model.
     """
 
     name: str
@@ -186,6 +188,7 @@ class ModelConfig:
     axes: Mapping[str, tuple[str, ...]]
     lengths: Mapping[str, str]
     options: tuple[tuple[str, str], ...]
+    generation: Mapping[str, str]
 
     @classmethod
     def read(
@@ -276,6 +279,7 @@ def _read_model(
         options=tuple(
             sorted((p + k, text) for p in ENGINE_PREFIXES for k, text in families[p].items())
         ),
+        generation={s.key: _setting(s, scalars, environment) for s in GENERATION_SETTINGS},
     )
 
 
@@ -283,7 +287,7 @@ def _sort_keys(
     parameters: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the scalar settings and, per family prefix, what follows the dot."""
-    known = {setting.key for setting in SETTINGS}
+    known = {setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS)}
     scalars: dict[str, str] = {}
     families: dict[str, dict[str, str]] = {family.prefix: {} for family in FAMILIES}
     for key, value in parameters.items():

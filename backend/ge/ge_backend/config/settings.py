@@ -14,6 +14,7 @@ __all__ = [
     "COMPILE_PREFIXES",
     "ENGINE_PREFIXES",
     "FAMILIES",
+    "GENERATION_SETTINGS",
     "HOST_KEYS",
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
@@ -211,12 +212,72 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
+# Of models that generate text; the names are vLLM's where it has one.
+GENERATION_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="max_num_batched_tokens",
+        default="2048",
+        help="Tokens that one step of a language model computes at most.",
+    ),
+    Setting(
+        key="max_num_seqs",
+        default="64",
+        help="Texts that are in the making at once; others wait.",
+    ),
+    Setting(
+        key="prefill_chunk",
+        default="auto",
+        help="Tokens of prompts that one step takes at most, so that streams go on while a long "
+        "prompt is read. `auto`: as many as let running streams keep `itl_target_ms`, by measured "
+        "step times.",
+    ),
+    Setting(
+        key="itl_target_ms",
+        default="100",
+        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps.",
+    ),
+    Setting(key="block_size", default="16", help="Tokens of one block of the key-value cache."),
+    Setting(
+        key="kv_cache_bytes",
+        default="0",
+        help="Memory of the key-value cache, such as `2GiB`. 0: what the device has left; on a "
+        "CPU a bounded share of what is available.",
+    ),
+    Setting(
+        key="scheduling",
+        default="fcfs",
+        choices=("fcfs", "sjf", "priority"),
+        help="The order of the texts that wait: first come first served, the shortest prompt and "
+        "limit first, or by the request's own `priority` (the smaller the earlier). Waiting "
+        "counts for them in time, so none waits for ever.",
+    ),
+    Setting(
+        key="max_waiting_requests",
+        default="1024",
+        help="Further requests are refused at once (UNAVAILABLE).",
+    ),
+    Setting(
+        key="preemption",
+        default="recompute",
+        choices=("recompute", "swap", "auto"),
+        help="What becomes of the cache of a text that has to make room: computed again later, or "
+        "copied to host memory and back (`swap_bytes`), or whichever is measured to be cheaper.",
+    ),
+    Setting(
+        key="swap_bytes",
+        default="0",
+        help="Host memory for `preemption: swap`, such as `1GiB`; what finds no room there is "
+        "computed again.",
+    ),
+)
+
 FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="buckets.",
         placeholder="axis",
         help="The bucket sizes of an axis, `buckets.rows` and one per ragged axis: a list "
-        "`16,32,64` or a strategy such as `exponential(16,16,256,6)`.",
+        "`16,32,64` or a strategy such as `exponential(16,16,256,6)`. A language model has the "
+        "axes `batch`, `query` and `context` (in blocks of its cache).",
     ),
     Family(
         prefix="pad.",

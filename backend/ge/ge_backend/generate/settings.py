@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from ge_backend.config.sizes import parse_bytes
 from ge_backend.errors import ConfigError
 
-__all__ = ["EngineSettings", "PreemptionMode", "Scheduling"]
+__all__ = ["EngineSettings", "PreemptionMode", "Scheduling", "read_settings"]
 
 
 class Scheduling(Enum):
@@ -59,6 +61,11 @@ class EngineSettings:
     query_buckets: str = ""
     context_buckets: str = ""
 
+    @property
+    def bucketed(self) -> bool:
+        """Whether sizes of buckets are given."""
+        return bool(self.batch_buckets or self.query_buckets or self.context_buckets)
+
     def __post_init__(self) -> None:
         for name, least in (
             ("max_num_seqs", 1),
@@ -77,3 +84,39 @@ class EngineSettings:
         for name in ("itl_target_ms", "aging_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
+
+
+def read_settings(given: Mapping[str, str]) -> EngineSettings:
+    """Return the settings that a model's parameters say, by key; buckets as `buckets.<axis>`.
+
+    Raises:
+        ConfigError: a value cannot be used.
+    """
+
+    def whole(key: str) -> int:
+        text = given[key].strip()
+        if not text.isdecimal():
+            raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number")
+        return int(text)
+
+    chunk = given["prefill_chunk"].strip()
+    try:
+        itl_target_ms = float(given["itl_target_ms"])
+    except ValueError as error:
+        text = given["itl_target_ms"]
+        raise ConfigError(f"parameter 'itl_target_ms' is {text!r}; expected a number") from error
+    return EngineSettings(
+        max_num_batched_tokens=whole("max_num_batched_tokens"),
+        max_num_seqs=whole("max_num_seqs"),
+        prefill_chunk=0 if chunk == "auto" else whole("prefill_chunk"),
+        itl_target_ms=itl_target_ms,
+        block_size=whole("block_size"),
+        kv_cache_bytes=parse_bytes(given["kv_cache_bytes"], "kv_cache_bytes"),
+        scheduling=Scheduling(given["scheduling"]),
+        max_waiting_requests=whole("max_waiting_requests"),
+        preemption=PreemptionMode(given["preemption"]),
+        swap_bytes=parse_bytes(given["swap_bytes"], "swap_bytes"),
+        batch_buckets=given.get("buckets.batch", ""),
+        query_buckets=given.get("buckets.query", ""),
+        context_buckets=given.get("buckets.context", ""),
+    )

@@ -15,8 +15,10 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.host.logs import install_handler
 from ge_backend.layout.auto_complete import completed
+from ge_backend.layout.text_tensors import completed_for_text
 from ge_backend.serving.connect import open_session
 from ge_backend.serving.fused import fused_document
 
@@ -34,7 +36,9 @@ def complete_config(config: Any) -> Any:
     ours = ModelConfig.read(
         given, directory=directory, version=directory.name, environment=os.environ
     )
-    if ours.fuse:
+    if is_checkpoint(directory):
+        given.update(completed_for_text(given))
+    elif ours.fuse:
         given.update(fused_document(given, ours))
     elif not (ours.inputs and ours.outputs):
         given.update(complete_document(given, ours))

@@ -69,13 +69,21 @@ class Counters:
                 series.set(value)
             else:
                 series.increment(value)
+        for name, value in self._recorder.drain_observations():
+            self._histogram(name).observe(value)
+
+    def _histogram(self, name: str) -> Any:
+        key = (name, ())
+        if key not in self._series:
+            self._series[key] = self._family(name).Metric(
+                labels=self._labels, buckets=list(METRICS[name].bounds)
+            )
+        return self._series[key]
 
     def _family(self, name: str) -> Any:
         if name not in self._families:
             metric = METRICS[name]
-            kind = pb_utils.MetricFamily.GAUGE
-            if metric.kind.published == "counter":
-                kind = pb_utils.MetricFamily.COUNTER
+            kind = getattr(pb_utils.MetricFamily, metric.kind.published.upper())
             self._families[name] = pb_utils.MetricFamily(
                 name=name, description=metric.help, kind=kind
             )

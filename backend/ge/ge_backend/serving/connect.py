@@ -12,11 +12,12 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import find_model_file
+from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
 from ge_backend.fleet.fleet import Fleet
 
-__all__ = ["open_fleet", "open_session"]
+__all__ = ["executor_of", "open_fleet", "open_session"]
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +63,6 @@ def open_session(
 ) -> Session:
     """Load the model into a device's executor, starting that if it does not run yet.
 
-    The server is this process's parent (Triton starts its stubs itself), and the executor ends
-    with it.
-
     Raises:
         ModelError: there is no model file, or it cannot be loaded.
         DeviceUnavailable: the device or its engine is not there.
@@ -77,26 +75,8 @@ def open_session(
         threads=config.threads,
         options=config.options,
     )
-    owner_pid = os.getppid()
-    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
-    pool_bytes = size_of_device(machine.workspace_pool, device)
-    if config.executor == "inline":
-        link = functools.partial(connect_inline, device, pool_bytes, config.lanes)
-    else:
-        address = ExecutorAddress(
-            device=device,
-            directory=machine.runtime_dir,
-            owner_pid=owner_pid,
-            python=machine.python,
-            library_path=machine.library_path,
-            linger_s=machine.linger_s,
-            pool_bytes=pool_bytes,
-            lanes=config.lanes,
-            run_timeout_s=machine.run_timeout_s,
-        )
-        link = functools.partial(connect, address)
     session = Session(
-        link,
+        executor_of(config, device),
         source,
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
@@ -111,3 +91,28 @@ def open_session(
             config.lanes,
         )
     return session
+
+
+def executor_of(config: ModelConfig, device: str) -> Callable[[], Link]:
+    """Return what connects to a device's executor, and starts that if it does not run yet.
+
+    The server is this process's parent (Triton starts its stubs itself), and the executor ends
+    with it.
+    """
+    owner_pid = os.getppid()
+    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    pool_bytes = size_of_device(machine.workspace_pool, device)
+    if config.executor == "inline":
+        return functools.partial(connect_inline, device, pool_bytes, config.lanes)
+    address = ExecutorAddress(
+        device=device,
+        directory=machine.runtime_dir,
+        owner_pid=owner_pid,
+        python=machine.python,
+        library_path=machine.library_path,
+        linger_s=machine.linger_s,
+        pool_bytes=pool_bytes,
+        lanes=config.lanes,
+        run_timeout_s=machine.run_timeout_s,
+    )
+    return functools.partial(connect, address)

@@ -93,8 +93,8 @@ class TextStream(Protocol):
 class Tokenizer(Protocol):
     """Text to tokens and back, as the checkpoint's `tokenizer.json` says. Any thread."""
 
-    def encode(self, text: str) -> Array:
-        """Return int64 [T], with the special tokens that the tokenizer adds by itself."""
+    def encode(self, text: str, *, special: bool = True) -> Array:
+        """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens."""

@@ -39,14 +39,14 @@ class TextTokenizer:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def encode(self, text: str) -> Array:
-        """Return int64 [T], with the special tokens that the tokenizer adds by itself.
+    def encode(self, text: str, *, special: bool = True) -> Array:
+        """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted.
 
         Raises:
             InvalidRequest: the text cannot be told in its tokens, or is no Unicode.
         """
         try:
-            encoding = self._tokenizer.encode(text)
+            encoding = self._tokenizer.encode(text, add_special_tokens=special)
         except Exception as error:
             raise InvalidRequest(f"the text cannot be tokenised: {reason(error)}") from error
         return np.array(encoding.ids, np.int64)

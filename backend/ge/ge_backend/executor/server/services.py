@@ -30,7 +30,9 @@ __all__ = ["SERVICES", "Client", "Service", "Services", "Workshop", "settled"]
 log = logging.getLogger(__name__)
 
 # Kind -> "module:class". A class is called with a workshop and the key, and is a `Service` then.
-SERVICES: Mapping[str, str] = {}
+SERVICES: Mapping[str, str] = {
+    "generation": "ge_backend.executor.server.generation:GenerationService",
+}
 
 _Result = TypeVar("_Result")
 

@@ -1,0 +1,64 @@
+"""Opening a checkpoint folder as a language model, on whichever device there is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.language.base import LanguageModel, Tokenizer
+from ge_backend.errors import DeviceUnavailable
+
+__all__ = ["OpenLanguage", "OpenedLanguage", "open_language"]
+
+OPENER = "ge_backend.device.pytorch.language.open:open_torch"
+EXTRA = "pip install 'triton-ge-backend[generation]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLanguage:
+    """What is to be opened, and how.
+
+    Attributes:
+        device: its name, such as `cpu` or `cuda:1`.
+        folder: the checkpoint.
+        precision: `origin`, `bf16` or `fp16`.
+        threads: of one step on a CPU; 0: all usable cores.
+        block_size: tokens of one block of the cache.
+        memory: the device's memory, now.
+    """
+
+    device: str
+    folder: Path
+    precision: str
+    threads: int
+    block_size: int
+    memory: Callable[[], MemoryInfo]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLanguage:
+    """A model, its tokenizer (None where the checkpoint has none), its defaults for sampling."""
+
+    model: LanguageModel
+    tokenizer: Tokenizer | None
+    sampling: Mapping[str, float]
+
+
+def open_language(asked: OpenLanguage) -> OpenedLanguage:
+    """Load a checkpoint; the model is the caller's to close.
+
+    Raises:
+        ModelError, Unsupported: the checkpoint cannot be served; says why.
+        DeviceUnavailable: a library that it needs is not installed, or there is no such device.
+        OutOfMemory: the weights do not fit.
+    """
+    module, _, name = OPENER.partition(":")
+    try:
+        opener = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise DeviceUnavailable(f"a language model needs {error.name}; {EXTRA}") from error
+    opened: OpenedLanguage = opener(asked)
+    return opened

@@ -1,0 +1,225 @@
+"""What a stub and the service `generation` say to each other, in the bodies of posts.
+
+    stub → service            service → stub
+    Submit(number, …)         News(deltas)*, the last delta of each sample with its `finish`
+                              Refused(number, error, message) in place of the rest
+    Withdraw(number)          Refused(number, …), or News if it had ended
+    Look()                    Seen(figures)
+
+A request is known by its connection and `number`. What is too long for one post goes in several:
+each begins with a byte that says whether more follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ge_backend.errors import ProtocolError
+from ge_backend.executor.protocol.codec import Codec
+from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
+
+__all__ = [
+    "CODEC",
+    "Delta",
+    "Look",
+    "News",
+    "Parts",
+    "Refused",
+    "Sample",
+    "Seen",
+    "SeenHistogram",
+    "ServiceSpec",
+    "Submit",
+    "Withdraw",
+    "parts_of",
+]
+
+MAX_BYTES = 1 << 26
+_MORE, _LAST = b"+", b"."
+# What stands before a post's body takes far less than the rest.
+_PART_BYTES = MAX_MESSAGE_BYTES - 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """What is served: the key of the service, so two equal ones share an engine and its weights.
+
+    Attributes:
+        folder: the checkpoint.
+        stamp: changes when one of its files does.
+        precision, threads: as in `GraphSource`.
+        priority: of its steps among the device's jobs.
+        served_as: the model's name in timelines.
+        settings: as `generate.settings.read_settings` takes them.
+    """
+
+    folder: str
+    stamp: str
+    precision: str
+    threads: int
+    priority: int
+    served_as: str
+    settings: dict[str, str]
+
+    def key(self) -> str:
+        """Return it as a text; `of` is the inverse."""
+        return _SPECS.encode(self).decode()
+
+    @classmethod
+    def of(cls, key: str) -> ServiceSpec:
+        """Return what a key says.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        return _SPECS.decode(key.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a request has of one sample already, when it goes on in another executor."""
+
+    ids: tuple[int, ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """A prompt, and what is to become of it.
+
+    Attributes:
+        text: the prompt, where it did not come as tokens.
+        ids: the prompt's tokens; empty where `text` says it.
+        parameters: a JSON object, as the client gave it.
+        seed: for sampling, where the client gave none.
+        timeout_s: 0: no limit.
+        samples: empty for a request that begins.
+    """
+
+    number: int
+    text: str
+    ids: tuple[int, ...]
+    parameters: str
+    seed: int
+    timeout_s: float = 0.0
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Nobody waits for this request any more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Ask what has been counted since anybody looked last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What is new of one sample of one request.
+
+    Attributes:
+        text: whole characters; may be empty while some are held back.
+        ids: tokens whose text has been given out or is held back.
+        logprobs: a JSON list with one object per token, or `null` where none were asked for.
+        cumulative: sum of the log-probabilities of all of the sample's tokens so far.
+        finish: why the sample has ended: `stop` or `length`; "" while it goes on.
+        samples: how many the request has.
+    """
+
+    number: int
+    sample: int
+    text: str
+    ids: tuple[int, ...]
+    samples: int = 1
+    logprobs: str = "null"
+    cumulative: float = 0.0
+    finish: str = ""
+    prompt_tokens: int = 0
+
+    def joined(self, later: Delta) -> Delta:
+        """Return this and what came after it as one."""
+        lists = [part[1:-1] for part in (self.logprobs, later.logprobs) if part != "null"]
+        return replace(
+            later,
+            text=self.text + later.text,
+            ids=self.ids + later.ids,
+            logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What steps have brought, for any number of requests; at most one delta per sample."""
+
+    deltas: tuple[Delta, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A request has ended without its answer; `error` is a class name of `ge_backend.errors`."""
+
+    number: int
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenHistogram:
+    """Observations since the last look: `counts[i]` up to `bounds[i]`, the last one above all."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Levels as they are now, and what was counted since the last look of any stub.
+
+    Attributes:
+        levels, counts, histograms: by the names of `generate.figures.Figures`.
+    """
+
+    levels: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    histograms: dict[str, SeenHistogram] = field(default_factory=dict)
+
+
+_SPECS: Codec[ServiceSpec] = Codec((ServiceSpec,))
+CODEC: Codec[Submit | Withdraw | Look | News | Refused | Seen] = Codec(
+    (Submit, Withdraw, Look, News, Refused, Seen)
+)
+
+
+def parts_of(message: Submit | Withdraw | Look | News | Refused | Seen) -> Iterator[bytes]:
+    """Yield the bodies of the posts that carry a message; `Parts` is the inverse."""
+    block = CODEC.encode(message)
+    for start in range(0, len(block), _PART_BYTES):
+        end = start + _PART_BYTES
+        yield (_MORE if end < len(block) else _LAST) + block[start:end]
+
+
+class Parts:
+    """Joins the posts of one direction of one connection."""
+
+    def __init__(self) -> None:
+        self._block = b""
+
+    def take(self, body: bytes) -> Submit | Withdraw | Look | News | Refused | Seen | None:
+        """Return the message that this post completes, None if more follows.
+
+        Raises:
+            ProtocolError: it is no message of this protocol.
+        """
+        self._block += body[1:]
+        if len(self._block) > MAX_BYTES:
+            raise ProtocolError(f"a message has more than {MAX_BYTES} bytes")
+        if body[:1] == _MORE:
+            return None
+        block, self._block = self._block, b""
+        return CODEC.decode(block)

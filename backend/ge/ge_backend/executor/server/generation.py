@@ -1,0 +1,267 @@
+"""The service that generates text: one engine per checkpoint, whatever the number of its clients.
+
+A step of the engine is a job for one of the device's lanes, like any run: it waits its turn, counts
+in the timeline, and between two steps other models run. Text becomes tokens where it arrives, and
+tokens become text where they are drawn, so that a stop text ends its sample within a step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ge_backend.device.language.base import Tokenizer
+from ge_backend.device.language.open import OpenLanguage, open_language
+from ge_backend.errors import GeError, InvalidRequest
+from ge_backend.executor.protocol.generation_messages import (
+    Look,
+    Parts,
+    Refused,
+    Seen,
+    SeenHistogram,
+    ServiceSpec,
+    Submit,
+    Withdraw,
+)
+from ge_backend.executor.server.outbox import Outbox
+from ge_backend.executor.server.queue import Job, Turn
+from ge_backend.executor.server.services import Client, Workshop, settled
+from ge_backend.executor.server.text_answer import TextAnswer
+from ge_backend.executor.server.timeline import Caption
+from ge_backend.generate.buckets.shapes import rule_shapes
+from ge_backend.generate.engine import Engine
+from ge_backend.generate.figures import Figures
+from ge_backend.generate.parameters import Parameters, parse_parameters
+from ge_backend.generate.request import Request
+from ge_backend.generate.settings import EngineSettings, read_settings
+from ge_backend.generate.update import Update
+from ge_backend.generate.warmup import prepared_shapes
+
+__all__ = ["GenerationService"]
+
+log = logging.getLogger(__name__)
+
+PROGRESS_EVERY = 20
+
+
+class GenerationService:
+    """See the module; a `Service`.
+
+    Args:
+        workshop: of the executor.
+        key: a `ServiceSpec` as JSON.
+
+    Raises:
+        GeError: the checkpoint cannot be loaded.
+    """
+
+    def __init__(self, workshop: Workshop, key: str) -> None:
+        self._spec = ServiceSpec.of(key)
+        self._workshop = workshop
+        settings = read_settings(self._spec.settings)
+        self._opened = open_language(
+            OpenLanguage(
+                device=workshop.device.name,
+                folder=Path(self._spec.folder),
+                precision=self._spec.precision,
+                threads=self._spec.threads,
+                block_size=settings.block_size,
+                memory=workshop.device.memory,
+            )
+        )
+        self._engine = Engine(self._opened.model, settings, time.monotonic)
+        self._warm_up(settings, static=workshop.device.name != "cpu")
+        self._clients: dict[Client, _Member] = {}
+        self._looked = self._engine.figures()
+        self._stepping = False
+        self._lock = threading.Lock()
+
+    def _warm_up(self, settings: EngineSettings, *, static: bool) -> None:
+        """Make the model ready: its buckets where it has some, else what is made at first use."""
+        model = self._opened.model
+        if not (static or settings.bucketed):
+            model.prepare((1, 1, 1))
+            return
+        lists = rule_shapes(settings, self._engine.limits.max_length, model.block_size)
+
+        def progress(done: int, count: int) -> None:
+            if done == count or not done % PROGRESS_EVERY:
+                log.info("%s: %d of %d buckets are ready", self._spec.served_as, done, count)
+
+        self._engine.use(prepared_shapes(model, lists, time.monotonic, progress))
+
+    def join(self, client: Client, spec: str) -> str:
+        """Take on a client; see `Service`."""
+        del spec
+        with self._lock:
+            self._clients[client] = _Member(client)
+        limits = self._engine.limits
+        return json.dumps(
+            {"max_length": limits.max_length, "cache_tokens": limits.cache_tokens},
+            separators=(",", ":"),
+        )
+
+    def receive(self, client: Client, body: bytes) -> None:
+        """Take a post; what is wrong with a request is told to its sender alone."""
+        member = self._clients[client]
+        message = member.parts.take(body)
+        if isinstance(message, Submit):
+            error = settled(lambda: self._submit(member, message), self._workshop.on_fault)
+            if error is not None:
+                member.outbox.say(
+                    Refused(number=message.number, error=type(error).__name__, message=str(error))
+                )
+        elif isinstance(message, Withdraw):
+            self._engine.cancel(member.name(message.number))
+            self._kick()
+        elif isinstance(message, Look):
+            member.outbox.say(self._seen())
+
+    def leave(self, client: Client) -> None:
+        """Drop what a client has asked for."""
+        with self._lock:
+            member = self._clients.pop(client, None)
+        if member is not None:
+            member.outbox.close()
+            for number in list(member.numbers):
+                self._engine.cancel(member.name(number))
+            self._kick()
+
+    def close(self) -> None:
+        """Free the model once no step runs."""
+        while self._stepping:
+            time.sleep(0.001)
+        self._opened.model.close()
+
+    def _submit(self, member: _Member, asked: Submit) -> None:
+        parameters, prompt = self._parameters(asked), self._prompt(asked)
+        request = Request(
+            id=member.name(asked.number),
+            prompt=prompt,
+            parameters=parameters,
+            timeout_s=asked.timeout_s or None,
+            generated=tuple(None if s.ended else s.ids for s in asked.samples),
+        )
+        answer = TextAnswer(asked, parameters, member.outbox, self._opened.tokenizer, len(prompt))
+        member.numbers.add(asked.number)
+        try:
+            self._engine.submit(request, lambda update: self._tell(member, answer, update))
+        except GeError:
+            member.numbers.discard(asked.number)
+            raise
+        self._kick()
+
+    def _parameters(self, asked: Submit) -> Parameters:
+        try:
+            given = json.loads(asked.parameters)
+        except ValueError as error:
+            raise InvalidRequest(f"sampling_parameters is not JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise InvalidRequest(f"sampling_parameters is {given!r}; expected a JSON object")
+        tokenizer = self._opened.tokenizer
+        return parse_parameters(
+            given,
+            defaults=self._opened.sampling,
+            seed=asked.seed,
+            encode=None if tokenizer is None else lambda text: _plain(tokenizer, text),
+        )
+
+    def _prompt(self, asked: Submit) -> tuple[int, ...]:
+        if asked.ids:
+            return asked.ids
+        tokenizer = self._opened.tokenizer
+        if tokenizer is None:
+            raise InvalidRequest(
+                "text_input needs a tokenizer, and the checkpoint has no tokenizer.json; send "
+                "input_ids or put the file there"
+            )
+        return tuple(map(int, tokenizer.encode(asked.text)))
+
+    def _kick(self) -> None:
+        """See that a lane steps the engine while there is something to do."""
+        with self._lock:
+            if self._stepping or not self._engine.has_work:
+                return
+            self._stepping = True
+        self._workshop.lanes.submit(
+            Job(work=self._step, drop=self._dropped, priority=self._spec.priority, owner=self)
+        )
+
+    def _step(self, turn: Turn) -> Callable[[], None]:
+        started_ns = time.monotonic_ns()
+        error = settled(self._engine.step, self._workshop.on_fault)
+        if error is not None:
+            self._engine.abort(error)
+        figures = self._engine.figures()
+        caption = Caption(self._spec.served_as, (figures.running,), figures.running)
+        name = "" if error is None else type(error).__name__
+        self._workshop.timeline.add(caption, turn, started_ns, name)
+        return self._end_step
+
+    def _end_step(self) -> None:
+        with self._lock:
+            self._stepping = False
+        self._kick()
+
+    def _dropped(self, error: GeError) -> None:
+        del error  # only at the executor's end
+        with self._lock:
+            self._stepping = False
+
+    def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> None:
+        """Pass an update on; called by the lane that steps."""
+        if answer.take(update):
+            member.numbers.discard(answer.asked.number)
+            self._engine.cancel(update.id)
+
+    def _seen(self) -> Seen:
+        """Return what was counted since anybody looked last, and the levels of now."""
+        with self._lock:
+            before, self._looked = self._looked, self._engine.figures()
+            return _difference(before, self._looked)
+
+
+def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return a text's tokens as they stand within another."""
+    return [int(token) for token in tokenizer.encode(text, special=False)]
+
+
+@dataclass(slots=True)
+class _Member:
+    """A client: what comes from it, what goes to it, and its requests' names in the engine."""
+
+    client: Client
+    parts: Parts = field(default_factory=Parts)
+    numbers: set[int] = field(default_factory=set)
+    outbox: Outbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.client)
+
+    def name(self, number: int) -> str:
+        """Return what the engine calls a request of this client."""
+        return f"{id(self)}.{number}"
+
+
+def _difference(before: Figures, now: Figures) -> Seen:
+    levels = ("waiting", "running", "swapped", "blocks_used", "blocks_free")
+    histograms = {
+        name: SeenHistogram(
+            bounds=seen.bounds,
+            counts=tuple(
+                a - b for a, b in zip(seen.counts, before.histograms[name].counts, strict=True)
+            ),
+            total=seen.total - before.histograms[name].total,
+        )
+        for name, seen in now.histograms.items()
+    }
+    return Seen(
+        levels={name: float(getattr(now, name)) for name in levels},
+        counts={name: count - before.counts[name] for name, count in now.counts.items()},
+        histograms=histograms,
+    )

@@ -1,0 +1,130 @@
+"""From an engine's updates of one request to what its client is told: text, cut at stop texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+
+from ge_backend.device.language.base import Tokenizer
+from ge_backend.executor.protocol.generation_messages import Delta, Refused, Submit
+from ge_backend.executor.server.outbox import Outbox
+from ge_backend.generate.parameters import Parameters
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.text import TextAssembler
+from ge_backend.generate.update import Update
+
+__all__ = ["TextAnswer"]
+
+
+@dataclass(slots=True)
+class _Sample:
+    """One sample: its text so far, None where there is no tokenizer, and how it ended."""
+
+    text: TextAssembler | None
+    cumulative: float = 0.0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class TextAnswer:
+    """The answer to one request in the making.
+
+    Args:
+        asked: the request; samples that it has already are gone through again, without a word.
+        outbox: of its client.
+        tokenizer: None where the checkpoint has none: then the text is empty.
+        prompt_tokens: how many tokens the prompt has.
+    """
+
+    asked: Submit
+    parameters: Parameters
+    outbox: Outbox
+    tokenizer: Tokenizer | None
+    prompt_tokens: int
+    _samples: list[_Sample] = field(init=False)
+    _refused: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._samples = [_Sample(self._assembler()) for _ in range(self.parameters.n)]
+        for sample, given in zip(self._samples, self.asked.samples, strict=False):
+            sample.ended = given.ended
+            if sample.text is not None:
+                for token in given.ids:
+                    sample.text.take(token)
+
+    def take(self, update: Update) -> bool:
+        """Tell the client what is new; return whether the request is now over for it.
+
+        It may be over before the engine knows, because a stop text ended its last sample.
+        """
+        if update.error is not None:
+            self._refuse(update)
+        sample = self._samples[update.sample]
+        if not sample.ended:
+            self._tell(sample, update)
+        return all(each.ended for each in self._samples)
+
+    def _tell(self, sample: _Sample, update: Update) -> None:
+        text, stopped = self._text(sample, update)
+        finish = Finish.STOP.value if stopped else update.finish.value if update.finish else ""
+        sample.ended = bool(finish)
+        if update.error is not None:
+            return
+        sample.cumulative += sum(0.0 if math.isnan(value) else value for value in update.logprobs)
+        self.outbox.put(
+            Delta(
+                number=self.asked.number,
+                sample=update.sample,
+                text=text,
+                ids=update.tokens,
+                samples=len(self._samples),
+                logprobs=self._logprobs(update),
+                cumulative=sample.cumulative,
+                finish=finish,
+                prompt_tokens=self.prompt_tokens,
+            )
+        )
+
+    def _text(self, sample: _Sample, update: Update) -> tuple[str, bool]:
+        """Return the text that is certain now, and whether a stop text has ended the sample."""
+        if sample.text is None:
+            return "", False
+        pieces = [sample.text.take(token) for token in self._spoken(update)]
+        if update.finish is not None and not sample.text.stopped:
+            pieces.append(sample.text.rest())
+        return "".join(pieces), sample.text.stopped
+
+    def _spoken(self, update: Update) -> tuple[int, ...]:
+        """Return the tokens that have a text: not the one that ended the sample."""
+        return update.tokens[:-1] if update.finish is Finish.STOP else update.tokens
+
+    def _logprobs(self, update: Update) -> str:
+        """Return JSON in the form of Triton's vLLM backend: an object per token, by token id."""
+        if self.parameters.sampling.logprobs is None:
+            return "null"
+        tokens = []
+        for token, own, top in zip(update.tokens, update.logprobs, update.top, strict=True):
+            entries: dict[int, dict[str, object]] = {}
+            if top is not None:
+                for rank, (best, value) in enumerate(zip(*map(list, top), strict=True), 1):
+                    entries[int(best)] = self._entry(int(best), float(value), rank)
+            entries.setdefault(token, self._entry(token, own, None))
+            tokens.append(entries)
+        return json.dumps(tokens, separators=(",", ":"))
+
+    def _entry(self, token: int, value: float, rank: int | None) -> dict[str, object]:
+        text = "" if self.tokenizer is None else self.tokenizer.decode([token])
+        return {"logprob": value, "rank": rank, "decoded_token": text}
+
+    def _refuse(self, update: Update) -> None:
+        if not self._refused and not all(sample.ended for sample in self._samples):
+            error, number = update.error, self.asked.number
+            self.outbox.say(Refused(number=number, error=type(error).__name__, message=str(error)))
+        self._refused = True
+
+    def _assembler(self) -> TextAssembler | None:
+        if self.tokenizer is None:
+            return None
+        parameters = self.parameters
+        return TextAssembler(self.tokenizer.stream(), parameters.stop, parameters.min_tokens)

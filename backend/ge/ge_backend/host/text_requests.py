@@ -1,0 +1,132 @@
+"""Between the host's requests for text and ours: the tensors of Triton's vLLM backend.
+
+Clients of that backend work unchanged. Source of names, types and of what is sent when:
+triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Two tensors are ours:
+`input_ids` in place of `text_input`, and `output_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.executor.client.generation import Prompt
+from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.layout.text_tensors import SWITCHES
+
+__all__ = ["TextRequest", "read_text_request", "write_text_response"]
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest:
+    """What one request asks for, and how it is to be answered.
+
+    Attributes:
+        prompt: what goes to the executor.
+        stream: every delta is a response; else there is exactly one.
+        prepend: the prompt's text stands before the answer's.
+        wanted: the outputs beside `text_output`, by name.
+    """
+
+    prompt: Prompt
+    stream: bool
+    prepend: bool
+    wanted: frozenset[str]
+
+
+def read_text_request(request: Any) -> TextRequest:
+    """Return the host's request as ours.
+
+    Raises:
+        InvalidRequest: its tensors contradict each other or cannot be read.
+    """
+    tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    stream = _switch(tensors, "stream")
+    exclude = _switch(tensors, "exclude_input_in_output", default=stream)
+    if stream and not exclude:
+        raise InvalidRequest(
+            "exclude_input_in_output is false and stream is true: a stream holds new text only; "
+            "leave one of them out"
+        )
+    text, ids = _prompt(tensors)
+    wanted = {name for name, switch in SWITCHES.items() if switch and _switch(tensors, switch)}
+    if "output_ids" in request.requested_output_names():
+        wanted.add("output_ids")
+    prompt = Prompt(text=text, ids=ids, parameters=_parameters(request, tensors))
+    return TextRequest(
+        prompt=prompt,
+        stream=stream,
+        prepend=not exclude and text is not None,
+        wanted=frozenset(wanted),
+    )
+
+
+def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: bool) -> Any:
+    """Return the response that carries what is new, one element per sample of the request."""
+    before = asked.prompt.text or "" if first and asked.prepend else ""
+    arrays: dict[str, Any] = {
+        "text_output": _strings([before + delta.text for delta in deltas]),
+        "finish_reason": _strings([delta.finish or "None" for delta in deltas]),
+        "cumulative_logprob": np.array([d.cumulative for d in deltas], np.float32),
+        "logprobs": _strings([delta.logprobs for delta in deltas]),
+        "num_input_tokens": np.array([deltas[0].prompt_tokens], np.uint32),
+        "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
+        "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),
+    }
+    return pb_utils.InferenceResponse(
+        output_tensors=[
+            pb_utils.Tensor(name, array)
+            for name, array in arrays.items()
+            if name == "text_output" or name in asked.wanted
+        ]
+    )
+
+
+def _prompt(tensors: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
+    """Return the prompt's text, or its token ids where the client has them."""
+    given = sorted({"text_input", "input_ids"} & tensors.keys())
+    if len(given) != 1:
+        raise InvalidRequest(
+            f"a request needs either text_input or input_ids, got {' and '.join(given) or 'none'}"
+        )
+    if "input_ids" in tensors:
+        return None, tuple(map(int, tensors["input_ids"].reshape(-1)))
+    return _text(tensors, "text_input"), ()
+
+
+def _parameters(request: Any, tensors: Mapping[str, Any]) -> str:
+    """Return the sampling parameters as JSON: those of the tensor, else those of the request."""
+    if "sampling_parameters" in tensors:
+        return _text(tensors, "sampling_parameters")
+    return str(request.parameters() or "{}")
+
+
+def _text(tensors: Mapping[str, Any], name: str) -> str:
+    flat = tensors[name].reshape(-1)
+    if len(flat) != 1:
+        raise InvalidRequest(f"{name} holds {len(flat)} texts; a request has one")
+    value = flat[0]
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{name} is not UTF-8: {error}") from error
+
+
+def _switch(tensors: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    if name not in tensors:
+        return default
+    flat = tensors[name].reshape(-1)
+    if len(flat) != 1:
+        raise InvalidRequest(f"{name} holds {len(flat)} values; a request has one")
+    return bool(flat[0])
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    return np.array([text.encode() for text in texts], dtype=np.object_)

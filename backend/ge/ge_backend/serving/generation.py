@@ -1,0 +1,109 @@
+"""Opening a model that generates text: a checkpoint folder, served by its device's executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.files.model_file import stamp_of
+from ge_backend.errors import ConfigError
+from ge_backend.executor.client.generation import GenerationClient
+from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
+from ge_backend.metrics import Recorder
+from ge_backend.serving.connect import executor_of
+
+__all__ = ["open_generation"]
+
+BUCKETS = ("batch", "query", "context")
+# Figures of an engine, and what they are as metrics; those with a label say which.
+LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free")
+PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
+FINISHED = ("stop", "length", "cancelled", "error")
+HISTOGRAMS = {
+    "first_token": "ge_text_first_token_seconds",
+    "inter_token": "ge_text_inter_token_seconds",
+    "latency": "ge_text_request_seconds",
+    "step": "ge_text_step_seconds",
+    "scheduling": "ge_text_scheduling_seconds",
+    "overhead": "ge_text_overhead_seconds",
+    "step_tokens": "ge_text_step_tokens",
+    "fill": "ge_text_step_fill",
+}
+
+
+def open_generation(
+    config: ModelConfig, recorder: Recorder, *, on_restart: Callable[[str], None]
+) -> GenerationClient:
+    """Load the checkpoint on the model's device, or share it with those who did.
+
+    Args:
+        config: the model's, complete.
+        recorder: gets what is counted, whenever `GenerationClient.look` is called.
+        on_restart: called with the device's name whenever its executor was found dead.
+
+    Raises:
+        GeError: the model cannot be served as configured.
+    """
+    if len(config.placement.devices) > 1:
+        raise ConfigError(
+            f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
+            "runs on one: give each device a model of its own"
+        )
+    unknown = sorted(set(config.buckets) - set(BUCKETS))
+    if unknown:
+        raise ConfigError(
+            f"parameter 'buckets.{unknown[0]}' is unknown for a model that generates text; known "
+            f"are {', '.join(f'buckets.{axis}' for axis in BUCKETS)}"
+        )
+    checkpoint = read_checkpoint(config.directory)
+    spec = ServiceSpec(
+        folder=str(config.directory.resolve()),
+        stamp=stamp_of(checkpoint.files),
+        precision=config.precision,
+        threads=config.threads,
+        priority=config.priority,
+        served_as=config.name,
+        settings={**config.generation, **{f"buckets.{k}": v for k, v in config.buckets.items()}},
+    )
+    return GenerationClient(
+        executor_of(config, config.device),
+        spec.key(),
+        on_restart=lambda: on_restart(config.device),
+        on_seen=lambda seen: _record(seen, recorder),
+    )
+
+
+def _record(seen: Seen, recorder: Recorder) -> None:
+    for name in LEVELS:
+        recorder.set(f"ge_text_{name}", seen.levels[name])
+    for name, count in seen.counts.items():
+        if not count:
+            continue
+        if name in PREEMPTED:
+            recorder.add("ge_text_preempted_total", count, how=name)
+        elif name in FINISHED:
+            recorder.add("ge_text_finished_total", count, reason=name)
+        else:
+            recorder.add(f"ge_text_{name}_total", count)
+    for name, histogram in seen.histograms.items():
+        recorder.observe(HISTOGRAMS[name], _observations(histogram))
+
+
+def _observations(seen: SeenHistogram) -> Sequence[float]:
+    """Return values that fall into the same buckets and have the same sum.
+
+    Each lies at one and the same fraction of its bucket; above the last bound there is no bucket,
+    and what is missing from the sum is made up for there.
+    """
+    lows = (0.0, *seen.bounds)
+    highs = (*seen.bounds, seen.bounds[-1])
+    least = sum(count * low for count, low in zip(seen.counts, lows, strict=True))
+    spread = sum(c * (high - low) for c, low, high in zip(seen.counts, lows, highs, strict=True))
+    part = min(1.0, max(0.0, (seen.total - least) / spread)) if spread > 0 else 1.0
+    above = seen.counts[-1]
+    rest = max(0.0, seen.total - least - part * spread) / above if above else 0.0
+    values: list[float] = []
+    for count, low, high in zip(seen.counts[:-1], lows, highs, strict=False):
+        values += [low + part * (high - low)] * count
+    return values + [seen.bounds[-1] * (1 + 1e-9) + rest] * above

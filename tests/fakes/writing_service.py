@@ -1,0 +1,90 @@
+"""A service that writes: token i of a text is i, one per step, and `kill` in a prompt is deadly."""
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.executor.protocol.generation_messages import (
+    Delta,
+    Look,
+    News,
+    Parts,
+    Refused,
+    Seen,
+    Submit,
+    Withdraw,
+    parts_of,
+)
+from ge_backend.executor.server.queue import Job
+
+KINDS = {"generation": "fakes.writing_service:WritingService"}
+
+
+class WritingService:
+    """`parameters` is how many tokens; those of a prompt that says `hold` wait for `go`."""
+
+    made = None
+
+    def __init__(self, workshop, key):
+        self.workshop, self.parts = workshop, {}
+        self.submitted, self.withdrawn, self.held = [], [], []
+        self.kill = lambda: None
+        self.hold_after = 10**9
+        WritingService.made = self
+
+    def join(self, client, spec):
+        self.parts[client] = Parts()
+        return "{}"
+
+    def receive(self, client, body):
+        message = self.parts[client].take(body)
+        if isinstance(message, Submit):
+            self.submitted.append(message)
+            self.begin(client, message)
+        elif isinstance(message, Withdraw):
+            self.withdrawn.append(message.number)
+        elif isinstance(message, Look):
+            self.say(client, Seen(counts={"steps": 1}))
+
+    def begin(self, client, asked):
+        if "wrong" in asked.text:
+            error = InvalidRequest("this is wrong")
+            self.say(
+                client, Refused(number=asked.number, error="InvalidRequest", message=str(error))
+            )
+        elif "kill" in asked.text:
+            self.kill()
+        else:
+            done = len(asked.samples[0].ids) if asked.samples else 0
+            self.step(client, asked, done)
+
+    def step(self, client, asked, done):
+        def work(turn):
+            last = done + 1 == int(asked.parameters)
+            delta = Delta(
+                number=asked.number,
+                sample=0,
+                text=str(done),
+                ids=(done,),
+                finish="length" if last else "",
+            )
+            self.say(client, News(deltas=(delta,)))
+            if last:
+                return lambda: None
+            if "hold" in asked.text and done + 1 == self.hold_after:
+                return lambda: self.held.append((client, asked, done + 1))
+            return lambda: self.step(client, asked, done + 1)
+
+        self.workshop.lanes.submit(Job(work=work, owner=client))
+
+    def go(self):
+        held, self.held = self.held, []
+        for client, asked, done in held:
+            self.step(client, asked, done)
+
+    def say(self, client, message):
+        for part in parts_of(message):
+            client.post(part)
+
+    def leave(self, client):
+        self.workshop.lanes.cancel(client)
+
+    def close(self):
+        pass

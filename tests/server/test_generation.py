@@ -1,0 +1,291 @@
+"""Text from a language model on the real server, against what transformers writes alone."""
+
+import http.client
+import json
+import queue
+import re
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from builders.null_models import comes_true
+from builders.writer import PROMPTS, make_writer
+from ge_backend.tritonserver.directory import processes_of
+
+TOKENS = 24
+CONFIG = """backend: "ge"
+instance_group [ { count: 2 kind: KIND_CPU } ]
+parameters { key: "max_num_batched_tokens" value { string_value: "80" } }
+parameters { key: "prefill_chunk" value { string_value: "7" } }
+parameters { key: "block_size" value { string_value: "4" } }
+parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
+"""
+GREEDY = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A checkpoint in a repository, and transformers' model and tokenizer of it."""
+    folder = tmp_path_factory.mktemp("models") / "writer"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(CONFIG)
+    return make_writer(folder / "1")
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, writer):
+    return triton_server(writer.folder.parent.parent)
+
+
+@pytest.fixture
+def client(server):
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        yield Stream(client)
+
+
+class Stream:
+    """A gRPC stream; requests and what came back for each, by number."""
+
+    def __init__(self, client):
+        self.client, self.answers = client, queue.SimpleQueue()
+        client.start_stream(lambda result, error: self.answers.put((result, error)))
+        self.sent = 0
+
+    def ask(self, outputs=(), sampling=GREEDY, **given):
+        arrays = {
+            name: np.array([value.encode()], object) if isinstance(value, str) else np.array(value)
+            for name, value in {**given, "sampling_parameters": json.dumps(sampling)}.items()
+        }
+        inputs = []
+        for name, array in arrays.items():
+            kind = {"O": "BYTES", "b": "BOOL", "i": "INT64"}[array.dtype.kind]
+            inputs.append(grpcclient.InferInput(name, array.shape, kind))
+            inputs[-1].set_data_from_numpy(array)
+        self.client.async_stream_infer(
+            "writer",
+            inputs,
+            request_id=str(self.sent),
+            outputs=[grpcclient.InferRequestedOutput(name) for name in outputs] or None,
+            enable_empty_final_response=True,
+        )
+        self.sent += 1
+        return self.sent - 1
+
+    def next(self):
+        """Return number, tensors and whether it is the last, of whatever comes next."""
+        result, error = self.answers.get(timeout=60)
+        if error is not None:
+            raise error
+        response = result.get_response()
+        names = [output.name for output in response.outputs]
+        tensors = {name: result.as_numpy(name).tolist() for name in names}
+        return int(response.id), tensors, response.parameters["triton_final_response"].bool_param
+
+    def wait(self):
+        """Return the responses of all requests so far, each to its end."""
+        responses = {number: [] for number in range(self.sent)}
+        for _ in range(self.sent):
+            final = False
+            while not final:
+                number, tensors, final = self.next()
+                if tensors:
+                    responses[number].append(tensors)
+        return responses
+
+
+def generate(server, path, body):
+    request = urllib.request.Request(
+        f"http://{server.http}/v2/models/writer/{path}", json.dumps(body).encode()
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metric(server, name, **labels):
+    text = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
+
+
+def test_texts_of_all_lengths_are_what_transformers_writes(client, writer):
+    """Together, in chunks and blocks that fit none of them, each is the text that it is alone."""
+    for prompt in PROMPTS:
+        client.ask(
+            text_input=prompt, exclude_input_in_output=[True], outputs=("text_output", "output_ids")
+        )
+    responses = client.wait()
+    for number, prompt in enumerate(PROMPTS):
+        (tensors,) = responses[number]
+        ids = writer.truth(prompt, TOKENS)
+        assert tensors["output_ids"] == ids
+        assert tensors["text_output"] == [writer.text(ids).encode()]
+
+
+def test_a_stream_is_the_same_text_in_pieces(client, writer):
+    """Deltas join to the text; each says how many tokens it brings, the last why it is over."""
+    client.ask(
+        text_input=PROMPTS[0],
+        stream=[True],
+        return_num_output_tokens=[True],
+        return_finish_reason=[True],
+    )
+    (responses,) = client.wait().values()
+    assert len(responses) > 2
+    text = b"".join(tensors["text_output"][0] for tensors in responses)
+    assert text == writer.text(writer.truth(PROMPTS[0], TOKENS)).encode()
+    assert sum(tensors["num_output_tokens"][0] for tensors in responses) == TOKENS
+    reasons = [tensors["finish_reason"] for tensors in responses]
+    assert reasons == [[b"None"]] * (len(responses) - 1) + [[b"length"]]
+
+
+def test_the_generate_endpoints_answer(server, writer):
+    """One JSON object without streaming, which begins with the prompt; events with it."""
+    body = {"text_input": PROMPTS[1], "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    text = writer.text(writer.truth(PROMPTS[1], TOKENS))
+    status, answer = generate(server, "generate", body)
+    assert (status, json.loads(answer)["text_output"]) == (200, PROMPTS[1] + text)
+    status, events = generate(server, "generate_stream", {**body, "stream": True})
+    pieces = [json.loads(line[5:])["text_output"] for line in events.splitlines() if line]
+    assert (status, "".join(pieces)) == (200, text)
+    assert len(pieces) > 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"best_off": 2}, "sampling parameter 'best_off' is unknown"),
+        ({"max_tokens": 100_000}, "shorten the prompt or lower max_tokens"),
+        ({"sampling_parameters": "{"}, "sampling_parameters is not JSON"),
+    ],
+)
+def test_what_is_wrong_is_said_to_its_sender(server, client, writer, given, message):
+    """An impossible wish is a 400 that names it; a text that is being written goes on."""
+    client.ask(text_input=PROMPTS[2], exclude_input_in_output=[True], outputs=("output_ids",))
+    status, answer = generate(server, "generate", {"text_input": "a", **given})
+    assert status == 400
+    assert message in json.loads(answer)["error"]
+    ((tensors,),) = client.wait().values()
+    assert tensors["output_ids"] == writer.truth(PROMPTS[2], TOKENS)
+
+
+def test_tokens_may_go_in_and_out(client, writer):
+    """A client with a tokenizer of its own needs none of ours."""
+    prompt = writer.encode(PROMPTS[3])
+    client.ask(input_ids=prompt, outputs=("output_ids",))
+    ((tensors,),) = client.wait().values()
+    assert tensors["output_ids"] == writer.truth(PROMPTS[3], TOKENS)
+
+
+def test_samples_and_their_log_probabilities(client):
+    """`n` samples are as many elements; a seed gives the same ones again."""
+    sampling = {"n": 3, "seed": 5, "temperature": 1.0, "max_tokens": 6, "logprobs": 2}
+    asked = {"text_input": PROMPTS[0], "exclude_input_in_output": [True], "sampling": sampling}
+    for _ in range(2):
+        client.ask(**asked, return_logprobs=[True], return_cumulative_logprob=[True])
+    (first,), (second,) = client.wait().values()
+    assert first["text_output"] == second["text_output"]
+    assert first["cumulative_logprob"] == pytest.approx(second["cumulative_logprob"], abs=1e-4)
+    assert len(first["text_output"]) == len(set(first["text_output"])) == 3
+    for text, total in zip(first["logprobs"], first["cumulative_logprob"], strict=True):
+        tokens = json.loads(text)
+        assert len(tokens) <= 6
+        assert all(2 <= len(entries) <= 3 for entries in tokens)
+        assert total < 0
+
+
+def test_a_stop_text_ends_and_is_cut_off(client, writer):
+    """What comes before it is all of the answer."""
+    whole = writer.text(writer.truth(PROMPTS[0], TOKENS))
+    stop = whole[5:8]
+    client.ask(
+        text_input=PROMPTS[0],
+        exclude_input_in_output=[True],
+        return_finish_reason=[True],
+        sampling={**GREEDY, "stop": [stop]},
+    )
+    ((tensors,),) = client.wait().values()
+    assert tensors["text_output"] == [whole[: whole.index(stop)].encode()]
+    assert tensors["finish_reason"] == [b"stop"]
+
+
+def test_a_client_that_goes_frees_everything(server, client):
+    """A cancelled stream and a closed connection leave no block in use."""
+    before = metric(server, "ge_text_finished_total", reason="cancelled")
+    long = {"max_tokens": 150, "temperature": 0, "ignore_eos": True}
+    client.ask(text_input="a", stream=[True], sampling=long)
+    client.next()
+    client.client.stop_stream(cancel_requests=True)
+    host, port = server.http.split(":")
+    connection = http.client.HTTPConnection(host, int(port))
+    body = json.dumps({"text_input": "a", "stream": True, **long})
+    connection.request("POST", "/v2/models/writer/generate_stream", body)
+    connection.getresponse().read(1)
+    connection.sock.close()
+    assert comes_true(
+        lambda: (
+            metric(server, "ge_text_finished_total", reason="cancelled") >= before + 1
+            and metric(server, "ge_text_blocks_used") == 0
+        ),
+        seconds=20,
+    )
+
+
+def test_streams_go_on_after_an_executors_death(server, client, writer):
+    """No token is lost, none comes twice, and the text is what it would have been."""
+    long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    numbers = [
+        client.ask(text_input=p, stream=[True], sampling=long, outputs=("output_ids",))
+        for p in PROMPTS
+    ]
+    seen = {number: [] for number in numbers}
+    while min(map(len, seen.values())) < 3:
+        number, tensors, _ = client.next()
+        seen[number] += tensors["output_ids"]
+    restarts = metric(server, "ge_executor_restarts_total")
+    (executor,) = (
+        process
+        for process in map(psutil.Process, processes_of(server.directory.run))
+        if "ge_backend.executor.process.main" in " ".join(process.cmdline())
+    )
+    executor.kill()
+    left = len(numbers)
+    while left:
+        number, tensors, final = client.next()
+        seen[number] += tensors.get("output_ids", [])
+        left -= final
+    for number, prompt in enumerate(PROMPTS):
+        assert seen[number] == writer.truth(prompt, 100)
+    assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > restarts)
+
+
+def test_unary_calls_are_refused_by_the_host(server):
+    """The model is decoupled: a plain call cannot have several responses."""
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        given = grpcclient.InferInput("text_input", [1], "BYTES")
+        given.set_data_from_numpy(np.array([b"a"], object))
+        with pytest.raises(InferenceServerException, match="decoupled"):
+            client.infer("writer", [given])
+
+
+def test_what_happened_is_in_the_metrics(server, client):
+    """Tokens, times and blocks are counted once, although two instances serve the model."""
+    before = metric(server, "ge_text_generated_tokens_total")
+    client.ask(text_input=PROMPTS[0])
+    client.wait()
+    assert comes_true(lambda: metric(server, "ge_text_generated_tokens_total") == before + TOKENS)
+    time.sleep(0.6)
+    assert metric(server, "ge_text_generated_tokens_total") == before + TOKENS
+    assert metric(server, "ge_text_first_token_seconds_count") > 0
+    assert metric(server, "ge_text_inter_token_seconds_sum") > 0
+    assert metric(server, "ge_text_blocks_free") > 0

@@ -1,0 +1,194 @@
+"""Requests for text outlive executors: nothing is lost, nothing comes twice, nobody else suffers."""
+
+import socket
+import threading
+
+import pytest
+
+from builders.null_models import comes_true
+from fakes.writing_service import KINDS, WritingService
+from ge_backend.device.null.device import NullDevice
+from ge_backend.errors import (
+    Cancelled,
+    DeviceUnavailable,
+    ExecutorLost,
+    InvalidRequest,
+    ModelError,
+)
+from ge_backend.executor.client import generation
+from ge_backend.executor.client.generation import GenerationClient, Prompt
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.server.service import Executor
+
+
+class Sink:
+    def __init__(self):
+        self.text, self.ids, self.error, self.over = "", [], None, threading.Event()
+        self.unwanted = False
+
+    def add(self, deltas, *, last):
+        (delta,) = deltas
+        self.text += delta.text
+        self.ids += delta.ids
+        if last:
+            self.over.set()
+
+    def fail(self, error):
+        self.error = error
+        self.over.set()
+
+
+class Rig:
+    """An executor whose connections can be cut, which to its client is its death."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(generation, "FIRST_PAUSE_S", 0.01)
+        self.executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
+        self.sockets, self.restarts, self.seen = [], 0, []
+        self.refusal = None
+        self.client = GenerationClient(
+            self.connect, "key", on_restart=self.count, on_seen=self.seen.append
+        )
+        self.service = WritingService.made
+        self.service.kill = self.kill
+
+    def connect(self):
+        if self.refusal is not None:
+            raise self.refusal
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.executor.accept(theirs)
+        self.sockets.append(ours)
+        return Link(ours)
+
+    def count(self):
+        self.restarts += 1
+
+    def kill(self):
+        self.sockets[-1].shutdown(socket.SHUT_RDWR)
+
+    def ask(self, text, tokens=5):
+        sink = Sink()
+        self.client.submit(Prompt(text=text, ids=(), parameters=str(tokens)), sink)
+        return sink
+
+
+@pytest.fixture
+def rig(monkeypatch):
+    rig = Rig(monkeypatch)
+    yield rig
+    rig.client.close()
+    rig.executor.join()
+    rig.executor.close()
+
+
+def test_deltas_come_in_order_until_the_last(rig):
+    """Several requests are under way at once."""
+    sinks = [rig.ask(f"text {number}", tokens=20) for number in range(4)]
+    assert all(sink.over.wait(5) for sink in sinks)
+    assert [sink.ids for sink in sinks] == [list(range(20))] * 4
+
+
+def test_an_error_is_the_senders_alone(rig):
+    """A neighbour's text goes on."""
+    wrong, right = rig.ask("wrong"), rig.ask("right")
+    assert wrong.over.wait(5)
+    assert right.over.wait(5)
+    assert isinstance(wrong.error, InvalidRequest)
+    assert right.ids == [0, 1, 2, 3, 4]
+
+
+def test_text_goes_on_after_an_executors_death(rig):
+    """The next one is sent prompt, seed and tokens, and no token is lost or comes twice."""
+    rig.service.hold_after = 3
+    sink = rig.ask("hold", tokens=6)
+    assert comes_true(lambda: sink.ids == [0, 1, 2])
+    rig.kill()
+    assert comes_true(lambda: rig.restarts == 1)
+    assert sink.over.wait(5)
+    assert sink.ids == [0, 1, 2, 3, 4, 5]
+    first, second = rig.service.submitted
+    assert second.samples[0].ids == (0, 1, 2)
+    assert (second.text, second.seed, second.parameters) == (first.text, first.seed, "6")
+
+
+def test_a_request_that_kills_fails_and_its_neighbours_do_not(rig):
+    """Those that were there when executors died are sent one by one, and found innocent."""
+    rig.service.hold_after = 2
+    neighbours = [rig.ask(f"hold {number}", tokens=4) for number in range(3)]
+    assert comes_true(lambda: all(sink.ids == [0, 1] for sink in neighbours))
+    deadly = rig.ask("kill")
+    assert deadly.over.wait(10)
+    assert isinstance(deadly.error, ExecutorLost)
+    assert comes_true(lambda: rig.service.go() or all(sink.over.is_set() for sink in neighbours))
+    assert [sink.ids for sink in neighbours] == [[0, 1, 2, 3]] * 3
+    assert [sink.error for sink in neighbours] == [None] * 3
+    assert 2 <= rig.restarts <= 4
+
+
+def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
+    """What waited fails with the reason; once the executor is back, requests are served."""
+    rig.service.hold_after = 1
+    waiting = rig.ask("hold")
+    assert comes_true(lambda: waiting.ids == [0])
+    rig.refusal = ModelError("the file is gone")
+    rig.kill()
+    assert waiting.over.wait(5)
+    assert isinstance(waiting.error, DeviceUnavailable)
+    assert not rig.client.ready
+    with pytest.raises(DeviceUnavailable, match="the file is gone; it is tried again meanwhile"):
+        rig.ask("now")
+    rig.refusal = None
+    assert comes_true(lambda: rig.client.ready)
+    later = rig.ask("later")
+    assert later.over.wait(5)
+    assert later.ids == [0, 1, 2, 3, 4]
+
+
+def test_a_client_that_gives_up_frees_the_device(rig):
+    """The service is told, and the request ends as cancelled."""
+    rig.service.hold_after = 1
+    sink = rig.ask("hold")
+    assert comes_true(lambda: sink.ids == [0])
+    sink.unwanted = True
+    assert sink.over.wait(5)
+    assert isinstance(sink.error, Cancelled)
+    assert comes_true(lambda: rig.service.withdrawn == [1])
+
+
+def test_a_broken_sink_hurts_nobody(rig):
+    """A response that cannot be sent is logged; the thread goes on."""
+    broken = Sink()
+    broken.add = lambda deltas, last: 1 / 0
+    rig.client.submit(Prompt(text="a", ids=(), parameters="2"), broken)
+    whole = rig.ask("b")
+    assert whole.over.wait(5)
+    assert whole.ids == [0, 1, 2, 3, 4]
+
+
+def test_closing_lets_texts_end_for_a_while(rig, monkeypatch):
+    """What has not ended by then is told."""
+    rig.service.hold_after = 1
+    held, ending = rig.ask("hold"), rig.ask("ending", tokens=200)
+    assert comes_true(lambda: held.ids == [0])
+    monkeypatch.setattr(generation, "DRAIN_S", 1.0)
+    rig.client.close()
+    assert len(ending.ids) == 200
+    assert isinstance(held.error, Cancelled)
+
+
+def test_figures_come_when_asked_for(rig):
+    """A look is answered some time later."""
+    rig.client.look()
+    assert comes_true(lambda: [seen.counts for seen in rig.seen] == [{"steps": 1}])
+
+
+def test_a_model_that_cannot_be_opened_is_no_client():
+    """The first opening raises; nothing runs on."""
+
+    def connect():
+        raise DeviceUnavailable("no device")
+
+    before = threading.active_count()
+    with pytest.raises(DeviceUnavailable):
+        GenerationClient(connect, "key")
+    assert threading.active_count() == before

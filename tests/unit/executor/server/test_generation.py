@@ -1,0 +1,271 @@
+"""The service generates for all of its clients with one engine, and tells each its own."""
+
+import json
+import queue
+import socket
+
+import pytest
+
+from builders.null_models import comes_true
+from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
+from ge_backend.device.language.open import OpenedLanguage
+from ge_backend.device.null.device import NullDevice
+from ge_backend.executor.client.generation import GenerationClient, Prompt
+from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.generation_messages import ServiceSpec
+from ge_backend.executor.server import generation
+from ge_backend.executor.server.service import Executor
+from ge_backend.generate.parameters import parse_parameters
+
+
+class Letters:
+    """A tokenizer: a token is a letter."""
+
+    def encode(self, text, special=True):
+        import numpy as np
+
+        return np.array([ord(letter) - 55 for letter in text], np.int64)
+
+    def decode(self, ids):
+        return "".join(chr(token + 55) for token in ids)
+
+    def stream(self, ids=()):
+        return self
+
+    def step(self, token):
+        return chr(token + 55)
+
+
+class Sink:
+    def __init__(self):
+        self.deltas, self.ends = [], queue.SimpleQueue()
+        self.unwanted = False
+
+    def add(self, deltas, *, last):
+        self.deltas.append(list(deltas))
+        if last:
+            self.ends.put(None)
+
+    def fail(self, error):
+        self.ends.put(error)
+
+    def end(self):
+        return self.ends.get(timeout=10)
+
+    def text(self, sample=0):
+        return "".join(deltas[sample].text for deltas in self.deltas)
+
+    def ids(self, sample=0):
+        return [token for deltas in self.deltas for token in deltas[sample].ids]
+
+
+class Rig:
+    def __init__(self, monkeypatch, tokenizer=None, **settings):
+        self.models = []
+        monkeypatch.setattr(generation, "open_language", self.opened)
+        self.tokenizer = tokenizer or Letters()
+        self.executor = Executor(NullDevice(), linger_s=0.0)
+        self.key = spec(**settings).key()
+        self.clients = []
+
+    def opened(self, asked):
+        self.models.append(FakeLanguageModel(block_size=asked.block_size))
+        return OpenedLanguage(model=self.models[-1], tokenizer=self.tokenizer, sampling={})
+
+    def connect(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.executor.accept(theirs)
+        return Link(ours)
+
+    def client(self, **given):
+        self.clients.append(GenerationClient(self.connect, self.key, **given))
+        return self.clients[-1]
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+        self.executor.join()
+        self.executor.close()
+
+
+def spec(**settings):
+    given = {
+        "max_num_batched_tokens": "64",
+        "max_num_seqs": "8",
+        "prefill_chunk": "auto",
+        "itl_target_ms": "100",
+        "block_size": "4",
+        "kv_cache_bytes": "0",
+        "scheduling": "fcfs",
+        "max_waiting_requests": "100",
+        "preemption": "recompute",
+        "swap_bytes": "0",
+    }
+    return ServiceSpec(
+        folder="/m/1",
+        stamp="s",
+        precision="origin",
+        threads=0,
+        priority=2,
+        served_as="m",
+        settings=given | settings,
+    )
+
+
+@pytest.fixture
+def rig(monkeypatch):
+    rig = Rig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def ask(client, text=None, ids=(), **parameters):
+    sink = Sink()
+    given = {"max_tokens": 8, "seed": 1, **parameters}
+    client.submit(Prompt(text=text, ids=tuple(ids), parameters=json.dumps(given)), sink)
+    return sink
+
+
+def expected(prompt, **parameters):
+    return expected_tokens(prompt, parse_parameters({"max_tokens": 8, "seed": 1, **parameters}))
+
+
+def test_two_instances_share_one_engine(rig):
+    """Each gets its own text, in tokens and in letters, and the model is loaded once."""
+    first, second = rig.client(), rig.client()
+    sinks = [ask(client, ids=[9, 10 + n]) for n, client in enumerate((first, second, first))]
+    assert [sink.end() for sink in sinks] == [None] * 3
+    assert len(rig.models) == 1
+    for number, sink in enumerate(sinks):
+        assert sink.ids() == expected([9, 10 + number])
+        assert sink.text() == Letters().decode(sink.ids())
+        assert sink.deltas[-1][0].finish == "length"
+        assert sink.deltas[0][0].prompt_tokens == 2
+
+
+def test_text_becomes_tokens_where_it_arrives(rig):
+    """A prompt in letters is the prompt in tokens."""
+    sink = ask(rig.client(), text="ABC")
+    assert sink.end() is None
+    assert sink.ids() == expected([10, 11, 12])
+
+
+def test_a_stop_text_ends_its_sample(rig):
+    """It is cut off, no token behind it is told, and the cache is free again."""
+    whole = Letters().decode(expected([9, 9], max_tokens=40))
+    stop = whole[6:8]
+    sink = ask(rig.client(), ids=[9, 9], max_tokens=40, stop=[stop])
+    assert sink.end() is None
+    assert sink.text() == whole[: whole.index(stop)]
+    assert sink.deltas[-1][0].finish == "stop"
+    seen = []
+    looker = rig.client(on_seen=seen.append)
+
+    def free():
+        looker.look()
+        return bool(seen) and seen[-1].levels["blocks_used"] == 0
+
+    assert comes_true(free)
+
+
+def test_samples_are_told_apart(rig):
+    """Every response has an element for each, and the last one says how each ended."""
+    sink = ask(rig.client(), ids=[9, 9], n=3, max_tokens=4)
+    assert sink.end() is None
+    assert [len(sink.ids(sample)) for sample in range(3)] == [4, 4, 4]
+    assert [delta.finish for delta in sink.deltas[-1]] == ["length"] * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ids": [9], "top_p": 7}, "top_p is 7"),
+        ({"ids": [99]}, "prompt has token 99"),
+        ({"ids": [9], "max_tokens": 10_000}, "are more than 512 together"),
+        ({"text": ""}, "the prompt has no token"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_alone(rig, given, message):
+    """The sender is told why; a neighbour's text is whole."""
+    client = rig.client()
+    right, wrong = ask(client, ids=[9, 9]), ask(client, **given)
+    assert message in str(wrong.end())
+    assert right.end() is None
+    assert right.ids() == expected([9, 9])
+
+
+def test_text_without_a_tokenizer_is_refused(rig):
+    """Tokens still work, and have no text."""
+    rig.tokenizer = None
+    client = rig.client()
+    assert "no tokenizer.json" in str(ask(client, text="A").end())
+    sink = ask(client, ids=[9])
+    assert (sink.end(), sink.text(), sink.ids()) == (None, "", expected([9]))
+
+
+def test_a_failing_step_fails_who_caused_it(rig):
+    """One breaks the whole step, one has no next token; the third one's text is whole."""
+    client = rig.client()
+    sinks = [ask(client, ids=[9, token]) for token in (POISON, NAN, 9)]
+    ends = [sink.end() for sink in sinks]
+    assert [end is None for end in ends] == [False, False, True]
+    assert sinks[2].ids() == expected([9, 9])
+
+
+def test_who_leaves_takes_its_requests_along(rig):
+    """Nothing of a client that is gone runs on."""
+    staying, seen = rig.client(), []
+    staying.on_seen = seen.append
+    leaving = rig.client()
+    ask(leaving, ids=[9], max_tokens=400)
+    leaving._closing.set()
+    leaving._stream.close()
+
+    def idle():
+        staying.look()
+        return bool(seen) and seen[-1].levels["running"] == 0 and seen[-1].levels["waiting"] == 0
+
+    assert comes_true(idle)
+    leaving._live.clear()
+
+
+def test_figures_are_told_once(rig):
+    """What one instance has been told of, another one is not told again."""
+    seen = []
+    first, second = rig.client(on_seen=seen.append), rig.client(on_seen=seen.append)
+    assert ask(first, ids=[9]).end() is None
+    for client in (first, second, first):
+        client.look()
+    assert comes_true(lambda: len(seen) == 3)
+    assert sum(figures.counts["generated_tokens"] for figures in seen) == 8
+    assert sum(sum(figures.histograms["first_token"].counts) for figures in seen) == 1
+
+
+def test_buckets_are_made_ready_before_the_first_request(monkeypatch):
+    """With sizes given every step has one of their shapes."""
+    settings = {"buckets.batch": "2,8", "buckets.query": "8,64", "buckets.context": "16,128"}
+    rig = Rig(monkeypatch, **settings)
+    client = rig.client()
+    warm = len(rig.models[0].steps)
+    assert warm
+    assert ask(client, ids=[9] * 20).end() is None
+    shapes = {
+        (group.rows, group.query, group.tables.shape[1])
+        for batch in rig.models[0].steps[warm:]
+        for group in batch.groups
+    }
+    assert shapes <= {(b, 1, c) for b in (2, 8) for c in (16, 128)} | {
+        (1, q, c) for q in (8, 64) for c in (16, 128)
+    }
+    rig.close()
+
+
+def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
+    """A list with an object per token: id → log-probability, rank and text."""
+    sink = ask(rig.client(), ids=[9, 9], logprobs=2, max_tokens=3)
+    assert sink.end() is None
+    tokens = [entry for deltas in sink.deltas for entry in json.loads(deltas[0].logprobs)]
+    assert [str(token) in entry for token, entry in zip(sink.ids(), tokens, strict=True)] == [
+        True
+    ] * 3
+    assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}

@@ -1,0 +1,106 @@
+"""Requests for text are read as Triton's vLLM backend reads them, and answered as it answers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.executor.protocol.generation_messages import Delta
+
+DELTA = Delta(number=1, sample=0, text=" world", ids=(5, 6), cumulative=-1.5, prompt_tokens=2)
+
+
+def request(pb_utils, outputs=("text_output",), parameters=None, **tensors):
+    arrays = {
+        name: np.array([value.encode()], object) if isinstance(value, str) else np.array(value)
+        for name, value in tensors.items()
+    }
+    made = pb_utils.InferenceRequest(
+        [pb_utils.Tensor(name, array) for name, array in arrays.items()], outputs
+    )
+    made.parameters = lambda: json.dumps(parameters or {})
+    return made
+
+
+def read(pb_utils, **given):
+    from ge_backend.host.text_requests import read_text_request
+
+    return read_text_request(request(pb_utils, **given))
+
+
+def test_a_prompt_alone_is_enough(pb_utils):
+    """Without switches there is one response, which begins with the prompt."""
+    asked = read(pb_utils, text_input="hello")
+    assert (asked.prompt.text, asked.prompt.ids, asked.prompt.parameters) == ("hello", (), "{}")
+    assert (asked.stream, asked.prepend, asked.wanted) == (False, True, frozenset())
+
+
+def test_a_stream_holds_new_text_only(pb_utils):
+    """Streaming leaves the prompt out by itself; asking for it is a contradiction."""
+    assert not read(pb_utils, text_input="a", stream=[True]).prepend
+    with pytest.raises(InvalidRequest, match="exclude_input_in_output is false and stream"):
+        read(pb_utils, text_input="a", stream=[True], exclude_input_in_output=[False])
+
+
+def test_parameters_come_as_a_tensor_or_with_the_request(pb_utils):
+    """The tensor wins, as in the vLLM backend."""
+    assert read(pb_utils, text_input="a", parameters={"n": 2}).prompt.parameters == '{"n": 2}'
+    both = read(pb_utils, text_input="a", sampling_parameters='{"n":3}', parameters={"n": 2})
+    assert both.prompt.parameters == '{"n":3}'
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({}, "either text_input or input_ids, got none"),
+        ({"text_input": "a", "input_ids": [1]}, "got input_ids and text_input"),
+        ({"text_input": [b"a", b"b"]}, "text_input holds 2 texts"),
+        ({"text_input": "a", "stream": [True, False]}, "stream holds 2 values"),
+        ({"text_input": [b"\xff"]}, "not UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_named(pb_utils, tensors, message):
+    """The client learns which tensor is wrong, and how."""
+    given = {
+        k: np.array(v, object) if isinstance(v, list) and isinstance(v[0], bytes) else v
+        for k, v in tensors.items()
+    }
+    with pytest.raises(InvalidRequest, match=message):
+        read(pb_utils, **given)
+
+
+def test_tokens_may_stand_for_the_prompt(pb_utils):
+    """There is no text to begin the answer with then."""
+    asked = read(pb_utils, input_ids=[4, 5], outputs=("text_output", "output_ids"))
+    assert (asked.prompt.text, asked.prompt.ids, asked.prepend) == (None, (4, 5), False)
+    assert asked.wanted == {"output_ids"}
+
+
+def test_a_response_has_what_was_asked_for(pb_utils):
+    """One element per sample; `None` is what the vLLM backend says while nothing has ended."""
+    from ge_backend.host.text_requests import write_text_response
+
+    asked = read(
+        pb_utils,
+        text_input="hello",
+        return_finish_reason=[True],
+        return_num_input_tokens=[True],
+        return_num_output_tokens=[True],
+        return_cumulative_logprob=[True],
+        return_logprobs=[True],
+        outputs=("text_output", "output_ids"),
+    )
+    response = write_text_response(asked, [DELTA], first=True)
+    arrays = {tensor.name(): tensor.as_numpy().tolist() for tensor in response.output_tensors()}
+    assert arrays == {
+        "text_output": [b"hello world"],
+        "finish_reason": [b"None"],
+        "cumulative_logprob": [-1.5],
+        "logprobs": [b"null"],
+        "num_input_tokens": [2],
+        "num_output_tokens": [2],
+        "output_ids": [5, 6],
+    }
+    plain = write_text_response(read(pb_utils, text_input="hello"), [DELTA], first=False)
+    assert [t.as_numpy().tolist() for t in plain.output_tensors()] == [[b" world"]]
