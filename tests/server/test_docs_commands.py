@@ -33,6 +33,7 @@ NOT_RUN = {
     "GE_DEVICE=cuda:0 *": "needs a GPU",
     "ge-backend compile models/encoder models/ranker": "asks the machine's NPU which chip it is",
     "benchmarks/gpu.sh": "needs a GPU",
+    "ge-backend import *": "needs a checkpoint; test_import.py imports one and asks it",
     "python -m benchmarks.*": "takes minutes",
 }
 # Commands whose output the page shows are run, and compared with it, by the page's own test.

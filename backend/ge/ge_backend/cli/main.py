@@ -7,14 +7,25 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-from ge_backend.cli import buckets, check, install, plan, preset, reporting, serve, top, tune
+from ge_backend.cli import (
+    buckets,
+    check,
+    importing,
+    install,
+    plan,
+    preset,
+    reporting,
+    serve,
+    top,
+    tune,
+)
 from ge_backend.cli import compile as compile_
 from ge_backend.errors import GeError
 
 __all__ = ["build_parser", "main"]
 
 # Each module has `register(subparsers)`, which adds one command and sets `func` to what runs it.
-COMMANDS = (serve, check, install, buckets, tune, preset, plan, compile_, top, reporting)
+COMMANDS = (serve, check, install, importing, buckets, tune, preset, plan, compile_, top, reporting)
 USAGE_ERROR = 2
 
 

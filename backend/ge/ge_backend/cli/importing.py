@@ -1,0 +1,80 @@
+"""`ge-backend import`: a Hugging Face encoder becomes models that are served."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+
+from ge_backend.cli.model.checkpoint import read_checkpoint
+from ge_backend.cli.model.imported import (
+    LABELS,
+    encoder_config,
+    ensemble_config,
+    tokenizer_config,
+)
+from ge_backend.cli.report.waiting import waiting
+from ge_backend.device.pytorch.encoder_export import Checkpoint, export_onnx, write_tokenizer
+from ge_backend.errors import ConfigError
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Takes a folder of sentence-transformers, or an encoder checkpoint of transformers, and writes three
+models: NAME takes texts; NAME_tokenizer and NAME_encoder are its steps. The graph is compared with
+the original before anything is written. Nothing is downloaded.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "import", help="make models of a Hugging Face encoder", description=DESCRIPTION
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="with config.json and weights")
+    parser.add_argument(
+        "--into", type=Path, default=Path("models"), metavar="MODEL_REPOSITORY", help="%(default)s"
+    )
+    parser.add_argument("--name", help="of the model that takes texts; default: the folder's name")
+    parser.set_defaults(func=import_)
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Write the models and say what they are; return 0.
+
+    Raises:
+        ConfigError: the folder is not an encoder's, or a model of that name is there already.
+        ModelError: it cannot be exported faithfully.
+        DeviceUnavailable: what exports is not installed.
+    """
+    checkpoint = read_checkpoint(arguments.folder)
+    name = arguments.name or re.sub(r"\W+", "_", arguments.folder.resolve().name).strip("_")
+    names = (name, f"{name}_tokenizer", f"{name}_encoder")
+    for one in names:
+        if (arguments.into / one).exists():
+            raise ConfigError(f"{arguments.into / one} is there already; give another --name")
+    arguments.into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=arguments.into) as draft:
+        with waiting(f"exporting {arguments.folder} and comparing it"):
+            difference = _write(checkpoint, Path(draft), name)
+        for one in reversed(names):  # the ensemble last: its steps are there by then
+            (Path(draft) / one).rename(arguments.into / one)
+    print(f"{names[0]}: texts in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
+    print(f"largest difference from transformers: {difference:.1e}")
+    return 0
+
+
+def _write(checkpoint: Checkpoint, root: Path, name: str) -> float:
+    """Write the three models; return how far the graph is from the original."""
+    encoder, tokenizer, ensemble = (root / f"{name}{end}" for end in ("_encoder", "_tokenizer", ""))
+    for folder in (encoder, tokenizer, ensemble):
+        (folder / "1").mkdir(parents=True)
+    write_tokenizer(checkpoint.folder, tokenizer / "1" / "tokenizer.json")
+    exported = export_onnx(checkpoint, encoder / "1" / "model.onnx")
+    (encoder / "config.pbtxt").write_text(encoder_config(checkpoint, exported))
+    (tokenizer / "config.pbtxt").write_text(tokenizer_config(checkpoint))
+    (ensemble / "config.pbtxt").write_text(ensemble_config(checkpoint, exported, name))
+    for folder in (encoder, ensemble) if checkpoint.labels else ():
+        (folder / LABELS).write_text("\n".join(checkpoint.labels) + "\n")
+    return exported.difference

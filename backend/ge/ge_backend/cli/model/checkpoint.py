@@ -1,0 +1,100 @@
+"""What a Hugging Face folder says about its encoder: read from its JSON files, without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ge_backend.device.pytorch.encoder_export import Checkpoint
+from ge_backend.errors import ConfigError
+
+__all__ = ["read_checkpoint"]
+
+POOLINGS = ("mean", "cls", "max")
+# What RoBERTa and its kin count positions from: so many of the table are not for tokens.
+FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+CLASSIFIER = "ForSequenceClassification"
+DEFAULT_LENGTH = 512
+# Where tokenizers have no limit they say a number with 30 digits.
+NO_LIMIT = 1_000_000
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Return what a folder of transformers or sentence-transformers holds.
+
+    A folder with `modules.json` gives sentence embeddings as its modules say, a checkpoint for
+    sequence classification gives scores, any other encoder a vector per token.
+
+    Raises:
+        ConfigError: it is no such folder, or has a part that is not taken over.
+    """
+    config = _read(folder / "config.json")
+    architectures = tuple(map(str, config.get("architectures") or ()))
+    generative = [name for name in architectures if name.endswith(GENERATIVE)]
+    if generative or config.get("is_encoder_decoder"):
+        name = (*generative, str(config.get("model_type")))[0]
+        raise ConfigError(f"{folder} holds a {name}, which writes text; expected an encoder")
+    pooling, normalised = "", False
+    if (folder / "modules.json").is_file():
+        pooling, normalised = _sentence(folder)
+    classifies = not pooling and any(name.endswith(CLASSIFIER) for name in architectures)
+    labels = config.get("id2label", {}) if classifies else {}
+    return Checkpoint(
+        folder=folder,
+        output="sentence_embedding" if pooling else "scores" if classifies else "token_embeddings",
+        pooling=pooling,
+        normalised=normalised,
+        labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
+        max_length=_max_length(folder, config),
+    )
+
+
+def _sentence(folder: Path) -> tuple[str, bool]:
+    """Return how a sentence-transformers folder pools, and whether embeddings get unit length."""
+    kinds = {}
+    for module in _read(folder / "modules.json"):
+        kinds[str(module["type"]).rpartition(".")[2]] = folder / str(module["path"])
+    unknown = kinds.keys() - {"Transformer", "Pooling", "Normalize"}
+    if unknown or not {"Transformer", "Pooling"} <= kinds.keys():
+        raise ConfigError(
+            f"{folder} has the modules {', '.join(kinds)}; expected Transformer and Pooling, and "
+            "perhaps Normalize: serve any other part as a model of its own, in an ensemble"
+        )
+    if kinds["Transformer"] != folder and kinds["Transformer"].resolve() != folder.resolve():
+        raise ConfigError(f"{folder}: its Transformer lies in {kinds['Transformer']}; import that")
+    given = _read(kinds["Pooling"] / "config.json")
+    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    asked = [given["pooling_mode"]] if "pooling_mode" in given else []
+    asked += [
+        modes.get(key.removeprefix("pooling_mode_"), key)
+        for key, on in given.items()
+        if key.startswith("pooling_mode_") and on
+    ]
+    if len(asked) != 1 or asked[0] not in POOLINGS:
+        raise ConfigError(f"{folder} pools by {', '.join(asked)}; expected {', '.join(POOLINGS)}")
+    return str(asked[0]), "Normalize" in kinds
+
+
+def _max_length(folder: Path, config: Any) -> int:
+    """Return the most tokens of a text: what it was trained on, and there are positions for."""
+    said = DEFAULT_LENGTH
+    tokenizer = folder / "tokenizer_config.json"
+    if tokenizer.is_file() and (length := _read(tokenizer).get("model_max_length", NO_LIMIT)):
+        said = int(length) if length < NO_LIMIT else said
+    sentence = folder / "sentence_bert_config.json"
+    if sentence.is_file():
+        said = int(_read(sentence).get("max_seq_length") or said)
+    reserved = FIRST_POSITION.get(str(config.get("model_type")), 0)
+    return min(said, int(config.get("max_position_embeddings", said + reserved)) - reserved)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{file} cannot be read ({error}); expected the folder of a transformers or "
+            "sentence-transformers model"
+        ) from error

@@ -1,0 +1,76 @@
+"""Model folders for an imported encoder: its graph, its tokenizer, and both as an ensemble."""
+
+from __future__ import annotations
+
+from ge_backend.device.pytorch.encoder_export import Checkpoint, Exported
+
+__all__ = ["LABELS", "encoder_config", "ensemble_config", "tokenizer_config"]
+
+MAX_ROWS = 32
+LABELS = "labels.txt"
+
+
+def encoder_config(checkpoint: Checkpoint, exported: Exported) -> str:
+    """Return the config.pbtxt of the graph."""
+    return f"""\
+backend: "ge"
+max_batch_size: {MAX_ROWS}
+input [
+  {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }},
+  # Made by the backend where a client leaves it out.
+  {{
+    name: "attention_mask" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true
+    optional: true
+  }}
+]
+output [ {{ {_output(checkpoint, exported)} }} ]
+dynamic_batching {{ }}
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+# The largest bucket: the most tokens that the checkpoint takes.
+parameters {{ key: "max_length" value: {{ string_value: "{checkpoint.max_length}" }} }}
+"""
+
+
+def tokenizer_config(checkpoint: Checkpoint) -> str:
+    """Return the config.pbtxt of the tokenizer; its tensors are filled in from the file."""
+    length = checkpoint.max_length
+    return f"""\
+backend: "ge"
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+# Longer texts are cut.
+parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{length}" }} }}
+"""
+
+
+def ensemble_config(checkpoint: Checkpoint, exported: Exported, name: str) -> str:
+    """Return the config.pbtxt that runs the tokenizer and the graph one after the other."""
+    output = checkpoint.output
+    return f"""\
+platform: "ensemble"
+max_batch_size: {MAX_ROWS}
+input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
+output [ {{ {_output(checkpoint, exported)} }} ]
+ensemble_scheduling {{
+  step [
+    {{
+      model_name: "{name}_tokenizer" model_version: -1
+      input_map {{ key: "text" value: "text" }}
+      output_map {{ key: "input_ids" value: "ids" }}
+      # Texts of one request are padded to its longest; the mask tells where each one ends.
+      output_map {{ key: "attention_mask" value: "mask" }}
+    }},
+    {{
+      model_name: "{name}_encoder" model_version: -1
+      input_map {{ key: "input_ids" value: "ids" }}
+      input_map {{ key: "attention_mask" value: "mask" }}
+      output_map {{ key: "{output}" value: "{output}" }}
+    }}
+  ]
+}}
+"""
+
+
+def _output(checkpoint: Checkpoint, exported: Exported) -> str:
+    dims = f"-1, {exported.width}" if checkpoint.per_token else f"{exported.width}"
+    labels = f' label_filename: "{LABELS}"' if checkpoint.labels else ""
+    return f'name: "{checkpoint.output}" data_type: TYPE_FP32 dims: [ {dims} ]{labels}'

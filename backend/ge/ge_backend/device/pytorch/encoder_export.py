@@ -1,0 +1,224 @@
+"""A Hugging Face encoder as one ONNX file: exported with free sizes, and checked against it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.errors import DeviceUnavailable, ModelError
+
+__all__ = ["Checkpoint", "Exported", "export_onnx", "write_tokenizer"]
+
+INPUTS = ("input_ids", "attention_mask")
+MAX_ROWS = 256
+TOLERANCE = 1e-4
+# (rows, length) that are compared; none longer than the checkpoint takes.
+CHECKED = ((1, 1), (1, 2), (3, 7), (8, 16), (2, 64), (1, 512))
+# Without any of them transformers makes a tokenizer that knows no word.
+VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+INSTALL = "pip install 'triton-ge-backend[import]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a folder of weights is to become.
+
+    Attributes:
+        output: the name of the graph's output.
+        pooling: `mean`, `cls` or `max`: one vector per text; "" leaves the output as it is.
+        normalised: whether these vectors get unit length.
+        labels: of a classifier, in the order of its scores.
+        max_length: the most tokens of a text.
+    """
+
+    folder: Path
+    output: str
+    pooling: str
+    normalised: bool
+    labels: tuple[str, ...]
+    max_length: int
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the output has a vector for each token."""
+        return self.output == "token_embeddings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written: the size of the output's last axis, and how far it is from the original."""
+
+    width: int
+    difference: float
+
+
+def export_onnx(checkpoint: Checkpoint, path: Path) -> Exported:
+    """Write the encoder: INT64 `input_ids`, `attention_mask` [batch, sequence] -> FP32 output.
+
+    Raises:
+        DeviceUnavailable: torch, transformers, or what exports and runs ONNX is missing.
+        ModelError: the checkpoint cannot be loaded or exported, or the file answers otherwise than
+            transformers does.
+    """
+    torch = _imported()
+    try:
+        module = _module(checkpoint)
+        with _quiet():
+            torch.onnx.export(
+                module,
+                _example(2, min(16, checkpoint.max_length)),
+                str(path),
+                input_names=list(INPUTS),
+                output_names=[checkpoint.output],
+                dynamic_shapes=_shapes(checkpoint),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except Exception as error:  # what torch and transformers raise has no common root
+        raise ModelError(f"{checkpoint.folder} cannot be exported: {error}") from error
+    return _compared(checkpoint, module, path)
+
+
+def write_tokenizer(folder: Path, path: Path) -> None:
+    """Write the `tokenizer.json` of a checkpoint, made from an older form where it has none.
+
+    Raises:
+        DeviceUnavailable: transformers is missing.
+        ModelError: there is no tokenizer, or none that the library `tokenizers` can run.
+    """
+    if (folder / "tokenizer.json").is_file():
+        shutil.copyfile(folder / "tokenizer.json", path)
+        return
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        there = ", ".join(("tokenizer.json", *VOCABULARIES))
+        raise ModelError(f"{folder} has no tokenizer that can be served: expected one of {there}")
+    _imported()
+    import transformers
+
+    try:
+        made = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        made.backend_tokenizer.save(str(path))
+    except Exception as error:  # likewise
+        raise ModelError(f"{folder} has no tokenizer that can be served: {error}") from error
+
+
+def _imported() -> Any:
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder is enough: nothing is fetched
+    try:
+        import onnxruntime
+        import onnxscript
+        import torch
+        import transformers
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"a checkpoint is read with transformers and exported with torch ({error}); {INSTALL}"
+        ) from error
+    del onnxruntime, onnxscript
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return torch
+
+
+def _module(checkpoint: Checkpoint) -> Any:
+    """Return the encoder with what comes behind it, in evaluation mode, in FP32."""
+    import torch
+    import transformers
+
+    classifies = checkpoint.output == "scores"
+    auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
+    encoder = auto.from_pretrained(checkpoint.folder, local_files_only=True, dtype=torch.float32)
+
+    class Encoder(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            found = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
+            if classifies:
+                return found.logits
+            hidden = found.last_hidden_state
+            if not checkpoint.pooling:
+                return hidden
+            pooled = _pooled(hidden, attention_mask, checkpoint.pooling)
+            return torch.nn.functional.normalize(pooled, dim=1) if checkpoint.normalised else pooled
+
+    return Encoder().eval()
+
+
+def _pooled(hidden: Any, mask: Any, how: str) -> Any:
+    """Return one vector per row of [batch, sequence, width]; padding does not count."""
+    if how == "cls":
+        return hidden[:, 0]
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    if how == "max":
+        return (hidden * weights + (1 - weights) * -1e9).amax(1)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def _shapes(checkpoint: Checkpoint) -> tuple[dict[int, Any], ...]:
+    import torch
+
+    batch = torch.export.Dim("batch", min=1, max=MAX_ROWS)
+    sequence = torch.export.Dim("sequence", min=1, max=checkpoint.max_length)
+    return tuple({0: batch, 1: sequence} for _ in INPUTS)
+
+
+def _compared(checkpoint: Checkpoint, module: Any, path: Path) -> Exported:
+    """Return the largest absolute difference at several shapes, rows of unequal lengths among them.
+
+    Padded positions of an output per token are not compared: the backend cuts them off.
+    """
+    import onnxruntime
+    import torch
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    difference, width = 0.0, 0
+    for rows, length in CHECKED:
+        ids, mask = _example(rows, min(length, checkpoint.max_length))
+        with torch.inference_mode():
+            expected = module(ids, mask)
+        (found,) = session.run(None, dict(zip(INPUTS, (ids.numpy(), mask.numpy()), strict=True)))
+        apart = (torch.from_numpy(found) - expected).abs()
+        if checkpoint.per_token:
+            apart = apart * mask.unsqueeze(-1)
+        difference, width = max(difference, float(apart.max())), int(expected.shape[-1])
+    if not difference <= TOLERANCE:
+        raise ModelError(
+            f"{path} differs from the transformers model by {difference:.1e}, expected at most "
+            f"{TOLERANCE:g}: it cannot be exported faithfully"
+        )
+    return Exported(width=width, difference=difference)
+
+
+def _example(rows: int, length: int) -> Any:
+    """Return ids and a mask in which every row but the first is shorter than `length`."""
+    import torch
+
+    generator = torch.Generator().manual_seed(rows * 1000 + length)
+    ids = torch.randint(5, 100, (rows, length), generator=generator)
+    kept = (length - 3 * torch.arange(rows)).clamp(min=1)
+    mask = (torch.arange(length) < kept.unsqueeze(1)).to(torch.int64)
+    return ids, mask
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what the exporter tells its own developers."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

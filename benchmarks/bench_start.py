@@ -1,0 +1,169 @@
+"""How long a server takes until it is ready: one encoder, and the whole of model_repository.
+
+Cold: no costs are kept from an earlier start. Warm: the same once more. Beside it plain Python
+models of Triton's Python backend that load the same files and do nothing else. After READY the
+encoder is asked once, and what that takes is shown as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from demo.encoder import prepare
+from rich.console import Console
+
+from benchmarks.report import machine
+from benchmarks.systems import System, write_repository
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+
+__all__ = ["Start", "lines", "main", "write_plain"]
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "encoder"
+CONFIG = 'backend: "python"\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
+TENSORS = """\
+input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
+"""
+ONE, ALL = "one encoder, ONNX Runtime", "all of model_repository"
+HEADER = ("served", "cold", "warm", "first answer, cold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of a server.
+
+    Attributes:
+        models: `ONE` or `ALL`.
+        way: how they are served.
+        warm: whether costs were kept from an earlier start.
+        ready_s: from the start of the process to READY.
+        answer_s: from there to the first answer; None where nothing was asked.
+    """
+
+    models: str
+    way: str
+    warm: bool
+    ready_s: float
+    answer_s: float | None = None
+
+
+def main() -> None:
+    """Start servers one after the other and print the table."""
+    options = _parse(sys.argv[1:])
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        folder = Path(temporary)
+        _write(folder)
+        starts = [start for _ in range(options.rounds) for start in _starts(folder)]
+    print("\n".join(lines(starts)))
+
+
+def lines(starts: Sequence[Start]) -> list[str]:
+    """Return the table: the fastest of several starts, since others can only slow one down."""
+    rows = [f"| {' | '.join(('models', *HEADER))} |", f"|{' --- |' * (1 + len(HEADER))}"]
+    for models, way in dict.fromkeys((start.models, start.way) for start in starts):
+        own = [start for start in starts if (start.models, start.way) == (models, way)]
+        cold, warm = ([s.ready_s for s in own if s.warm is kind] for kind in (False, True))
+        answers = [s.answer_s for s in own if s.answer_s is not None and not s.warm]
+        cells = [f"{min(each):.1f} s" if each else "" for each in (cold, warm, answers)]
+        rows.append(f"| {' | '.join((models, way, *cells))} |")
+    return rows
+
+
+def write_plain(models: Path, into: Path) -> None:
+    """Write a plain Python model for each model file of a repository of ours."""
+    for file in sorted(models.glob("*/1/*")):
+        version = into / file.parent.parent.name / "1"
+        if file.suffix not in {".onnx", ".pt2", ".json"} or version.exists():
+            continue
+        version.mkdir(parents=True)
+        (version / file.name).symlink_to(file.resolve())
+        shutil.copy(ROOT / "benchmarks" / "rivals" / "load_only.py", version / "model.py")
+        (version.parent / "config.pbtxt").write_text(CONFIG + TENSORS)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1, help="the fastest start of each counts")
+    return parser.parse_args(arguments)
+
+
+def _write(folder: Path) -> None:
+    """Write `one` and `all`, and what is beside them in plain Python."""
+    encoder = prepare(CACHE, Console(stderr=True))
+    ours = System(name="ge", instances=1)
+    write_repository(folder / "one", (ours,), "onnx", {"model.onnx": encoder.onnx})
+    make = [sys.executable, str(ROOT / "model_repository" / "make.py"), "--into"]
+    subprocess.run([*make, str(folder / "all")], check=True, stdout=subprocess.DEVNULL)
+    for name in ("one", "all"):
+        write_plain(folder / name, folder / f"{name}_plain")
+
+
+def _starts(folder: Path) -> Iterator[Start]:
+    for name, models in (("one", ONE), ("all", ALL)):
+        for way in ("background", "on"):
+            cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
+            environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
+            for warm in (False, True):
+                ready_s, answer_s = _start(folder / name, environment, settle=way == "background")
+                yield Start(
+                    models=models,
+                    way=f"ge, `warmup: {way}`",
+                    warm=warm,
+                    ready_s=ready_s,
+                    answer_s=answer_s if name == "one" else None,
+                )
+        ready_s, _ = _start(folder / f"{name}_plain", {}, settle=False)
+        yield Start(models=models, way="plain Python models", warm=False, ready_s=ready_s)
+
+
+def _start(
+    repository: Path, environment: Mapping[str, str], *, settle: bool
+) -> tuple[float, float]:
+    """Return seconds to READY, and from there to an answer of the encoder; 0 without one.
+
+    With `settle` the server goes on until its buckets are measured, so that the next start finds
+    their costs.
+    """
+    log = repository.parent / "server.log"
+    log.unlink(missing_ok=True)
+    options = ServerOptions(repositories=(repository,), log_file=log, environment=environment)
+    begin = time.monotonic()
+    with TritonServer(find_server(), options) as server:
+        ready_s = time.monotonic() - begin
+        print(f"  {repository.name}: ready after {ready_s:.1f} s", file=sys.stderr, flush=True)
+        answer_s = _ask(server.grpc) if (repository / "ge").is_dir() and environment else 0.0
+        deadline = time.monotonic() + 120
+        while settle and not _measured(log) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    return ready_s, answer_s
+
+
+def _measured(log: Path) -> bool:
+    """Whether every model that began with estimates has measured its buckets."""
+    text = log.read_text(errors="replace")
+    return text.count("the others are measured now") <= text.count(": warm-up took")
+
+
+def _ask(address: str) -> float:
+    ids = grpcclient.InferInput("input_ids", [1, 24], "INT64")
+    ids.set_data_from_numpy(np.full((1, 24), 7))
+    begin = time.monotonic()
+    with grpcclient.InferenceServerClient(address) as client:
+        client.infer("ge", [ids])
+    return time.monotonic() - begin
+
+
+if __name__ == "__main__":
+    main()

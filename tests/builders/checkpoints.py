@@ -1,0 +1,64 @@
+"""Small Hugging Face folders with random weights: encoders of two layers and eight words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+WORDS = ("rain", "snow", "wind", "match", "goal", "team", "bread", "soup")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WIDTH, LENGTH = 16, 32
+LABELS = ("weather", "sport", "food")
+SENTENCE = (
+    {"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+)
+
+
+def write_checkpoint(folder: Path, *, classifier: bool = False) -> Path:
+    """Write a BERT of random weights with its tokenizer; return the folder."""
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    shape = {"hidden_size": WIDTH, "intermediate_size": 32, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=200, num_hidden_layers=2, max_position_embeddings=64, **shape
+    )
+    if classifier:
+        config.id2label = dict(enumerate(LABELS))
+        config.label2id = {label: number for number, label in enumerate(LABELS)}
+    kind = transformers.BertForSequenceClassification if classifier else transformers.BertModel
+    kind(config).eval().save_pretrained(folder)
+    write_words(folder)
+    return folder
+
+
+def write_words(folder: Path) -> None:
+    """Write `tokenizer.json` and what transformers wants beside it."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    vocabulary = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    said = {"tokenizer_class": "BertTokenizerFast", "model_max_length": LENGTH}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+
+
+def as_sentence_encoder(folder: Path, pooling: str = "mean_tokens", **sentence: int) -> Path:
+    """Write what makes a sentence-transformers folder of a checkpoint."""
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": n, "name": str(n), **module} for n, module in enumerate(SENTENCE)])
+    )
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    said = {"word_embedding_dimension": WIDTH, f"pooling_mode_{pooling}": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(said))
+    if sentence:
+        (folder / "sentence_bert_config.json").write_text(json.dumps(sentence))
+    return folder

@@ -1,0 +1,59 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ge_backend.cli.model.imported import encoder_config, ensemble_config, tokenizer_config
+from ge_backend.config.model_folder import parse_config
+from ge_backend.device.pytorch.encoder_export import Checkpoint, Exported
+
+SENTENCE = Checkpoint(
+    folder=Path("x"),
+    output="sentence_embedding",
+    pooling="mean",
+    normalised=True,
+    labels=(),
+    max_length=256,
+)
+EXPORTED = Exported(width=384, difference=0.0)
+
+
+def test_the_encoder_takes_ids_of_any_length_and_the_mask_if_it_is_sent():
+    """Its largest bucket is the longest text."""
+    config = parse_config(encoder_config(SENTENCE, EXPORTED), "encoder")
+    assert [(i.name, i.allow_ragged_batch, i.optional) for i in config.input] == [
+        ("input_ids", True, False),
+        ("attention_mask", True, True),
+    ]
+    assert [(o.name, list(o.dims)) for o in config.output] == [("sentence_embedding", [384])]
+    assert config.parameters["max_length"].string_value == "256"
+
+
+@pytest.mark.parametrize(
+    ("changes", "dims", "labels"),
+    [
+        ({}, [384], ""),
+        ({"output": "token_embeddings", "pooling": ""}, [-1, 384], ""),
+        ({"output": "scores", "pooling": "", "labels": ("a", "b")}, [384], "labels.txt"),
+    ],
+)
+def test_the_ensemble_has_the_outputs_of_the_encoder(changes, dims, labels):
+    """A vector per token is as long as its text; a classifier's scores have names."""
+    checkpoint = dataclasses.replace(SENTENCE, **changes)
+    configs = (
+        encoder_config(checkpoint, EXPORTED),
+        ensemble_config(checkpoint, EXPORTED, "minilm"),
+    )
+    for config in (parse_config(text, "one") for text in configs):
+        (output,) = config.output
+        assert (list(output.dims), output.label_filename) == (dims, labels)
+        assert config.max_batch_size == 32
+
+
+def test_the_ensemble_runs_the_tokenizer_before_the_encoder():
+    """Under the name that was given; long texts are cut by the tokenizer."""
+    config = parse_config(ensemble_config(SENTENCE, EXPORTED, "minilm"), "ensemble")
+    steps = [step.model_name for step in config.ensemble_scheduling.step]
+    assert steps == ["minilm_tokenizer", "minilm_encoder"]
+    tokenizer = parse_config(tokenizer_config(SENTENCE), "tokenizer")
+    assert tokenizer.parameters["tokenizer.max_length"].string_value == "256"

@@ -1,0 +1,65 @@
+import pytest
+
+from builders.checkpoints import as_sentence_encoder, write_words
+from ge_backend.cli import importing
+from ge_backend.device.pytorch.encoder_export import Exported
+from ge_backend.errors import ModelError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of sentence-transformers without weights."""
+    there = tmp_path / "all-Mini LM"
+    there.mkdir()
+    (there / "config.json").write_text('{"architectures": ["BertModel"]}')
+    write_words(there)
+    return as_sentence_encoder(there)
+
+
+@pytest.fixture
+def exporting(monkeypatch):
+    """What the export writes, without torch; an error where one is set."""
+    state = {"error": None}
+
+    def export(checkpoint, path):
+        path.write_text(checkpoint.output)
+        if state["error"] is not None:
+            raise state["error"]
+        return Exported(width=16, difference=3e-7)
+
+    monkeypatch.setattr(importing, "export_onnx", export)
+    return state
+
+
+def test_three_models_are_written_and_named(folder, exporting, ge_backend, tmp_path):
+    """The ensemble has the name of the folder, as a model may be called."""
+    code, out, _ = ge_backend("import", folder, "--into", tmp_path / "models")
+
+    assert code == 0
+    first, second = out.splitlines()
+    assert first.startswith("all_Mini_LM: texts in, sentence_embedding out; its steps are ")
+    assert first.endswith(" all_Mini_LM_tokenizer and all_Mini_LM_encoder")
+    assert second == "largest difference from transformers: 3.0e-07"
+    written = {str(p.relative_to(tmp_path / "models")) for p in (tmp_path / "models").rglob("*")}
+    assert {f"all_Mini_LM{end}/config.pbtxt" for end in ("", "_encoder", "_tokenizer")} <= written
+    assert {"all_Mini_LM_encoder/1/model.onnx", "all_Mini_LM/1"} <= written
+    assert not [path for path in written if path.startswith(".")]
+
+
+def test_nothing_is_left_of_what_cannot_be_exported(folder, exporting, ge_backend, tmp_path):
+    """A server that polls the repository sees whole models only."""
+    exporting["error"] = ModelError("it differs")
+    code, _, err = ge_backend("import", folder, "--into", tmp_path / "models")
+    assert code == 2
+    assert "it differs" in err
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_model_that_is_there_is_not_replaced(folder, exporting, ge_backend, tmp_path):
+    """Another name is another model."""
+    arguments = ("import", folder, "--into", tmp_path / "models")
+    assert ge_backend(*arguments)[0] == 0
+    code, _, err = ge_backend(*arguments)
+    assert code == 2
+    assert "is there already; give another --name" in err
+    assert ge_backend(*arguments, "--name", "other")[0] == 0

@@ -1,0 +1,112 @@
+"""Encoders of random weights as ONNX files, compared with what transformers computes."""
+
+import builtins
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from builders.checkpoints import (
+    LABELS,
+    LENGTH,
+    SPECIAL,
+    WIDTH,
+    WORDS,
+    as_sentence_encoder,
+    write_checkpoint,
+)
+from ge_backend.cli.model.checkpoint import read_checkpoint
+from ge_backend.device.pytorch import encoder_export
+from ge_backend.device.pytorch.encoder_export import Exported, export_onnx, write_tokenizer
+from ge_backend.errors import DeviceUnavailable, ModelError
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+def answer(path, ids):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    return session.run(None, feed)[0]
+
+
+def test_a_classifier_answers_as_transformers_does(tmp_path):
+    """Its logits, at lengths up to its longest text."""
+    folder = write_checkpoint(tmp_path / "model", classifier=True)
+    exported = export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+
+    assert exported.width == len(LABELS)
+    assert exported.difference < 1e-5
+    ids = np.arange(5, 5 + LENGTH)[np.newaxis]
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        expected = whole(input_ids=torch.from_numpy(ids)).logits.numpy()
+    np.testing.assert_allclose(answer(tmp_path / "model.onnx", ids), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls_token", "max_tokens"])
+def test_padding_is_not_pooled(tmp_path, pooling):
+    """The vector of a padded row is the one that it has alone."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path / "model"), pooling)
+    path = tmp_path / "model.onnx"
+    assert export_onnx(read_checkpoint(folder), path).width == WIDTH
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    ids = np.array([[7, 8, 9, 0, 0]])
+    mask = np.array([[1, 1, 1, 0, 0]])
+    padded = session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+    np.testing.assert_allclose(padded, answer(path, ids[:, :3]), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(padded), 1.0, atol=1e-5)
+
+
+def test_a_file_that_answers_otherwise_is_refused(tmp_path, monkeypatch):
+    """The error has the difference and the bound."""
+    monkeypatch.setattr(encoder_export, "TOLERANCE", -1.0)
+    folder = write_checkpoint(tmp_path / "model")
+    with pytest.raises(ModelError, match="differs from the transformers model by"):
+        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+
+
+def test_weights_that_cannot_be_read_are_a_model_error(tmp_path):
+    """It names the folder and what transformers says."""
+    folder = write_checkpoint(tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ModelError, match="model cannot be exported"):
+        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+
+
+def test_a_tokenizer_is_taken_as_it_is_or_refused(tmp_path):
+    """A folder without a vocabulary has none; one of an older form is made anew from it."""
+    folder = write_checkpoint(tmp_path / "model")
+    write_tokenizer(folder, tmp_path / "tokenizer.json")
+    assert (tmp_path / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(ModelError, match="no tokenizer that can be served"):
+        write_tokenizer(folder, tmp_path / "another.json")
+    (folder / "vocab.txt").write_text("\n".join((*SPECIAL, *WORDS)))
+    write_tokenizer(folder, tmp_path / "another.json")
+    made = Tokenizer.from_file(str(tmp_path / "another.json"))
+    assert made.encode("rain and soup").ids == [2, 5, 1, 12, 3]
+
+
+def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
+    """Before a minute is spent on it."""
+    there = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "onnxscript":
+            raise ImportError(f"No module named {name!r}")
+        return there(name, *rest, **more)
+
+    folder = write_checkpoint(tmp_path / "model")
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DeviceUnavailable, match=r"triton-ge-backend\[import\]"):
+        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+
+
+def test_what_was_exported_says_how_wide_it_is():
+    """The last axis of the output, for the configuration."""
+    assert Exported(width=3, difference=0.0).width == 3
