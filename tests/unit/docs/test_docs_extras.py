@@ -14,14 +14,8 @@ from builders.pages import ROOT, commands
 PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
 # Engines are of the reader's choice, and the host brings its own module.
 CHOSEN = {
-    "torch",
-    "torch_npu",
-    "acl",
-    "onnxruntime",
-    "onnxscript",
-    "tokenizers",
-    "transformers",
-    "PIL",
+    *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript"),
+    *("tokenizers", "transformers", "safetensors", "PIL"),
 }
 HOSTS = {"triton_python_backend_utils"}
 # `google` is a namespace: several distributions have a part of it.

@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from ge_backend.cli.model.checkpoint import read_checkpoint
+from ge_backend.cli.model.encoder_folder import read_encoder_folder
 from ge_backend.cli.model.imported import (
     LABELS,
     encoder_config,
@@ -15,7 +15,7 @@ from ge_backend.cli.model.imported import (
     tokenizer_config,
 )
 from ge_backend.cli.report.waiting import waiting
-from ge_backend.device.pytorch.encoder_export import Checkpoint, export_onnx, write_tokenizer
+from ge_backend.device.pytorch.encoder_export import EncoderFolder, export_onnx, write_tokenizer
 from ge_backend.errors import ConfigError
 
 __all__ = ["register"]
@@ -48,7 +48,7 @@ def import_(arguments: argparse.Namespace) -> int:
         ModelError: it cannot be exported faithfully.
         DeviceUnavailable: what exports is not installed.
     """
-    checkpoint = read_checkpoint(arguments.folder)
+    checkpoint = read_encoder_folder(arguments.folder)
     name = arguments.name or re.sub(r"\W+", "_", arguments.folder.resolve().name).strip("_")
     names = (name, f"{name}_tokenizer", f"{name}_encoder")
     for one in names:
@@ -65,7 +65,7 @@ def import_(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(checkpoint: Checkpoint, root: Path, name: str) -> float:
+def _write(checkpoint: EncoderFolder, root: Path, name: str) -> float:
     """Write the three models; return how far the graph is from the original."""
     encoder, tokenizer, ensemble = (root / f"{name}{end}" for end in ("_encoder", "_tokenizer", ""))
     for folder in (encoder, tokenizer, ensemble):

@@ -5,9 +5,9 @@ import pytest
 
 from ge_backend.cli.model.imported import encoder_config, ensemble_config, tokenizer_config
 from ge_backend.config.model_folder import parse_config
-from ge_backend.device.pytorch.encoder_export import Checkpoint, Exported
+from ge_backend.device.pytorch.encoder_export import EncoderFolder, Exported
 
-SENTENCE = Checkpoint(
+SENTENCE = EncoderFolder(
     folder=Path("x"),
     output="sentence_embedding",
     pooling="mean",

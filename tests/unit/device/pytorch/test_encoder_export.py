@@ -18,7 +18,7 @@ from builders.checkpoints import (
     as_sentence_encoder,
     write_checkpoint,
 )
-from ge_backend.cli.model.checkpoint import read_checkpoint
+from ge_backend.cli.model.encoder_folder import read_encoder_folder
 from ge_backend.device.pytorch import encoder_export
 from ge_backend.device.pytorch.encoder_export import Exported, export_onnx, write_tokenizer
 from ge_backend.errors import DeviceUnavailable, ModelError
@@ -35,7 +35,7 @@ def answer(path, ids):
 def test_a_classifier_answers_as_transformers_does(tmp_path):
     """Its logits, at lengths up to its longest text."""
     folder = write_checkpoint(tmp_path / "model", classifier=True)
-    exported = export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+    exported = export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
 
     assert exported.width == len(LABELS)
     assert exported.difference < 1e-5
@@ -51,7 +51,7 @@ def test_padding_is_not_pooled(tmp_path, pooling):
     """The vector of a padded row is the one that it has alone."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path / "model"), pooling)
     path = tmp_path / "model.onnx"
-    assert export_onnx(read_checkpoint(folder), path).width == WIDTH
+    assert export_onnx(read_encoder_folder(folder), path).width == WIDTH
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     ids = np.array([[7, 8, 9, 0, 0]])
@@ -66,7 +66,7 @@ def test_a_file_that_answers_otherwise_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(encoder_export, "TOLERANCE", -1.0)
     folder = write_checkpoint(tmp_path / "model")
     with pytest.raises(ModelError, match="differs from the transformers model by"):
-        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
 
 
 def test_weights_that_cannot_be_read_are_a_model_error(tmp_path):
@@ -74,7 +74,7 @@ def test_weights_that_cannot_be_read_are_a_model_error(tmp_path):
     folder = write_checkpoint(tmp_path / "model")
     (folder / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match="model cannot be exported"):
-        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
 
 
 def test_a_tokenizer_is_taken_as_it_is_or_refused(tmp_path):
@@ -104,7 +104,7 @@ def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
     folder = write_checkpoint(tmp_path / "model")
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(DeviceUnavailable, match=r"triton-ge-backend\[import\]"):
-        export_onnx(read_checkpoint(folder), tmp_path / "model.onnx")
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
 
 
 def test_what_was_exported_says_how_wide_it_is():

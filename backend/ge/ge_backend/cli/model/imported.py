@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ge_backend.device.pytorch.encoder_export import Checkpoint, Exported
+from ge_backend.device.pytorch.encoder_export import EncoderFolder, Exported
 
 __all__ = ["LABELS", "encoder_config", "ensemble_config", "tokenizer_config"]
 
@@ -10,7 +10,7 @@ MAX_ROWS = 32
 LABELS = "labels.txt"
 
 
-def encoder_config(checkpoint: Checkpoint, exported: Exported) -> str:
+def encoder_config(checkpoint: EncoderFolder, exported: Exported) -> str:
     """Return the config.pbtxt of the graph."""
     return f"""\
 backend: "ge"
@@ -31,7 +31,7 @@ parameters {{ key: "max_length" value: {{ string_value: "{checkpoint.max_length}
 """
 
 
-def tokenizer_config(checkpoint: Checkpoint) -> str:
+def tokenizer_config(checkpoint: EncoderFolder) -> str:
     """Return the config.pbtxt of the tokenizer; its tensors are filled in from the file."""
     length = checkpoint.max_length
     return f"""\
@@ -42,7 +42,7 @@ parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{length}" }} 
 """
 
 
-def ensemble_config(checkpoint: Checkpoint, exported: Exported, name: str) -> str:
+def ensemble_config(checkpoint: EncoderFolder, exported: Exported, name: str) -> str:
     """Return the config.pbtxt that runs the tokenizer and the graph one after the other."""
     output = checkpoint.output
     return f"""\
@@ -70,7 +70,7 @@ ensemble_scheduling {{
 """
 
 
-def _output(checkpoint: Checkpoint, exported: Exported) -> str:
+def _output(checkpoint: EncoderFolder, exported: Exported) -> str:
     dims = f"-1, {exported.width}" if checkpoint.per_token else f"{exported.width}"
     labels = f' label_filename: "{LABELS}"' if checkpoint.labels else ""
     return f'name: "{checkpoint.output}" data_type: TYPE_FP32 dims: [ {dims} ]{labels}'

@@ -14,7 +14,7 @@ from typing import Any
 
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["Checkpoint", "Exported", "export_onnx", "write_tokenizer"]
+__all__ = ["EncoderFolder", "Exported", "export_onnx", "write_tokenizer"]
 
 INPUTS = ("input_ids", "attention_mask")
 MAX_ROWS = 256
@@ -27,7 +27,7 @@ INSTALL = "pip install 'triton-ge-backend[import]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class EncoderFolder:
     """What a folder of weights is to become.
 
     Attributes:
@@ -59,7 +59,7 @@ class Exported:
     difference: float
 
 
-def export_onnx(checkpoint: Checkpoint, path: Path) -> Exported:
+def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
     """Write the encoder: INT64 `input_ids`, `attention_mask` [batch, sequence] -> FP32 output.
 
     Raises:
@@ -127,7 +127,7 @@ def _imported() -> Any:
     return torch
 
 
-def _module(checkpoint: Checkpoint) -> Any:
+def _module(checkpoint: EncoderFolder) -> Any:
     """Return the encoder with what comes behind it, in evaluation mode, in FP32."""
     import torch
     import transformers
@@ -164,7 +164,7 @@ def _pooled(hidden: Any, mask: Any, how: str) -> Any:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
-def _shapes(checkpoint: Checkpoint) -> tuple[dict[int, Any], ...]:
+def _shapes(checkpoint: EncoderFolder) -> tuple[dict[int, Any], ...]:
     import torch
 
     batch = torch.export.Dim("batch", min=1, max=MAX_ROWS)
@@ -172,7 +172,7 @@ def _shapes(checkpoint: Checkpoint) -> tuple[dict[int, Any], ...]:
     return tuple({0: batch, 1: sequence} for _ in INPUTS)
 
 
-def _compared(checkpoint: Checkpoint, module: Any, path: Path) -> Exported:
+def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
     """Return the largest absolute difference at several shapes, rows of unequal lengths among them.
 
     Padded positions of an output per token are not compared: the backend cuts them off.

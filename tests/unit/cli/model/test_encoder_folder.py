@@ -3,7 +3,7 @@ import json
 import pytest
 
 from builders.checkpoints import as_sentence_encoder
-from ge_backend.cli.model.checkpoint import read_checkpoint
+from ge_backend.cli.model.encoder_folder import read_encoder_folder
 from ge_backend.errors import ConfigError
 
 
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 def test_a_plain_encoder_gives_a_vector_per_token(folder):
     """As many tokens as there are positions for, if nothing says fewer."""
-    found = read_checkpoint(folder(architectures=["BertModel"], max_position_embeddings=128))
+    found = read_encoder_folder(folder(architectures=["BertModel"], max_position_embeddings=128))
     assert (found.output, found.pooling, found.labels) == ("token_embeddings", "", ())
     assert found.per_token
     assert found.max_length == 128
@@ -34,7 +34,7 @@ def test_a_plain_encoder_gives_a_vector_per_token(folder):
 def test_a_folder_of_sentence_transformers_pools_as_it_says(folder, mode, pooling):
     """To unit length where it has that module; texts are as long as it was trained on."""
     there = folder(architectures=["BertModel"], max_position_embeddings=512)
-    found = read_checkpoint(as_sentence_encoder(there, mode, max_seq_length=256))
+    found = read_encoder_folder(as_sentence_encoder(there, mode, max_seq_length=256))
     assert (found.output, found.pooling, found.normalised) == ("sentence_embedding", pooling, True)
     assert found.max_length == 256
 
@@ -43,14 +43,14 @@ def test_newer_folders_name_the_pooling_in_one_key(folder):
     """As sentence-transformers 6 writes it."""
     there = as_sentence_encoder(folder(architectures=["BertModel"]))
     (there / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "cls"}))
-    assert read_checkpoint(there).pooling == "cls"
+    assert read_encoder_folder(there).pooling == "cls"
 
 
 def test_a_classifier_gives_scores_with_the_names_of_its_labels(folder):
     """In the order of their numbers, which JSON keeps as texts."""
     labels = {str(number): f"label {number}" for number in (10, 9, 0)}
     there = folder(architectures=["BertForSequenceClassification"], id2label=labels)
-    found = read_checkpoint(there)
+    found = read_encoder_folder(there)
     assert (found.output, found.per_token) == ("scores", False)
     assert found.labels == ("label 0", "label 9", "label 10")
 
@@ -58,7 +58,7 @@ def test_a_classifier_gives_scores_with_the_names_of_its_labels(folder):
 def test_positions_that_are_not_for_tokens_are_left_out(folder):
     """RoBERTa counts from two; a tokenizer without a limit says a number of 30 digits."""
     there = folder({"model_max_length": 10**30}, model_type="roberta", max_position_embeddings=514)
-    assert read_checkpoint(there).max_length == 512
+    assert read_encoder_folder(there).max_length == 512
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,22 @@ def test_positions_that_are_not_for_tokens_are_left_out(folder):
 def test_what_writes_text_is_refused(folder, config):
     """It is no encoder; the error names what it is."""
     with pytest.raises(ConfigError, match=r"(Llama|T5|marian).*which writes text"):
-        read_checkpoint(folder(**config))
+        read_encoder_folder(folder(**config))
 
 
 def test_a_part_that_would_be_left_out_is_refused(folder):
     """A dense layer behind the pooling, a pooling that is not known."""
     there = as_sentence_encoder(folder(architectures=["BertModel"]), "mean_sqrt_len_tokens")
     with pytest.raises(ConfigError, match="pools by pooling_mode_mean_sqrt_len_tokens"):
-        read_checkpoint(there)
+        read_encoder_folder(there)
     modules = json.loads((there / "modules.json").read_text())
     modules.append({"path": "3_Dense", "type": "sentence_transformers.models.Dense"})
     (there / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ConfigError, match="Dense; expected Transformer and Pooling"):
-        read_checkpoint(there)
+        read_encoder_folder(there)
 
 
 def test_another_folder_is_refused(tmp_path):
     """It says what was expected."""
     with pytest.raises(ConfigError, match="expected the folder of a transformers or"):
-        read_checkpoint(tmp_path)
+        read_encoder_folder(tmp_path)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.pytorch.encoder_export import Checkpoint
+from ge_backend.device.pytorch.encoder_export import EncoderFolder
 from ge_backend.errors import ConfigError
 
-__all__ = ["read_checkpoint"]
+__all__ = ["read_encoder_folder"]
 
 POOLINGS = ("mean", "cls", "max")
 # What RoBERTa and its kin count positions from: so many of the table are not for tokens.
@@ -21,7 +21,7 @@ DEFAULT_LENGTH = 512
 NO_LIMIT = 1_000_000
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_encoder_folder(folder: Path) -> EncoderFolder:
     """Return what a folder of transformers or sentence-transformers holds.
 
     A folder with `modules.json` gives sentence embeddings as its modules say, a checkpoint for
@@ -41,7 +41,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         pooling, normalised = _sentence(folder)
     classifies = not pooling and any(name.endswith(CLASSIFIER) for name in architectures)
     labels = config.get("id2label", {}) if classifies else {}
-    return Checkpoint(
+    return EncoderFolder(
         folder=folder,
         output="sentence_embedding" if pooling else "scores" if classifies else "token_embeddings",
         pooling=pooling,
