@@ -179,7 +179,7 @@ _MDL = """
     load_with_config              k       -> id ret
     destroy_config_handle         k       -> ret
     create_exec_config_handle     -       -> ptr
-    set_exec_config_opt           kiI     -> ret
+    set_exec_config_opt           kkI     -> ret
     destroy_exec_config_handle    k       -> ret
     bundle_load_from_file         s       -> id ret
     bundle_load_from_mem          kk      -> id ret

@@ -245,3 +245,40 @@ def test_states_of_a_model_of_any_shape_are_kept_in_host_memory(npu):
     assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
     with pytest.raises(GraphFailed, match="no tensor of it stays"):
         graph.run_resident({}, {}, Resident())
+
+
+def test_nothing_is_in_flight_while_the_compiler_starts(npu, monkeypatch):
+    """Neither an offline model's run nor what torch has queued: CANN forbids a fork then."""
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device.atc import compile as atc
+    from ge_backend.device.pytorch import npu as torch_npu
+
+    vendor = FakeVendor()
+    monkeypatch.setattr(torch_npu, "open_npu", lambda index: vendor)
+    path = npu.folder / "model.pt"
+    torch = pytest.importorskip("torch")
+    torch.jit.script(torch.nn.ReLU()).save(str(path))
+    npu.load(path, **{"torch.mode": "eager"})
+    seen, started = [], atc.subprocess.Popen
+
+    def popen(*arguments, **given):
+        seen.append((npu.sim.in_flight(), sum(len(stream.work) for stream in vendor.streams)))
+        return started(*arguments, **given)
+
+    graph = npu.load(write(npu, Sums()))
+    graph.compile(buckets((4, 8)))
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            run(graph, x=floats(4, 8))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for stream in vendor.streams:
+        stream.queue(lambda: None)
+    monkeypatch.setattr(atc.subprocess, "Popen", popen)
+    npu.load(write(npu, Sums(), "other.onnx")).compile(buckets((2, 8)))
+    done.set()
+    thread.join()
+    assert seen == [([], 0)]

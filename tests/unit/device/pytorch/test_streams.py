@@ -19,6 +19,32 @@ def test_the_compute_stream_is_current_while_one_computes():
         assert streams.vendor.current() is streams.uploads
 
 
+def test_it_is_quiet_once_all_is_done_and_nobody_queues():
+    """Whoever needs that waits for what is queued, and holds up copies and computing meanwhile."""
+    streams = Streams(FakeVendor())
+    order = []
+    with streams.copying(streams.uploads):
+        streams.vendor.current().queue(lambda: order.append("copied"))
+
+    def use(context, name):
+        with context:
+            order.append(name)
+
+    with streams.quiet():
+        assert order == ["copied"]
+        threads = [
+            threading.Thread(target=use, args=(streams.computing(), "computes")),
+            threading.Thread(target=use, args=(streams.copying(streams.downloads), "copies")),
+        ]
+        for thread in threads:
+            thread.start()
+            thread.join(0.05)
+        assert order == ["copied"]
+    for thread in threads:
+        thread.join()
+    assert sorted(order) == ["computes", "copied", "copies"]
+
+
 def test_one_thread_at_a_time_computes():
     """A second one waits until the first has left."""
     streams = Streams(FakeVendor())

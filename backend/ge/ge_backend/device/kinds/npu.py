@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,7 +170,7 @@ class NpuDevice:
 
         def compiled(shapes: tuple[Mapping[str, Shape], ...]) -> Path:
             own = tuple(images.shapes(bucket) for bucket in shapes)
-            return _compiled(request, self._device.quiet, own)
+            return _compiled(request, self._quiet, own)
 
         return CompiledGraph(path, images.signature(signature), compiled, load)
 
@@ -189,6 +190,14 @@ class NpuDevice:
         # In a pool a graph has one place, in which one run fits.
         copies = 1 if self._pool is not None else self._copies
         return loaded_copies(lambda: load_om(given), copies)
+
+    @contextlib.contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Have nothing in flight on any stream of ours, torch's included."""
+        with self._device.quiet(), contextlib.ExitStack() as held:
+            if self._streams is not None:
+                held.enter_context(self._streams.quiet())
+            yield
 
     def _load_torch(self, source: GraphSource, workspace: Workspace) -> Graph:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""

@@ -138,7 +138,7 @@ class _Place:
         for name, array in inputs.items():
             np.copyto(self._arguments[name], array, casting="no")
         streams = self._streams
-        with streams.vendor.on(streams.uploads):
+        with streams.copying(streams.uploads):
             for span in self._packings[0].spans(inputs):
                 streams.vendor.copy(self.inputs[span], self._sent[span])
             self.uploaded.record(streams.uploads)
@@ -146,7 +146,7 @@ class _Place:
     def download(self, names: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Wait for these outputs, and return them: in the given arrays where they fit, else new."""
         streams = self._streams
-        with streams.vendor.on(streams.downloads):
+        with streams.copying(streams.downloads):
             streams.downloads.wait_event(self.computed)
             for span in self._packings[1].spans(names):
                 streams.vendor.copy(self._received[span], self.outputs[span])

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from ge_backend.device.pytorch.vendor import CapturedGraph, Vendor
+from ge_backend.device.pytorch.vendor import CapturedGraph, Stream, Vendor
 
 __all__ = ["Streams"]
 
@@ -30,11 +30,25 @@ class Streams:
         self.downloads = vendor.new_stream()
         self.pool = vendor.new_pool()
         self._order = threading.Lock()
+        self._copies = threading.Lock()
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
         """Be the only thread that queues work in the compute stream, which is current meanwhile."""
         with self._order, self.vendor.on(self.compute):
+            yield
+
+    @contextlib.contextmanager
+    def copying(self, stream: Stream) -> Iterator[None]:
+        """Queue copies in a stream of theirs, which is current meanwhile."""
+        with self._copies, self.vendor.on(stream):
+            yield
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Have nothing in flight, and let nobody queue anything meanwhile."""
+        with self._order, self._copies:
+            self.vendor.synchronize()
             yield
 
     def capture(self, work: Callable[[], None]) -> CapturedGraph:
