@@ -125,6 +125,10 @@ METRICS: Mapping[str, Metric] = {
         _counter(
             "ge_executor_restarts_total", "Times this model found an executor dead.", "device"
         ),
+        _gauge(
+            "ge_model_heals",
+            "Times `ge-backend serve` has loaded the model anew because a stub of it had died.",
+        ),
         _counter("ge_grid_swaps_total", "Times the buckets were changed while serving."),
         _gauge(
             "ge_device_up",

@@ -1,12 +1,15 @@
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ge_backend.cli import serve
 from ge_backend.cli.main import build_parser, main
 from ge_backend.tritonserver import ServerOptions
+
+CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 
 
 class RecordedServer:
@@ -17,6 +20,7 @@ class RecordedServer:
         self.http, self.grpc, self.metrics = "h:1", "h:2", "http://h:3/metrics"
         self.interrupts, self.entered, self.left = 0, False, False
         self.ended = threading.Event()
+        self.pid, self.directory = 77, SimpleNamespace(run=Path("/run"))
 
     def __enter__(self):
         self.entered = True
@@ -51,6 +55,7 @@ def servers(monkeypatch):
 
     monkeypatch.setattr(serve, "TritonServer", make)
     monkeypatch.setattr(serve, "find_server", lambda path: path)
+    monkeypatch.setattr(serve, "Healer", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(serve, "die_with_parent", lambda: made.append("tied"))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -114,7 +119,7 @@ def test_options_become_those_of_the_server(tmp_path):
         metrics_port=3,
         log_file=Path("x.log"),
         environment={"GE_DEVICE": "null", "GE_WORKSPACE_POOL": "12GiB"},
-        arguments=("--log-verbose=2", "--id=me"),
+        arguments=("--log-verbose=2", *CONTROL, "--id=me"),
         start_timeout_s=5,
         exit_timeout_s=6,
     )
@@ -134,7 +139,22 @@ def test_without_options_the_server_has_its_usual_ports_and_no_setting(tmp_path)
 
     options = serve._options(parsed)
     assert (options.http_port, options.grpc_port, options.metrics_port) == (8000, 8001, 8002)
-    assert (options.host, options.environment, options.arguments) == ("127.0.0.1", {}, ())
+    assert (options.host, options.environment, options.arguments) == ("127.0.0.1", {}, CONTROL)
+
+
+@pytest.mark.parametrize(
+    ("further", "added"),
+    [
+        (["--model-control-mode=none"], []),
+        (["--model-control-mode=explicit"], []),
+        (["--load-model=m"], ["--model-control-mode=explicit"]),
+    ],
+)
+def test_who_chooses_how_models_are_controlled_gets_that(tmp_path, further, added):
+    """Without a choice all are loaded, and can be loaded anew when a stub has died."""
+    arguments = ["serve", "--model-repository", str(tmp_path), "--", *further]
+    options = serve._options(build_parser().parse_args(arguments))
+    assert options.arguments == (*added, *further)
 
 
 def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ge_backend.cli import (
     buckets,
     check,
+    health,
     importing,
     install,
     plan,
@@ -25,7 +26,20 @@ from ge_backend.errors import GeError
 __all__ = ["build_parser", "main"]
 
 # Each module has `register(subparsers)`, which adds one command and sets `func` to what runs it.
-COMMANDS = (serve, check, install, importing, buckets, tune, preset, plan, compile_, top, reporting)
+COMMANDS = (
+    serve,
+    check,
+    health,
+    install,
+    importing,
+    buckets,
+    tune,
+    preset,
+    plan,
+    compile_,
+    top,
+    reporting,
+)
 USAGE_ERROR = 2
 
 

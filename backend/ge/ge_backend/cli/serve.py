@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from ge_backend.config.sizes import parse_device_bytes
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.healer import Healer
 from ge_backend.tritonserver.parent_death import die_with_parent
 
 __all__ = ["register"]
 
 DESCRIPTION = """\
 Starts tritonserver with this backend, says when it is ready, and passes SIGTERM, SIGINT and SIGHUP
-on to it; a second one ends it at once. It ends when the process that started it ends. The exit code
-is the server's.
+on to it; a second one ends it at once. A model whose stub has died is loaded anew; for that models
+are served in explicit control, all loaded, unless a further argument says otherwise. It ends when
+the process that started it ends. The exit code is the server's.
 """
 
 
@@ -101,7 +107,8 @@ def serve(arguments: argparse.Namespace) -> int:
     with server:
         if not server.stopping:
             _announce(server, time.monotonic() - begin)
-        return server.wait()
+        with contextlib.closing(_healer(server)):
+            return server.wait()
 
 
 def _options(arguments: argparse.Namespace) -> ServerOptions:
@@ -114,10 +121,18 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         metrics_port=arguments.metrics_port,
         log_file=arguments.log_file,
         environment=_environment(arguments),
-        arguments=(*verbose, *arguments.server_arguments),
+        arguments=(*verbose, *_control(arguments.server_arguments), *arguments.server_arguments),
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )
+
+
+def _control(given: Sequence[str]) -> list[str]:
+    """Return the flags with which models can be loaded anew, where no mode was chosen."""
+    if any("model-control-mode" in argument for argument in given):
+        return []
+    named = any("load-model" in argument for argument in given)
+    return ["--model-control-mode=explicit", *([] if named else ["--load-model=*"])]
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -136,6 +151,15 @@ def _pass_signals_on(server: TritonServer) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, interrupt)
+
+
+def _healer(server: TritonServer) -> Healer:
+    api = ServerApi(server.options.local_host, server.options.http_port)
+
+    def say(text: str) -> None:
+        print(f"ge-backend: {text}", file=sys.stderr, flush=True)
+
+    return Healer(api, server.pid, server.directory.run, say)
 
 
 def _announce(server: TritonServer, seconds: float) -> None:

@@ -17,6 +17,7 @@ from ge_backend.batching.pipeline import Pipeline, Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.errors import GeError
+from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, Service
 from ge_backend.host.codec import error_response, read_request, write_response
@@ -87,6 +88,7 @@ class Backend:
             placement = config.placement.of_instance(args["model_instance_name"])
             config = replace(config, placement=placement)
         recorder = Recorder()
+        recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
         sequencer = _sequencer(config)
 
         def note_restart(device: str) -> None:

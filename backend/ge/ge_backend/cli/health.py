@@ -1,0 +1,60 @@
+"""`ge-backend health`: whether a server can serve, for the probes of containers and for people."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ge_backend.errors import ConfigError, ServerError
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.health import ailments
+from ge_backend.tritonserver.stubs import server_at
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Exit code 0 if the server lives and every model that it calls READY has all its stubs, else 1 with
+the reason. The server's own endpoints call a model READY whose stub has died. Run it where the
+server runs: from elsewhere its stubs are not seen, and only its own word counts.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "health", help="tell whether a server can serve", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "--http", default="localhost:8000", metavar="HOST:PORT", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--ready", action="store_true", help="also fail while the server is not ready"
+    )
+    parser.set_defaults(func=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is wrong, or that nothing is; return the exit code."""
+    problems = _problems(arguments)
+    for problem in problems:
+        print(f"ge-backend: {problem}", file=sys.stderr)
+    if not problems:
+        print("healthy")
+    return 1 if problems else 0
+
+
+def _problems(arguments: argparse.Namespace) -> list[str]:
+    host, _, port = arguments.http.removeprefix("http://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"--http {arguments.http!r}: expected HOST:PORT")
+    api = ServerApi(host, int(port))
+    if not api.is_live():
+        return [f"the server at {arguments.http} does not answer"]
+    try:
+        server = server_at(int(port))
+        found = [str(ailment) for ailment in ailments(api, server)] if server else []
+    except ServerError as error:
+        return [str(error)]
+    if arguments.ready and not api.is_ready():
+        found.append(f"the server at {arguments.http} is not ready")
+    return found

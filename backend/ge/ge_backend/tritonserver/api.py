@@ -1,0 +1,94 @@
+"""What a running server says about its models over HTTP, and what it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ge_backend.errors import ServerError
+
+__all__ = ["ServerApi"]
+
+TIMEOUT_S = 10.0
+# A load returns when the model is ready, or has failed.
+LOAD_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerApi:
+    """The HTTP interface of one server; each call has a connection of its own.
+
+    All raise ServerError where the server does not answer, or refuses.
+    """
+
+    host: str
+    port: int
+
+    def is_live(self) -> bool:
+        """Whether the server answers at all."""
+        try:
+            self._ask("GET", "/v2/health/live")
+        except ServerError:
+            return False
+        return True
+
+    def is_ready(self) -> bool:
+        """Whether the server calls itself and all its models ready."""
+        try:
+            self._ask("GET", "/v2/health/ready")
+        except ServerError:
+            return False
+        return True
+
+    def models(self) -> dict[str, str]:
+        """Return the state of each model: `READY`, `LOADING`, `UNLOADING`, `UNAVAILABLE` or ""."""
+        index = self._ask("POST", "/v2/repository/index", {})
+        states: dict[str, str] = {}
+        for entry in index:  # one for each version; a model is as its best one
+            name, state = str(entry["name"]), str(entry.get("state", ""))
+            states[name] = state if state == "READY" else states.get(name, state)
+        return states
+
+    def python_instances(self, model: str) -> int:
+        """Return how many stubs a model has that is ready; 0 for one of a backend without."""
+        config = self._ask("GET", f"/v2/models/{model}/config")
+        if config.get("backend") not in {"ge", "python"}:
+            return 0
+        groups = config.get("instance_group", [])
+        return sum(int(g.get("count", 1)) * max(1, len(g.get("gpus", []))) for g in groups)
+
+    def load(self, model: str) -> None:
+        """Load a model, anew if it is loaded; return when it is ready."""
+        self._ask("POST", f"/v2/repository/models/{model}/load", {}, timeout_s=LOAD_TIMEOUT_S)
+
+    def unload(self, model: str) -> None:
+        """Begin to unload a model."""
+        self._ask("POST", f"/v2/repository/models/{model}/unload", {})
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        document: dict[str, Any] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Any:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        with contextlib.closing(connection):
+            try:
+                # Without "close" the connection would hold up the server's end.
+                body = None if document is None else json.dumps(document)
+                connection.request(method, path, body, {"Connection": "close"})
+                response = connection.getresponse()
+                text = response.read().decode(errors="replace")
+            except (OSError, http.client.HTTPException) as error:
+                raise ServerError(f"{self.host}:{self.port}{path}: {error}") from error
+        if response.status != http.client.OK:
+            raise ServerError(f"{self.host}:{self.port}{path}: {response.status} {text}")
+        try:
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise ServerError(f"{self.host}:{self.port}{path} is no JSON: {text[:80]!r}") from error

@@ -1,0 +1,51 @@
+"""Whether a server can serve, which its own health endpoints do not tell.
+
+When a stub dies the host answers "not healthy" to every request that its instance gets, for ever,
+and calls the model READY (seen on 2.51; restarts were removed in 24.06).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.stubs import stubs_of
+
+__all__ = ["Ailment", "ailments"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ailment:
+    """A model that is called ready and has fewer stubs than instances."""
+
+    model: str
+    living: int
+    expected: int
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return (
+            f"model {self.model!r} is READY, but {self.expected - self.living} of its "
+            f"{self.expected} stubs have died"
+        )
+
+
+def ailments(api: ServerApi, server: int) -> list[Ailment]:
+    """Return the models that the server calls ready and that answer only with errors, or partly.
+
+    Args:
+        api: of the server.
+        server: its process, whose stubs can be seen from here.
+
+    Raises:
+        ServerError: it does not answer.
+    """
+    ready = [model for model, state in api.models().items() if state == "READY"]
+    expected = {model: api.python_instances(model) for model in ready}
+    living = Counter(stub.model for stub in stubs_of(server))
+    return [
+        Ailment(model=model, living=living[model], expected=count)
+        for model, count in sorted(expected.items())
+        if living[model] < count
+    ]

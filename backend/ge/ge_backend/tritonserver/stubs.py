@@ -1,0 +1,85 @@
+"""The processes of a running server: which one listens at a port, and which stubs it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Stub", "server_at", "stubs_of"]
+
+SERVER = "tritonserver"
+STUB = "triton_python_backend_stub"
+DEFAULT_HTTP_PORT = 8000
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stub:
+    """A process that runs one instance of a Python model.
+
+    Attributes:
+        model: the name of the model's folder, which is its name.
+        region: the name of its shared memory.
+    """
+
+    pid: int
+    model: str
+    version: str
+    region: str
+
+
+def server_at(port: int) -> int:
+    """Return the process of the server whose HTTP has this port; 0 where none is seen here."""
+    for process in _processes():
+        words = _words(process)
+        if not words or Path(words[0]).name != SERVER:
+            continue
+        ports = [word.partition("=")[2] for word in words if word.startswith("--http-port=")]
+        if int((ports or [str(DEFAULT_HTTP_PORT)])[-1]) == port:
+            return int(process.name)
+    return 0
+
+
+def stubs_of(server: int) -> list[Stub]:
+    """Return the stubs of a server that live; those of other users cannot be seen.
+
+    Source: python_backend r24.10 src/pb_stub.cc: the first two arguments are the model's file, as
+    `<model>/<version>/model.py`, and the name of the region.
+    """
+    found = []
+    for process in _processes():
+        words = _words(process)
+        if len(words) > 2 and Path(words[0]).name == STUB and _parent(process) == server:  # noqa: PLR2004 - see above
+            folder = Path(words[1]).parent
+            found.append(
+                Stub(
+                    pid=int(process.name),
+                    model=folder.parent.name,
+                    version=folder.name,
+                    region=words[2],
+                )
+            )
+    return found
+
+
+def _processes() -> Iterator[Path]:
+    return (path for path in PROC.iterdir() if path.name.isdigit())
+
+
+def _words(process: Path) -> list[str]:
+    """Return a process's command line; nothing for one that has ended, also if it is a zombie."""
+    try:
+        text = (process / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return text.split("\0") if text else []
+
+
+def _parent(process: Path) -> int:
+    """Return the parent's id. Source: proc(5), /proc/pid/stat: state (3), ppid (4)."""
+    try:
+        text = (process / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[1])

@@ -1,0 +1,51 @@
+"""A server's HTTP interface, told what to say."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class ServerHttp:
+    """Answers what stands in `answers`, by method and path; remembers what it was asked."""
+
+    def __init__(self):
+        self.answers = {("GET", "/v2/health/live"): None, ("GET", "/v2/health/ready"): None}
+        self.asked = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def port(self):
+        return self._server.server_address[1]
+
+    def models(self, **states):
+        entries = [{"name": name, "version": "1", "state": state} for name, state in states.items()]
+        self.answers["POST", "/v2/repository/index"] = entries
+
+    def config(self, model, **config):
+        self.answers["GET", f"/v2/models/{model}/config"] = {"name": model, **config}
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(server):  # noqa: N805 - the class within has a self of its own
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                key = self.command, self.path
+                server.asked.append(key)
+                status = 200 if key in server.answers else 400
+                answer = server.answers.get(key)
+                body = b"" if answer is None else json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = answer  # noqa: N815 - http.server's names
+
+            def log_message(self, *_):
+                pass
+
+        return Handler

@@ -1,0 +1,58 @@
+"""`ge-backend health` says what is wrong and ends with 1, or that nothing is."""
+
+import pytest
+
+from builders.server_http import ServerHttp
+from ge_backend.cli import health as health_module
+from ge_backend.cli.main import main
+from ge_backend.tritonserver import health
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = ServerHttp()
+    server.models(m="READY")
+    server.config("m", backend="ge", instance_group=[{"count": 1}])
+    monkeypatch.setattr(health, "stubs_of", lambda pid: [])
+    yield server
+    server.close()
+
+
+def ask(server, *arguments):
+    return main(["health", "--http", f"127.0.0.1:{server.port}", *arguments])
+
+
+def test_a_dead_stub_is_told(server, monkeypatch, capsys):
+    """The server's own word does not count where its stubs can be seen."""
+    monkeypatch.setattr(health_module, "server_at", lambda port: 7)
+    assert ask(server) == 1
+    assert "1 of its 1 stubs have died" in capsys.readouterr().err
+
+
+def test_from_elsewhere_the_servers_word_counts(server, monkeypatch, capsys):
+    """Its processes are not seen."""
+    monkeypatch.setattr(health_module, "server_at", lambda port: 0)
+    assert ask(server) == 0
+    assert capsys.readouterr().out == "healthy\n"
+
+
+def test_readiness_is_asked_for(server, monkeypatch, capsys):
+    """Alive while models load is not ready."""
+    monkeypatch.setattr(health_module, "server_at", lambda port: 0)
+    del server.answers["GET", "/v2/health/ready"]
+    assert ask(server) == 0
+    assert ask(server, "--ready") == 1
+    assert "is not ready" in capsys.readouterr().err
+
+
+def test_a_server_that_is_gone_is_told(server, capsys):
+    """With the address that was asked."""
+    server.close()
+    assert ask(server) == 1
+    assert f"127.0.0.1:{server.port} does not answer" in capsys.readouterr().err
+
+
+def test_an_address_without_a_port_is_refused(capsys):
+    """With what was expected."""
+    assert main(["health", "--http", "localhost"]) == 2
+    assert "expected HOST:PORT" in capsys.readouterr().err

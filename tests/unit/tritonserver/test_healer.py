@@ -1,0 +1,82 @@
+"""A model that has lost a stub is loaded anew, once, and its leftovers go."""
+
+import pytest
+
+from builders.null_models import comes_true
+from builders.server_http import ServerHttp
+from ge_backend.executor.process.heals import times_healed
+from ge_backend.tritonserver import healer as healer_module
+from ge_backend.tritonserver import health
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.healer import Healer
+from ge_backend.tritonserver.stubs import Stub
+
+
+class Rig:
+    """A server with one model, its stubs, and who looks after them."""
+
+    def __init__(self, folder, monkeypatch):
+        self.http, self.run, self.said = ServerHttp(), folder / "run", []
+        self.memory = folder / "shm"
+        self.memory.mkdir()
+        self.living = [self.stub(1)]
+        for module in (healer_module, health):
+            monkeypatch.setattr(module, "stubs_of", lambda server: list(self.living))
+        monkeypatch.setattr(healer_module, "PERIOD_S", 0.05)
+        monkeypatch.setattr(healer_module, "SHARED_MEMORY", self.memory)
+        self.http.models(m="READY")
+        self.http.config("m", backend="ge", instance_group=[{"count": 1}])
+        self.http.answers["POST", "/v2/repository/models/m/unload"] = None
+        api = ServerApi("127.0.0.1", self.http.port)
+        self.healer = Healer(api, 7, self.run, self.said.append)
+
+    def stub(self, pid):
+        (self.memory / f"r{pid}").touch()
+        return Stub(pid=pid, model="m", version="1", region=f"r{pid}")
+
+    def asked(self, what):
+        return self.http.asked.count(("POST", f"/v2/repository/models/m/{what}"))
+
+
+@pytest.fixture
+def rig(tmp_path, monkeypatch):
+    rig = Rig(tmp_path, monkeypatch)
+    yield rig
+    rig.healer.close()
+    rig.http.close()
+
+
+def looks(rig, count=3):
+    before = rig.http.asked.count(("POST", "/v2/repository/index"))
+    index = ("POST", "/v2/repository/index")
+    assert comes_true(lambda: rig.http.asked.count(index) >= before + count, 10)
+
+
+def test_a_server_that_is_well_is_left_alone(rig):
+    """Nothing is loaded and nothing said."""
+    looks(rig)
+    assert (rig.asked("load"), rig.said) == (0, [])
+
+
+def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
+    """It is unloaded first, which alone makes the host forget the dead one."""
+    looks(rig, 1)
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    rig.living = []
+    assert comes_true(lambda: rig.asked("load") == 1, 10)
+    rig.living = [rig.stub(2)]
+    assert comes_true(lambda: len(rig.said) > 1, 10)
+    assert rig.asked("unload") >= 1
+    assert "1 of its 1 stubs have died; it is loaded anew" in rig.said[0]
+    assert "is back after" in rig.said[1]
+    assert times_healed(rig.run, "m") >= 1
+    assert comes_true(lambda: not (rig.memory / "r1").exists(), 10)
+    assert (rig.memory / "r2").exists()
+
+
+def test_a_refusal_is_said(rig):
+    """A server that lets nobody load models is looked at all the same."""
+    del rig.http.answers["POST", "/v2/repository/models/m/unload"]
+    rig.living = []
+    assert comes_true(lambda: len(rig.said) > 1, 10)
+    assert "could not be loaded anew" in rig.said[1]

@@ -1,0 +1,37 @@
+"""A model is ill that is called ready and has fewer stubs than instances."""
+
+import pytest
+
+from builders.server_http import ServerHttp
+from ge_backend.tritonserver import health
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.health import Ailment, ailments
+from ge_backend.tritonserver.stubs import Stub
+
+
+def stub(pid, model):
+    return Stub(pid=pid, model=model, version="1", region=f"r{pid}")
+
+
+@pytest.fixture
+def server():
+    server = ServerHttp()
+    yield server
+    server.close()
+
+
+def test_models_with_too_few_stubs_are_told(server, monkeypatch):
+    """Those that load, and those without stubs, are none of it."""
+    server.models(well="READY", ill="READY", gone="READY", loading="LOADING", other="READY")
+    for name in ("well", "ill"):
+        server.config(name, backend="ge", instance_group=[{"count": 2}])
+    server.config("gone", backend="ge", instance_group=[{"count": 1}])
+    server.config("other", backend="onnxruntime", instance_group=[{"count": 1}])
+    living = [stub(1, "well"), stub(2, "well"), stub(3, "ill")]
+    monkeypatch.setattr(health, "stubs_of", lambda server: living if server == 7 else [])
+    found = ailments(ServerApi("127.0.0.1", server.port), 7)
+    assert found == [
+        Ailment(model="gone", living=0, expected=1),
+        Ailment(model="ill", living=1, expected=2),
+    ]
+    assert str(found[1]) == "model 'ill' is READY, but 1 of its 2 stubs have died"

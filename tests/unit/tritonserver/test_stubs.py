@@ -1,0 +1,40 @@
+"""Stubs are found by their command lines, and by whose children they are."""
+
+import pytest
+
+from ge_backend.tritonserver import stubs
+from ge_backend.tritonserver.stubs import Stub, server_at, stubs_of
+
+
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    """A function that adds a process to a /proc of its own."""
+    monkeypatch.setattr(stubs, "PROC", tmp_path)
+    (tmp_path / "meminfo").touch()
+
+    def add(pid, *words, parent=1):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "cmdline").write_bytes(b"\0".join(map(str.encode, words)))
+        (folder / "stat").write_text(f"{pid} (some (odd) name) S {parent} 1 1")
+
+    return add
+
+
+def test_a_server_is_known_by_its_port(processes):
+    """The flag that came last counts; without one it is Triton's default."""
+    processes(10, "/opt/bin/tritonserver", "--http-port=1", "--http-port=27000")
+    processes(11, "/opt/bin/tritonserver", "--model-repository=/m")
+    processes(12, "/usr/bin/python3", "--http-port=5")
+    processes(13)  # a zombie
+    assert [server_at(port) for port in (27000, 8000, 5, 1)] == [10, 11, 0, 0]
+
+
+def test_only_a_servers_own_stubs_are_counted(processes):
+    """Each says which model it serves, and where its shared memory is."""
+    stub = "/t/backends/python/triton_python_backend_stub"
+    processes(20, stub, "/models/m/3/model.py", "ge_1", "1048576", parent=10)
+    processes(21, stub, "/models/m/3/model.py", "ge_2", "1048576", parent=99)
+    processes(22, "/usr/bin/python3", "/models/m/3/model.py", "ge_3", parent=10)
+    processes(23, parent=10)
+    assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]
