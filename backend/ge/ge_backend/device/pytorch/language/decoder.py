@@ -163,10 +163,6 @@ def paged_attention(
     return found.view(1, query.shape[2], query.shape[1], -1), None
 
 
-def no_mask(**_asked: Any) -> None:
-    """Return no mask: paged attention makes its own."""
-
-
 def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """Return transformers' model of a checkpoint, for serving only."""
     try:
@@ -176,12 +172,10 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
             f"{checkpoint.folder}: this architecture needs transformers; "
             "pip install 'triton-ge-backend[generation]'"
         ) from error
-    for name, attention, mask in (
-        (PAGED, paged_attention, no_mask),
-        (PROBE, probe_attention, probe_mask),
-    ):
-        transformers.AttentionInterface.register(name, attention)
-        transformers.AttentionMaskInterface.register(name, mask)
+    # No mask is registered for ours: none is made then, which would wait for the device.
+    transformers.AttentionInterface.register(PAGED, paged_attention)
+    transformers.AttentionInterface.register(PROBE, probe_attention)
+    transformers.AttentionMaskInterface.register(PROBE, probe_mask)
     with _refusing(checkpoint), _quiet(transformers):
         model, loading = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,19 +11,24 @@ import numpy as np
 import torch
 
 from ge_backend.device.base import MemoryInfo
-from ge_backend.device.failures import failure
+from ge_backend.device.failures import failure, reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, Group, SampleRow
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
+from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
-from ge_backend.errors import GraphFailed, OutOfMemory
+from ge_backend.device.pytorch.streams import Streams
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 __all__ = ["TorchLanguageModel", "padding_batch"]
 
+log = logging.getLogger(__name__)
+
+NO_BUCKET = (0, 0, 0)
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 NAMES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
@@ -37,6 +43,7 @@ class TorchLanguageModel:
         block_size: tokens of one block of the cache.
         memory: the device's memory, now.
         threads: of one step on a CPU.
+        streams: of an accelerator, where buckets are captured; None elsewhere.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class TorchLanguageModel:
         block_size: int,
         memory: Callable[[], MemoryInfo],
         threads: int,
+        streams: Streams | None = None,
     ) -> None:
         self.vocabulary = checkpoint.vocabulary
         self.max_positions = checkpoint.max_positions
@@ -57,6 +65,8 @@ class TorchLanguageModel:
         self._decoder = decoder
         self._memory = memory
         self._threads = threads
+        self._streams = streams
+        self._captured: dict[Bucket, CapturedStep] = {}
         self._cache: PagedCache | None = None
 
     def cache_bytes_per_block(self) -> int:
@@ -87,12 +97,22 @@ class TorchLanguageModel:
             )
 
     def prepare(self, bucket: tuple[int, int, int]) -> None:
-        """See `LanguageModel`; a run over padding, so that what is made at first use is there."""
-        self.step(padding_batch(*bucket))
+        """See `LanguageModel`; captured on an accelerator, else run once over padding.
+
+        A bucket that cannot be captured runs operator by operator; the log says why.
+        """
+        if self._streams is None:
+            self.step(padding_batch(*bucket))
+        elif bucket not in self._captured:
+            with self._running():
+                self._capture(self._streams, bucket)
 
     def step(self, batch: Batch) -> Drawn:
         """See `LanguageModel`."""
         with self._running():
+            captured = self._captured.get(bucket_of(batch) or NO_BUCKET)
+            if captured is not None and len(batch.sampled) <= captured.most_sampled:
+                return draw(captured.logits(batch), batch.rows)
             tensors = stage(batch, self._opened(), self._decoder.device)
             return draw(self._decoder.logits(tensors), batch.rows)
 
@@ -116,8 +136,26 @@ class TorchLanguageModel:
 
     def close(self) -> None:
         """See `LanguageModel`."""
-        self._cache = None
-        del self._decoder
+        with self._running():
+            self._captured.clear()
+            self._cache = None
+            del self._decoder
+
+    def _capture(self, streams: Streams, bucket: Bucket) -> None:
+        cache = self._opened()
+        try:
+            self._captured[bucket] = CapturedStep(
+                streams, self._decoder, cache, self.vocabulary, bucket
+            )
+        except RuntimeError as error:
+            if streams.vendor.is_fault(error):
+                raise
+            log.warning(
+                "%s: bucket %s cannot be captured and runs operator by operator: %s",
+                self._folder,
+                bucket,
+                reason(error),
+            )
 
     def _opened(self) -> PagedCache:
         if self._cache is None:
@@ -129,10 +167,15 @@ class TorchLanguageModel:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)  # of the calling thread
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), self._computing():
                 yield
         except (RuntimeError, MemoryError, IndexError) as error:
+            if self._streams is not None and self._streams.vendor.is_fault(error):
+                raise DeviceFault(f"{self._folder}: {reason(error)}") from error
             raise failure(error, str(self._folder)) from error
+
+    def _computing(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._streams is None else self._streams.computing()
 
 
 def padding_batch(rows: int, query: int, blocks: int) -> Batch:

@@ -10,6 +10,7 @@ from ge_backend.device.language.open import OpenedLanguage, OpenLanguage
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.device.pytorch.language.loading import load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
+from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["open_torch"]
@@ -20,13 +21,18 @@ DTYPES = {"bf16": "BF16", "fp16": "FP16"}
 def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     """See `open_language`."""
     checkpoint = read_checkpoint(asked.folder)
+    streams = _streams(asked.device)
     device = _device(asked.device)
+    decoder = load_decoder(checkpoint, dtype=_dtype(asked, checkpoint), device=device)
+    if streams is not None:
+        streams.vendor.synchronize()  # weights were brought by another stream
     model = TorchLanguageModel(
         checkpoint,
-        load_decoder(checkpoint, dtype=_dtype(asked, checkpoint), device=device),
+        decoder,
         block_size=asked.block_size,
         memory=asked.memory,
         threads=asked.threads or usable_cores(),
+        streams=streams,
     )
     path = checkpoint.tokenizer
     return OpenedLanguage(
@@ -40,6 +46,20 @@ def _dtype(asked: OpenLanguage, checkpoint: Checkpoint) -> str:
     """Return what weights and cache are held in; a CPU has no arithmetic in FP16."""
     dtype = DTYPES.get(asked.precision, checkpoint.dtype)
     return "FP32" if asked.device == "cpu" and dtype == "FP16" else dtype
+
+
+def _streams(name: str) -> Streams | None:
+    """Return the streams of an accelerator, with a pool for captured buckets; None for a CPU."""
+    kind, _, index = name.partition(":")
+    if kind == "cuda":
+        from ge_backend.device.pytorch.cuda import open_cuda
+
+        return Streams(open_cuda(int(index or 0)))
+    if kind == "npu":
+        from ge_backend.device.pytorch.npu import open_npu
+
+        return Streams(open_npu(int(index or 0)))
+    return None
 
 
 def _device(name: str) -> torch.device:

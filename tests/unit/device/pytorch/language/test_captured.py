@@ -1,0 +1,167 @@
+"""A captured bucket draws what an uncaptured one draws, on a device that computes late."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from builders.language import Text, batch_of, make, opened, run, texts_for
+from fakes.torch_vendor import FakeVendor
+from ge_backend.device.pytorch.language.captured import bucket_of
+from ge_backend.device.pytorch.language.model import padding_batch
+from ge_backend.device.pytorch.streams import Streams
+from ge_backend.errors import DeviceFault, GraphFailed
+
+PROMPTS = [np.arange(1, 1 + length) * 5 % 90 for length in (2, 9, 14, 5)]
+GROWTH = 8
+
+
+def bucket(rows, query, blocks):
+    """One row count and table width; decoding, short and long chunks."""
+    return 4, next(size for size in (1, 4, 24) if size >= query), 8
+
+
+BUCKETS = [bucket(1, query, 1) for query in (1, 4, 24)]
+
+
+@pytest.fixture(params=["llama", "gpt2"])
+def folder(request, tmp_path):
+    make(tmp_path, request.param)
+    return tmp_path
+
+
+def on_fake(folder, blocks, vendor):
+    model = opened(folder, blocks=0)
+    model._streams = Streams(vendor)
+    model.open_cache(blocks)
+    return model
+
+
+def texts():
+    return texts_for(PROMPTS, np.random.default_rng(5), 4, 32)
+
+
+def test_replays_draw_what_eager_steps_draw(folder):
+    """Prompts in chunks and decoding, each step one replay; nothing is left of the step before."""
+    expected, blocks = texts()
+    run(opened(folder, blocks=blocks), expected, GROWTH, np.random.default_rng(1))
+    vendor = FakeVendor()
+    model = on_fake(folder, blocks, vendor)
+    for size in BUCKETS:
+        model.prepare(size)
+        model.prepare(size)
+    assert vendor.counts["capture", "compute"] == len(BUCKETS)
+    allocated = vendor.counts["allocate", ""]
+    found, _ = texts()
+    steps = 0
+    for text in found:  # one at a time: a step of one group
+        for chunk in (3, 24):
+            part = min(chunk, len(text.known) - text.computed)
+            if part:
+                steps += 1
+                grow(model, text, part)
+    while max(len(text.output) for text in found) < GROWTH:
+        steps += 1
+        batch = batch_of([(text, 1) for text in found], 4, bucket=bucket)
+        drawn = model.step(batch)
+        for text, token in zip(found, drawn.tokens.tolist(), strict=True):
+            text.computed += 1
+            text.output.append(token)
+    for text, of_eager in zip(found, expected, strict=True):
+        assert len(text.output) >= GROWTH - 1
+        assert text.output == of_eager.output[: len(text.output)]
+    assert vendor.counts["replay", "compute"] == steps
+    assert vendor.counts["allocate", ""] == allocated
+
+
+def grow(model, text, count):
+    batch = batch_of([(text, count)], 4, bucket=bucket)
+    drawn = model.step(batch)
+    text.computed += count
+    text.output.extend(drawn.tokens.tolist())
+
+
+def test_what_was_not_captured_runs_as_it_is(folder):
+    """Several groups in a step, and shapes that nobody prepared."""
+    vendor = FakeVendor()
+    expected, blocks = texts()
+    run(opened(folder, blocks=blocks), expected, GROWTH, np.random.default_rng(1))
+    model = on_fake(folder, blocks, vendor)
+    model.prepare((4, 1, 8))
+    found, _ = texts()
+    run(model, found, GROWTH, np.random.default_rng(1))
+    assert [text.output for text in found] == [text.output for text in expected]
+
+
+def test_a_bucket_that_cannot_be_captured_is_told_and_runs(folder, caplog):
+    """It is slower, not wrong; the others are captured all the same."""
+    vendor = FakeVendor()
+    vendor.capture_errors.append(RuntimeError("operation not permitted when stream is capturing"))
+    model = on_fake(folder, 9, vendor)
+    with caplog.at_level(logging.WARNING):
+        model.prepare((4, 1, 8))
+    assert "bucket (4, 1, 8) cannot be captured and runs operator by operator" in caplog.text
+    model.prepare((4, 4, 8))
+    assert list(model._captured) == [(4, 4, 8)]
+    text = Text(prompt=PROMPTS[0], table=np.arange(1, 9))
+    grow(model, text, 2)
+    grow(model, text, 1)
+    assert len(text.output) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "error"), [("fake fault: gone", DeviceFault), ("no kernel", GraphFailed)]
+)
+def test_an_error_of_the_device_is_told_apart_from_one_of_the_step(folder, message, error):
+    """After a fault nothing that the process holds there can be relied upon."""
+    vendor = FakeVendor()
+    model = on_fake(folder, 9, vendor)
+    model.prepare((4, 1, 8))
+    vendor.replay_errors.append(RuntimeError(message))
+    with pytest.raises(error):
+        model.step(padding_batch(4, 1, 8))
+    faulty = FakeVendor()
+    faulty.capture_errors.append(RuntimeError("fake fault: gone"))
+    with pytest.raises(DeviceFault):
+        on_fake(folder, 9, faulty).prepare((4, 1, 8))
+
+
+def test_more_sampled_tokens_than_a_bucket_has_room_for_run_as_they_are(folder):
+    """A long chunk ends in one token for each row; all of them are wanted seldom."""
+    vendor = FakeVendor()
+    model = on_fake(folder, 17, vendor)
+    model.prepare((1, 24, 8))
+    batch = padding_batch(1, 24, 8)
+    every = type(batch)(
+        **{name: getattr(batch, name) for name in ("ids", "positions", "slots", "groups")},
+        sampled=np.arange(24),
+        rows=batch.rows * 24,
+    )
+    assert len(model.step(every).tokens) == 24
+    assert vendor.counts["replay", "compute"] == 0
+    model.step(batch)
+    assert vendor.counts["replay", "compute"] == 1
+
+
+def test_only_a_step_of_one_group_is_a_bucket():
+    """Its shape is what is captured."""
+    batch = padding_batch(2, 3, 4)
+    assert bucket_of(batch) == (2, 3, 4)
+    both = type(batch)(
+        **{name: getattr(batch, name) for name in ("ids", "positions", "slots", "sampled", "rows")},
+        groups=batch.groups * 2,
+    )
+    assert bucket_of(both) is None
+
+
+def test_a_closed_model_holds_no_memory_of_the_device(folder):
+    """Buffers of captured buckets go with it."""
+    vendor = FakeVendor()
+    model = on_fake(folder, 9, vendor)
+    model.prepare((4, 1, 8))
+    assert vendor.used_bytes > 0
+    model.close()
+    import gc
+
+    gc.collect()
+    assert vendor.used_bytes == 0

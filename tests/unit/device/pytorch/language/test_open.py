@@ -1,0 +1,73 @@
+"""A checkpoint is opened in the asked precision, with buckets captured where that is possible."""
+
+import numpy as np
+import pytest
+
+from builders.language import CPU, make
+from fakes.torch_vendor import FakeVendor
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.language.open import OpenLanguage
+from ge_backend.device.pytorch import cuda, npu
+from ge_backend.device.pytorch.language import open as module
+from ge_backend.device.pytorch.language.open import open_torch
+from ge_backend.errors import DeviceUnavailable
+
+
+def asked(folder, device="cpu", precision="origin", threads=1):
+    return OpenLanguage(
+        device=device,
+        folder=folder,
+        precision=precision,
+        threads=threads,
+        block_size=4,
+        memory=lambda: MemoryInfo(free_bytes=2**30, total_bytes=2**30),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make(tmp_path, "llama")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("origin", "FP32"), ("bf16", "BF16"), ("fp16", "FP32")]
+)
+def test_a_cpu_serves_what_it_can_compute(folder, precision, dtype):
+    """As stored, or in BF16; a CPU without FP16 arithmetic computes that in FP32."""
+    opened = open_torch(asked(folder, precision=precision))
+    assert opened.model.dtype == dtype
+    assert opened.tokenizer is None
+    assert dict(opened.sampling) == {}
+
+
+def test_an_accelerator_captures_its_buckets(folder, monkeypatch):
+    """Of whichever vendor; the index is that of the device's name."""
+    for vendor_module, opener, name in (
+        (cuda, "open_cuda", "cuda:3"),
+        (npu, "open_npu", "npu:1"),
+    ):
+        indexes, vendor = [], FakeVendor()
+        monkeypatch.setattr(
+            vendor_module, opener, lambda index, i=indexes, v=vendor: i.append(index) or v
+        )
+        monkeypatch.setattr(module, "_device", lambda _: CPU)
+        model = open_torch(asked(folder, device=name)).model
+        model.open_cache(9)
+        model.prepare((2, 1, 4))
+        assert indexes == [int(name[-1])]
+        assert vendor.counts["capture", "compute"] == 1
+
+
+def test_a_device_that_torch_does_not_know_is_named(folder):
+    """Whatever came of a configuration."""
+    with pytest.raises(DeviceUnavailable, match="no device 'moon:1'"):
+        open_torch(asked(folder, device="moon:1"))
+
+
+def test_numbers_of_the_model_follow_what_was_asked(folder):
+    """Block size and threads come from the settings."""
+    model = open_torch(asked(folder, threads=1)).model
+    assert (model.block_size, model._threads) == (4, 1)
+    assert model.memory_left() == 2**28
+    assert np.isscalar(model.cache_bytes_per_block())
