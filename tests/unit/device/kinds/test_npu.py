@@ -618,6 +618,9 @@ def test_an_old_cann_says_less(tmp_path):
     npu.sim.fail("rt.get_device_utilization_rate", 207000)
     assert npu.device.health() == Health()
     npu.close()
+    older = Npu(tmp_path, without=("rt.query_device_status", "rt.get_device_utilization_rate"))
+    assert older.device.health() == Health()
+    older.close()
 
 
 def test_the_configuration_of_acl_is_handed_on(tmp_path, monkeypatch):

@@ -195,9 +195,11 @@ class AclRuntime:
         On a vNPU, and while profiling, its figures mean nothing.
         Source: CANN runtime, aclrtGetDeviceUtilizationRate, aclrtQueryDeviceStatus.
         """
-        busy, code = self._rt.get_device_utilization_rate(int(index))
-        units = {} if code else {name: int(busy[f"{name}_utilization"]) for name in UNITS}
-        status = -1
+        units, status = {}, -1
+        if hasattr(self._rt, "get_device_utilization_rate"):
+            busy, code = self._rt.get_device_utilization_rate(int(index))
+            if not code:
+                units = {name: int(busy.get(f"{name}_utilization", -1)) for name in UNITS}
         if hasattr(self._rt, "query_device_status"):
             found, code = self._rt.query_device_status(int(index))
             status = -1 if code else int(found != NORMAL)
