@@ -67,6 +67,10 @@ class OnnxEngine:
         path.write_bytes(model.SerializeToString())
 
 
+class OpenVinoEngine(OnnxEngine):
+    name = "openvino"
+
+
 class TorchEngine:
     suffix = ".pt2"
 
@@ -126,6 +130,7 @@ def cuda_for_onnx() -> Device:
 ENGINES = {
     "null": ("null", NullEngine(), None),
     "cpu-onnx": ("cpu", OnnxEngine(), "onnxruntime"),
+    "cpu-openvino": ("cpu", OpenVinoEngine(), "openvino"),
     "cpu-torch": ("cpu", TorchEngine(), "torch"),
     "fake-eager-torch": (fake_accelerator, TorchEngine(), "torch"),
     "fake-graphs-torch": (lambda: prepared(fake_accelerator()), TorchEngine(), "torch"),
@@ -161,7 +166,9 @@ class Bench:
         return path
 
     def load(self, kind: str, dtype: str = "FP32", threads: int = 0) -> Graph:
-        graph = self.device.load(GraphSource.of(self.write(kind, dtype), threads=threads))
+        name = getattr(self.engine, "name", "")
+        path = self.write(kind, dtype)
+        graph = self.device.load(GraphSource.of(path, threads=threads, engine=name))
         self.loaded.append(graph)
         return graph
 

@@ -60,6 +60,18 @@ ENGINES: tuple[Engine, ...] = (
         runs="model.onnx",
     ),
     Engine(
+        name="openvino",
+        kinds=("cpu",),
+        ends=(".onnx", ".xml"),
+        module="ge_backend.device.ov.graph",
+        constructor="OpenVinoGraph",
+        libraries=("openvino",),
+        extra="openvino",
+        precisions=("origin", "bf16"),
+        beside=(".bin",),
+        runs="model.xml, and model.onnx in bf16",
+    ),
+    Engine(
         name="onnxruntime",
         kinds=("cuda",),
         ends=(".onnx",),

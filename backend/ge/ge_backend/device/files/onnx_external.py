@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ge_backend.errors import ModelError
 
-__all__ = ["external_data"]
+__all__ = ["external_data", "fields"]
 
 # Message -> field number -> the message in it: the way to every tensor, in subgraphs too.
 FIELDS: Mapping[str, Mapping[int, str]] = {
@@ -55,16 +55,16 @@ def _locations(model: Path) -> set[str]:
 def _entries(data: mmap.mmap, message: str, at: int, end: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the (key, value) pairs of all external data in a message."""
     if message == "entry":
-        fields = {number: data[begin:stop] for number, begin, stop in _fields(data, at, end)}
-        yield fields.get(KEY, b""), fields.get(VALUE, b"")
+        pair = {number: data[begin:stop] for number, begin, stop in fields(data, at, end)}
+        yield pair.get(KEY, b""), pair.get(VALUE, b"")
         return
     inner = FIELDS[message]
-    for number, begin, stop in _fields(data, at, end):
+    for number, begin, stop in fields(data, at, end):
         if number in inner:
             yield from _entries(data, inner[number], begin, stop)
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, begin, end) of each length-delimited field of a message."""
     while at < end:
         tag, at = _varint(data, at)

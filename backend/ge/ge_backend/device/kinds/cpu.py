@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.engines import Engines
+from ge_backend.device.host_memory import host_memory
 from ge_backend.device.threads import Cores
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["CpuDevice", "read_memory"]
+__all__ = ["CpuDevice"]
 
 
 class CpuDevice:
@@ -57,14 +57,7 @@ class CpuDevice:
 
     def memory(self) -> MemoryInfo:
         """Return the machine's available and total memory."""
-        return read_memory(Path("/proc/meminfo").read_text())
+        return host_memory()
 
     def close(self) -> None:
         """Do nothing: graphs own what they hold."""
-
-
-def read_memory(meminfo: str) -> MemoryInfo:
-    """Return the figures of a `/proc/meminfo` text."""
-    fields = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
-    free, total = (int(fields[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
-    return MemoryInfo(free_bytes=free, total_bytes=total)

@@ -59,7 +59,7 @@ class OnnxGraph:
         if source.precision != "origin":
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
-                "file says; use a model.pt2, or precision origin"
+                "file says; install OpenVINO (for bf16), use a model.pt2, or precision origin"
             )
         self._path = source.path
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)

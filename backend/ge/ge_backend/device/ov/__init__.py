@@ -1,0 +1,1 @@
+"""ONNX files and OpenVINO's own through OpenVINO."""

@@ -1,0 +1,232 @@
+"""OpenVINO on the CPU: a compiled model per bucket, as far as memory goes, and one for the rest."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.failures import failure
+from ge_backend.device.files.model_file import model_files
+from ge_backend.device.host_memory import host_memory
+from ge_backend.device.ov.model import ELEMENTS, ENGINE_ERRORS, cause, read_model, signature_of
+from ge_backend.device.threads import Cores, ThreadChoice, num_elements
+from ge_backend.errors import GraphFailed, ModelError, Unsupported
+from ge_backend.tensors import Array, Shape, TensorSpec
+
+__all__ = ["OpenVinoGraph"]
+
+log = logging.getLogger(__name__)
+
+# The precisions of a graph, as OpenVINO calls them. It would take bf16 by itself where the CPU has
+# it: `origin` forbids that.
+PRECISIONS = {"origin": "f32", "bf16": "bf16"}
+# Models that are compiled for single buckets may take this part of the memory that is available.
+MEMORY_SHARE = 1 / 8
+INT32 = np.iinfo(np.int32)
+
+_Key = tuple[tuple[str, Shape], ...]
+
+
+class OpenVinoGraph:
+    """One model, compiled for any shape, and once more for each of its smallest buckets.
+
+    A model for any shape makes ready anew whenever the shape changes: measured on an encoder, 1.5
+    to 3 ms a run, whatever its size. So buckets have models of their own, the smallest first, each
+    with a copy of the weights as it computes with them (54 MB for a file of 90 MB); one that is
+    loaded from OpenVINO's own cache takes 140 MB and as long, so that is not used.
+
+    Every run has a request of its own, which costs 10 microseconds and holds nobody's memory
+    afterwards. Inputs are read and outputs written where the caller has them.
+
+    INT64 is computed in 32 bits; values that do not fit are refused.
+
+    Attributes:
+        bucketed: rows are padded to buckets.
+    """
+
+    static_shapes = False
+    bucketed = True
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
+        if source.precision not in PRECISIONS:
+            raise Unsupported(
+                f"precision {source.precision!r} of {source.path}: OpenVINO computes in "
+                f"{' or '.join(PRECISIONS)} on a CPU"
+            )
+        self._path = Path(source.path)
+        self._precision = PRECISIONS[source.precision]
+        self._model = read_model(self._path)
+        self.signature = signature_of(self._model, self._path)
+        self._per_run = source.threads or 1
+        self._streams = max(1, cores.count // self._per_run)
+        self._chosen: frozenset[_Key] = frozenset()
+        self._compiled: dict[_Key, Any] = {}
+        narrow = self._compile(self._model, self._per_run, self._streams)
+        several = source.threads == 0 and cores.count > 1
+        self._threads = ThreadChoice(
+            cores,
+            narrow,
+            (lambda: self._compile(self._model, cores.count, 1)) if several else None,
+        )
+        self._narrow = narrow
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Choose the buckets that get a model of their own: the smallest, which gain the most."""
+        ordered = sorted(shapes, key=lambda one: sum(map(math.prod, one.values())))
+        self._chosen = frozenset(map(_key, ordered[: self._affordable()]))
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Compile for a bucket that was chosen; see `Graph.prepare`."""
+        self._check(inputs)
+        key = _key({name: array.shape for name, array in inputs.items()})
+        if key in self._chosen and key not in self._compiled:
+            fixed = self._model.clone()
+            try:
+                fixed.reshape({name: openvino.PartialShape(list(shape)) for name, shape in key})
+                compiled = self._compile(fixed, self._per_run, self._streams)
+            except ENGINE_ERRORS as error:
+                log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
+            except ModelError as error:
+                log.info("%s; %s runs in the model for any shape", error, key)
+            else:
+                # Replaced as a whole: lanes read it meanwhile.
+                self._compiled = {**self._compiled, key: compiled}
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return 0: OpenVINO does not tell."""
+        del shapes
+        return 0
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        self._check(inputs)
+        with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
+            compiled = session
+            if session is self._narrow and self._compiled:
+                key = _key({name: array.shape for name, array in inputs.items()})
+                compiled = self._compiled.get(key, session)
+            try:
+                try:
+                    return self._run(compiled, inputs, outputs)
+                except ENGINE_ERRORS:
+                    if not outputs:
+                        raise
+                # Either a place is too small for the result, or the run would fail anyway.
+                return self._run(compiled, inputs, {})
+            except ENGINE_ERRORS as error:
+                raise failure(RuntimeError(cause(error)), str(self._path)) from error
+
+    def close(self) -> None:
+        """Free all compiled models."""
+        self._threads.close()
+        self._compiled = {}
+        del self._narrow, self._model
+
+    def _compile(self, model: Any, threads: int, streams: int) -> Any:
+        """Compile a model for so many threads a run, and so many runs at once."""
+        options = {
+            "INFERENCE_PRECISION_HINT": self._precision,
+            "INFERENCE_NUM_THREADS": threads * streams,
+            "NUM_STREAMS": streams,
+            "ENABLE_CPU_PINNING": False,
+        }
+        try:
+            return openvino.Core().compile_model(model, "CPU", options)
+        except ENGINE_ERRORS as error:
+            raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
+
+    def _affordable(self) -> int:
+        weights = sum(file.stat().st_size for file in model_files(self._path))
+        return int(host_memory().free_bytes * MEMORY_SHARE) // max(1, weights)
+
+    def _check(self, inputs: Mapping[str, Array]) -> None:
+        known = [spec.name for spec in self.signature.inputs]
+        if set(known) != set(inputs):
+            raise GraphFailed(
+                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
+            )
+        for spec in self.signature.inputs:
+            _check_input(spec, inputs[spec.name])
+
+    def _run(
+        self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        request = compiled.create_infer_request()
+        for index, spec in enumerate(self.signature.inputs):
+            request.set_input_tensor(index, _tensor(spec, _readable(inputs[spec.name])))
+        places: list[tuple[Array | None, Any]] = []
+        for index, spec in enumerate(self.signature.outputs):
+            place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
+            places.append((place, tensor))
+            request.set_output_tensor(index, tensor)
+        request.infer()
+        return {
+            spec.name: _result(spec, place, tensor)
+            for spec, (place, tensor) in zip(self.signature.outputs, places, strict=True)
+        }
+
+
+def _key(shapes: Mapping[str, Shape]) -> _Key:
+    return tuple(sorted((name, tuple(shape)) for name, shape in shapes.items()))
+
+
+def _check_input(spec: TensorSpec, array: Array) -> None:
+    fits = array.ndim == len(spec.dims) and all(
+        want in {-1, have} for want, have in zip(spec.dims, array.shape, strict=True)
+    )
+    if array.dtype != spec.dtype.numpy or not fits:
+        shape = "x".join(map(str, array.shape))
+        raise GraphFailed(
+            f"input {spec.name!r} is {spec.describe()}; got {array.dtype} of shape [{shape}]"
+        )
+    if spec.dtype.name == "INT64" and array.size:
+        least, most = int(array.min()), int(array.max())
+        if least < INT32.min or most > INT32.max:
+            raise GraphFailed(
+                f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
+                "whole numbers in 32 bits; set the parameter 'engine' to 'onnxruntime'"
+            )
+
+
+def _readable(array: Array) -> Array:
+    """Return the array as one block that OpenVINO takes: it asks for one that may be written."""
+    if array.flags.c_contiguous and array.flags.writeable:
+        return array
+    return np.array(array, order="C")
+
+
+def _tensor(spec: TensorSpec, array: Array) -> Any:
+    """Return the array's own memory as a tensor."""
+    if spec.dtype.name == "BF16":
+        return openvino.Tensor(array, list(array.shape), openvino.Type.bf16)
+    return openvino.Tensor(array, shared_memory=True)
+
+
+def _place(spec: TensorSpec, port: Any, place: Array | None) -> tuple[Array | None, Any]:
+    """Return where an output is to be written: the caller's place, else memory of its own."""
+    static = port.partial_shape.is_static
+    if place is not None:
+        fits = place.dtype == spec.dtype.numpy and place.flags.c_contiguous
+        if fits and place.flags.writeable and (not static or list(port.shape) == list(place.shape)):
+            return place, _tensor(spec, place)
+    shape = list(port.shape) if static else [0] * len(spec.dims)
+    return None, openvino.Tensor(ELEMENTS[spec.dtype.name], openvino.Shape(shape))
+
+
+def _result(spec: TensorSpec, place: Array | None, tensor: Any) -> Array:
+    """Return the place if it holds the result, else the result, which is then the caller's."""
+    shape = tuple(tensor.shape)
+    if place is not None and place.shape == shape:
+        return place
+    data: Array = tensor.data.view(spec.dtype.numpy)
+    return data if place is None else data.copy()

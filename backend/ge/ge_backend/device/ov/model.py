@@ -1,0 +1,100 @@
+"""Model files as OpenVINO reads them: their signature, and what of it can be computed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import openvino
+
+from ge_backend.device.files.onnx_axes import onnx_axes
+from ge_backend.errors import ModelError, Unsupported
+from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+
+__all__ = ["ELEMENTS", "ENGINE_ERRORS", "cause", "read_model", "signature_of"]
+
+# Triton's name of a type -> OpenVINO's.
+ELEMENTS: Mapping[str, Any] = {
+    "BOOL": openvino.Type.boolean,
+    "UINT8": openvino.Type.u8,
+    "UINT16": openvino.Type.u16,
+    "UINT32": openvino.Type.u32,
+    "INT8": openvino.Type.i8,
+    "INT16": openvino.Type.i16,
+    "INT32": openvino.Type.i32,
+    "INT64": openvino.Type.i64,
+    "FP16": openvino.Type.f16,
+    "FP32": openvino.Type.f32,
+    "BF16": openvino.Type.bf16,
+}
+# What it would take and compute in 32 bits without a word, or has hardly an operation for.
+INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
+
+# Lines of an error that say something; further ones repeat it.
+TOLD = 6
+
+ENGINE_ERRORS: tuple[type[Exception], ...] = (RuntimeError, ValueError, TypeError, MemoryError)
+
+
+def read_model(path: Path) -> Any:
+    """Return the model of an `.onnx` or `.xml` file; weights are mapped, not read.
+
+    Raises:
+        ModelError: the file is corrupt, or has an operation that OpenVINO does not know.
+    """
+    try:
+        return openvino.Core().read_model(path)
+    except ENGINE_ERRORS as error:
+        raise ModelError(f"{path}: OpenVINO cannot load it: {cause(error)}") from error
+
+
+def signature_of(model: Any, path: Path) -> Signature:
+    """Return inputs and outputs. An `.xml` does not name its dimensions; `axes.<tensor>` does.
+
+    Raises:
+        ModelError: a tensor is of a type that Triton does not carry, or of any rank.
+        Unsupported: it is of a type that OpenVINO does not compute in.
+    """
+    axes = onnx_axes(path) if path.suffix == ".onnx" else {}
+    return Signature(
+        inputs=tuple(_spec(port, axes, path) for port in model.inputs),
+        outputs=tuple(_spec(port, axes, path) for port in model.outputs),
+        axis_limits={},
+    )
+
+
+def cause(error: BaseException) -> str:
+    """Return what an error says; its first lines only say in which source files."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("Exception from ")]
+    return " ".join(told[:TOLD] or lines[:1]) or type(error).__name__
+
+
+def _spec(port: Any, axes: Mapping[str, tuple[str, ...]], path: Path) -> TensorSpec:
+    name = next((known for known in axes if known in port.get_names()), port.any_name)
+    kind = port.element_type.get_type_name()
+    if kind in INEXACT:
+        raise Unsupported(
+            f"{path}: {name!r} is {INEXACT[kind]}, and OpenVINO computes in 32 bits on a CPU; set "
+            "the parameter 'engine' to 'onnxruntime'"
+        )
+    dtype = next((DATA_TYPES[n] for n, t in ELEMENTS.items() if t.get_type_name() == kind), None)
+    if dtype is None:
+        carried = ", ".join(ELEMENTS)
+        raise ModelError(f"{path}: {name!r} is a tensor of {kind}; Triton carries {carried}")
+    shape = port.partial_shape
+    if shape.rank.is_dynamic:
+        raise ModelError(
+            f"{path}: {name!r} has any number of dimensions; export it with fixed ones"
+        )
+    dims = tuple(-1 if dim.is_dynamic else dim.get_length() for dim in shape)
+    names = axes.get(name, ())
+    if len(names) != len(dims):
+        names = ("",) * len(dims)
+    return TensorSpec(
+        name=name,
+        dtype=dtype,
+        dims=dims,
+        axes=tuple(known if dim < 0 else "" for known, dim in zip(names, dims, strict=True)),
+    )

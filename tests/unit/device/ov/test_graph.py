@@ -1,0 +1,194 @@
+"""OpenVINO on the CPU, beyond what every graph does."""
+
+import gc
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+openvino = pytest.importorskip("openvino")
+pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from builders.cores import lonely_cores  # noqa: E402
+from builders.null_models import comes_true  # noqa: E402
+from ge_backend.device.base import Bucketed, GraphSource  # noqa: E402
+from ge_backend.device.ov import graph as ov_graph  # noqa: E402
+from ge_backend.device.ov.graph import OpenVinoGraph  # noqa: E402
+from ge_backend.errors import GraphFailed, ModelError, Unsupported  # noqa: E402
+
+WEIGHTS = np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32)
+
+
+def write(path, *, nodes=(("MatMul", ["x", "w"], ["y"]),), element=TensorProto.FLOAT):
+    given = [["batch", "length", 64] if element == TensorProto.FLOAT else ["batch"]]
+    out = [["batch", "length", 8] if element == TensorProto.FLOAT else ["batch"]]
+    graph = helper.make_graph(
+        [helper.make_node(*node) for node in nodes],
+        "g",
+        [helper.make_tensor_value_info("x", element, given[0])],
+        [helper.make_tensor_value_info("y", element, out[0])],
+        [numpy_helper.from_array(WEIGHTS, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def load(tmp_path):
+    graphs = []
+
+    def load(path=None, *, cores=2, **source):
+        path = path or write(tmp_path / "m.onnx")
+        graphs.append(OpenVinoGraph(GraphSource.of(path, **source), lonely_cores(cores)))
+        return graphs[-1]
+
+    yield load
+    for graph in graphs:
+        graph.close()
+
+
+def rows(count, length):
+    return np.random.default_rng(count).standard_normal((count, length, 64)).astype(np.float32)
+
+
+def shapes(*sizes):
+    return [{"x": (*size, 64)} for size in sizes]
+
+
+@pytest.mark.parametrize(("precision", "most", "least"), [("origin", 1e-4, 0), ("bf16", 0.5, 1e-4)])
+def test_precision_is_what_was_asked_for(load, precision, most, least):
+    """OpenVINO would take bf16 by itself where the CPU has it; `origin` is 32 bits."""
+    options = load(precision=precision)._narrow.get_property("INFERENCE_PRECISION_HINT")
+    assert options == {"origin": openvino.Type.f32, "bf16": openvino.Type.bf16}[precision]
+    x = rows(2, 5)
+    y = load(precision=precision).run({"x": x}, {}, exclusive=False)["y"]
+    assert np.abs(y - x @ WEIGHTS).max() < most
+
+
+def test_other_precisions_are_refused(load):
+    """CPUs have no arithmetic for fp16."""
+    with pytest.raises(Unsupported, match="computes in origin or bf16"):
+        load(precision="fp16")
+
+
+def test_a_file_of_openvinos_own_runs(load, tmp_path):
+    """With its weights in the file beside it, which are part of the model."""
+    model = ov_graph.read_model(write(tmp_path / "m.onnx"))
+    openvino.save_model(model, tmp_path / "own.xml", compress_to_fp16=False)
+    source = GraphSource.of(tmp_path / "own.xml")
+    x = rows(2, 5)
+    assert np.allclose(
+        load(tmp_path / "own.xml").run({"x": x}, {}, exclusive=False)["y"], x @ WEIGHTS, atol=1e-4
+    )
+    (tmp_path / "own.bin").write_bytes((tmp_path / "own.bin").read_bytes() + b"0")
+    assert GraphSource.of(tmp_path / "own.xml").stamp != source.stamp
+
+
+def test_buckets_have_models_of_their_own_smallest_first(load, monkeypatch):
+    """As many as memory allows; the others run in the model for any shape. All are right."""
+    weights = 10_000
+    monkeypatch.setattr(
+        ov_graph, "host_memory", lambda: SimpleNamespace(free_bytes=int(2.5 * weights * 8))
+    )
+    graph = load()
+    monkeypatch.setattr(
+        ov_graph,
+        "model_files",
+        lambda path: (SimpleNamespace(stat=lambda: SimpleNamespace(st_size=weights)),),
+    )
+    assert isinstance(graph, Bucketed)
+    assert graph.bucketed
+    sizes = [(4, 16), (1, 8), (2, 8)]
+    graph.compile(shapes(*sizes))
+    for size in sizes:
+        graph.prepare({"x": rows(*size)})
+        graph.prepare({"x": rows(*size)})
+    assert {key[0][1][:2] for key in graph._compiled} == {(1, 8), (2, 8)}
+    for size in (*sizes, (3, 5)):
+        x = rows(*size)
+        place = np.empty((*size, 8), np.float32)
+        for given in ({}, {"y": place}, {"y": np.empty((1, 1, 8), np.float32)}):
+            y = graph.run({"x": x}, given, exclusive=False)["y"]
+            assert np.allclose(y, x @ WEIGHTS, atol=1e-4)
+        assert np.allclose(graph.run({"x": x}, {"y": place}, exclusive=False)["y"], place)
+
+
+def test_a_bucket_that_cannot_be_compiled_runs_all_the_same(load, monkeypatch, caplog):
+    """In the model for any shape; said in the log."""
+    graph = load()
+    graph.compile(shapes((1, 8)))
+
+    def refuse(*_):
+        raise ModelError("no room")
+
+    monkeypatch.setattr(graph, "_compile", refuse)
+    with caplog.at_level("INFO"):
+        graph.prepare({"x": rows(1, 8)})
+    assert "no room" in caplog.text
+    assert graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"].shape == (1, 8, 8)
+
+
+def test_a_place_is_written_without_a_copy(load):
+    """In a bucket's own model and in the one for any shape."""
+    graph = load()
+    graph.compile(shapes((1, 8)))
+    graph.prepare({"x": rows(1, 8)})
+    for size in ((1, 8), (3, 4)):
+        place = np.empty((*size, 8), np.float32)
+        assert graph.run({"x": rows(*size)}, {"y": place}, exclusive=False)["y"] is place
+
+
+def test_no_memory_of_the_caller_is_held_after_a_run(load):
+    """An arena can be given back as soon as a run has ended."""
+    graph = load()
+    x, place = rows(2, 4), np.empty((2, 4, 8), np.float32)
+    gone = [weakref.ref(x), weakref.ref(place)]
+    graph.run({"x": x}, {"y": place}, exclusive=False)
+    del x, place
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
+def test_whole_numbers_that_need_more_than_32_bits_are_refused(load, tmp_path, value):
+    """OpenVINO would cut them off without a word."""
+    path = write(tmp_path / "i.onnx", nodes=[("Identity", ["x"], ["y"])], element=TensorProto.INT64)
+    graph = load(path)
+    with pytest.raises(GraphFailed, match=r"32 bits.*onnxruntime"):
+        graph.run({"x": np.array([1, value])}, {}, exclusive=False)
+    x = np.array([2**31 - 1, -(2**31), 0])
+    assert graph.run({"x": x}, {}, exclusive=False)["y"].tolist() == x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "streams", "per_run"),
+    [(0, 2, 2, 1), (1, 2, 2, 1), (2, 2, 1, 2), (0, 1, 1, 1)],
+)
+def test_threads_of_a_run(load, threads, cores, streams, per_run):
+    """As many runs at once as cores allow."""
+    graph = load(threads=threads, cores=cores)
+    assert int(graph._narrow.get_property("NUM_STREAMS")) == streams
+    assert int(graph._narrow.get_property("INFERENCE_NUM_THREADS")) == streams * per_run
+
+
+def test_runs_that_are_alone_may_take_all_cores(load):
+    """In a model of their own, which gives the same."""
+    graph = load(cores=2)
+    x = rows(2, 4)
+    for _ in range(3):
+        graph.run({"x": x}, {}, exclusive=True)
+    assert comes_true(lambda: graph._threads._wide is not None)
+    for _ in range(6):
+        y = graph.run({"x": x}, {}, exclusive=True)["y"]
+        assert np.allclose(y, x @ WEIGHTS, atol=1e-4)
+
+
+def test_an_operation_that_fails_is_told_in_one_line(load):
+    """Sizes that do not fit together, of dimensions that the file leaves open."""
+    with pytest.raises(GraphFailed) as caught:
+        load().run({"x": np.zeros((1, 2, 63), np.float32)}, {}, exclusive=False)
+    assert "\n" not in str(caught.value)

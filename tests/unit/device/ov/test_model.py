@@ -1,0 +1,79 @@
+"""What OpenVINO reads of a file."""
+
+import pytest
+
+openvino = pytest.importorskip("openvino")
+pytest.importorskip("onnx")
+from onnx import TensorProto, helper  # noqa: E402
+
+from ge_backend.device.ov.model import cause, read_model, signature_of  # noqa: E402
+from ge_backend.errors import ModelError, Unsupported  # noqa: E402
+
+
+def write(path, element=TensorProto.FLOAT, dims=("batch", "length"), op="Identity"):
+    shape = list(dims)
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", element, shape)],
+        [helper.make_tensor_value_info("y", element, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_an_onnx_file_names_its_axes(tmp_path):
+    """OpenVINO drops the names, so they are read from the file."""
+    path = write(tmp_path / "m.onnx", dims=("batch", 3))
+    signature = signature_of(read_model(path), path)
+    assert signature.input("x").describe() == "FP32 [batch, 3]"
+    assert signature.output("y").describe() == "FP32 [batch, 3]"
+
+
+def test_a_file_of_openvinos_own_has_sizes_and_types(tmp_path):
+    """Its free dimensions have no names; the parameter `axes.<tensor>` gives them some."""
+    openvino.save_model(read_model(write(tmp_path / "m.onnx")), tmp_path / "m.xml")
+    path = tmp_path / "m.xml"
+    signature = signature_of(read_model(path), path)
+    assert signature.input("x").dims == (-1, -1)
+    assert signature.input("x").axes == ("", "")
+    assert signature.output("y").dtype.name == "FP32"
+
+
+@pytest.mark.parametrize(
+    ("element", "named"),
+    [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64"), (TensorProto.STRING, "BYTES")],
+)
+def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
+    """The error says which engine computes it as it is."""
+    path = write(tmp_path / "m.onnx", element)
+    with pytest.raises(Unsupported, match=rf"'x' is {named}, .*onnxruntime"):
+        signature_of(read_model(path), path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model"])
+def test_a_corrupt_file_is_refused(tmp_path, content):
+    """In one line."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.onnx: OpenVINO cannot load it") as caught:
+        read_model(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_operation_is_named(tmp_path):
+    """As OpenVINO names it, without where in its sources."""
+    path = write(tmp_path / "m.onnx", op="Unheard")
+    with pytest.raises(ModelError, match="Unheard") as caught:
+        read_model(path)
+    assert "Exception from" not in str(caught.value)
+
+
+def test_the_cause_of_an_error():
+    """The first lines only say in which source files it came up."""
+    text = "Exception from src/a.cpp:1:\nException from src/b.cpp:2:\nCheck failed\nfor this\n\n"
+    assert cause(RuntimeError(text)) == "Check failed for this"
+    assert cause(RuntimeError("")) == "RuntimeError"
+    assert cause(RuntimeError("Exception from src/a.cpp:1:")) == "Exception from src/a.cpp:1:"
