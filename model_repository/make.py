@@ -17,6 +17,7 @@ sys.dont_write_bytecode = True  # Triton would take a __pycache__ here for a mod
 
 # ruff: noqa: E402 - the line above comes first
 import image_models
+import language_models
 import numpy as np
 import sequence_models
 import text_models
@@ -122,6 +123,7 @@ MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "preprocess": ("image.json", image_models.preprocess),
     "shape_classifier": ("model.onnx", image_models.shape_classifier),
     "text_encoder": ("model.onnx", text_models.text_encoder),
+    "tiny_writer": ("config.json", language_models.tiny_writer),
     "token_scores": ("model.onnx", token_scores),
     "tokenizer": ("tokenizer.json", text_models.tokenizer),
 }

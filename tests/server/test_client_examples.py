@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -352,3 +354,25 @@ def test_the_torch_model_sums_real_values_only(server):
         found = ask(server, "lengths_sum", "total", values=values)
 
         assert np.allclose(found[:, 0], values.sum(axis=1), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rest"),
+    [
+        ("once upon a time", " a small boat left the harbour before the sun was up."),
+        ("l'été fut", " long, puis vint l'hiver et ses étoiles ❄."),
+    ],
+)
+def test_the_tiny_writer_tells_its_tales(server, prompt, rest):
+    """A checkpoint folder and one line of configuration; the text ends where the tale does."""
+    body = {
+        "text_input": prompt,
+        "max_tokens": 200,
+        "temperature": 0,
+        "exclude_input_in_output": True,
+        "return_finish_reason": True,
+    }
+    url = f"http://{server.http}/v2/models/tiny_writer/generate"
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as answer:
+        said = json.loads(answer.read())
+    assert (said["text_output"], said["finish_reason"]) == (rest, "stop")
