@@ -1,1 +1,1 @@
-"""`python -m demo`: a real encoder on the real Triton server, text in, embeddings out."""
+"""`python -m demo`: a real encoder and a real chat model on the real Triton server."""

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 import demo
+from demo import chat_model
+from demo.chats import chat, figures_line, write_chat_model
 from demo.counters import wait_for
 from demo.encoder import TOKENIZER_FILE, load_tokenizer, prepare, tokenise
 from demo.ensemble import ENSEMBLE, embed, write_ensemble
@@ -30,7 +32,7 @@ from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / "encoder"
+CACHES = Path(__file__).resolve().parent.parent / ".cache"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,8 +54,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, console: Console) -> bool:
     """Return whether every embedding of every model was right."""
-    console.rule("all-MiniLM-L6-v2")
-    encoder = prepare(CACHE, console)
+    console.rule("all-MiniLM-L6-v2 and SmolLM2-135M-Instruct")
+    encoder = prepare(CACHES / "encoder", console)
+    checkpoint = chat_model.prepare(CACHES / "chat_model", console)
     rows = tokenise([sentence.text for sentence in PAGE], load_tokenizer())
     truth = unpadded(encoder.onnx, rows)
     models = served_models(encoder)
@@ -62,11 +65,15 @@ def _run(options: argparse.Namespace, console: Console) -> bool:
         root = Path(folder)
         write_repository(root / "models", models)
         write_ensemble(root / "models", TOKENIZER_FILE, models[0].name)
+        write_chat_model(root / "models", checkpoint)
         console.rule("the real Triton server")
         with _started(root, console) as server:
             outcomes = [_measure(server, model, rows, truth, load, console) for model in models]
             difference = _difference_of_texts(server, truth, console)
             _show(outcomes, console)
+            console.rule("chats with SmolLM2-135M-Instruct")
+            line = figures_line(chat(server.grpc, checkpoint, console))
+            console.print(f"\n{line}", soft_wrap=True)
             if options.keep:
                 _wait(server, console)
     return all(outcome.right for outcome in outcomes) and difference <= models[0].tolerance

@@ -58,6 +58,8 @@ def test_the_demo_prints_neighbours_and_figures_and_leaves_nothing(folder):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"requests +│ +128 │ +128", done.stdout)
+    assert "The capital of France is Paris." in done.stdout
+    assert re.search(r"4 chats at once: \d+ tokens per second, first token after", done.stdout)
     assert re.search(
         r"texts in, largest difference from the unpadded truth: \d\.\de-0", done.stdout
     )

@@ -1,0 +1,1 @@
+"""What `benchmarks.bench_generation` compares, and what it asks of each."""

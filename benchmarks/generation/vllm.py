@@ -1,0 +1,142 @@
+"""vLLM's own server, in a Python environment of its own, asked over its OpenAI door."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+from demo.chat_model import prepare
+from rich.console import Console
+
+from benchmarks.generation.workloads import WORKLOADS, Ask
+from benchmarks.memory import read_pss
+
+__all__ = ["Vllm"]
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
+
+START_S = 300
+DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+class Vllm:
+    """A vLLM server that runs while the block does.
+
+    Args:
+        python: has vLLM.
+        precision: `bf16` or `fp32`.
+    """
+
+    name = "vllm"
+    workloads = tuple(WORKLOADS)
+
+    def __init__(self, python: Path, precision: str) -> None:
+        self._python = python
+        self._dtype = DTYPES[precision]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+
+    async def __aenter__(self) -> Vllm:  # noqa: PYI034
+        checkpoint = prepare(CACHE, Console(stderr=True))
+        command = [
+            str(self._python),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            f"--model={checkpoint}",
+            "--served-model-name=smollm2",
+            f"--dtype={self._dtype}",
+            "--host=127.0.0.1",
+            f"--port={self._port}",
+            "--max-model-len=4096",
+            "--no-enable-prefix-caching",
+            "--disable-log-requests",
+        ]
+        environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+        self._process = await asyncio.to_thread(
+            subprocess.Popen,
+            command,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        await asyncio.to_thread(self._wait)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.killpg(self._process.pid, signal.SIGTERM)
+        await asyncio.to_thread(self._process.wait, 60)
+
+    async def tokens(self, ask: Ask) -> AsyncIterator[int]:
+        """Yield how many tokens have come, from the running usage of each chunk."""
+        body = json.dumps(
+            {
+                "model": "smollm2",
+                "prompt": list(ask.prompt),
+                "max_tokens": ask.tokens,
+                "ignore_eos": True,
+                "temperature": 0.0,
+                "stream": True,
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            }
+        ).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        done = 0
+        try:
+            while line := await reader.readline():
+                if line.startswith(b"data: {"):
+                    usage = json.loads(line[len(b"data: ") :]).get("usage") or {}
+                    count = usage.get("completion_tokens", done) - done
+                    done += count
+                    if count:
+                        yield count
+        finally:
+            writer.close()
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all of vLLM's processes."""
+        times = [process.cpu_times() for process in self._processes()]
+        return float(sum(t.user + t.system for t in times))
+
+    def memory_mib(self) -> float:
+        """Return the memory of all of vLLM's processes."""
+        paths = [Path(f"/proc/{process.pid}/smaps_rollup") for process in self._processes()]
+        return sum(read_pss(path.read_text()) for path in paths) / 2**20
+
+    def _processes(self) -> list[psutil.Process]:
+        parent = psutil.Process(self._process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def _wait(self) -> None:
+        for _ in range(START_S):
+            if self._process.poll() is not None:
+                raise RuntimeError(f"vLLM ended with status {self._process.returncode}")
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self._port}/health", timeout=1).close()
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+            else:
+                return
+        raise RuntimeError(f"vLLM was not ready after {START_S} s")
