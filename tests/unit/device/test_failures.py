@@ -44,3 +44,16 @@ def test_all_else_is_a_failed_graph():
     error = failure(RuntimeError("shapes differ"), "m.onnx")
     assert isinstance(error, GraphFailed)
     assert str(error) == "m.onnx failed to run: shapes differ"
+
+
+def test_clients_see_no_folders(caplog):
+    """The log has the whole of it, and what is sent names the file alone."""
+    text = (
+        "[ONNXRuntimeError] : Node /embed/Gather at /onnxruntime_src/onnxruntime/core/a.cc:12 of "
+        "/srv/models/m/1/m.onnx\nmore"
+    )
+    error = failure(RuntimeError(text), "/srv/models/m/1/m.onnx")
+    assert str(error) == (
+        "m.onnx failed to run: [ONNXRuntimeError] : Node /embed/Gather at a.cc:12 of m.onnx"
+    )
+    assert f"/srv/models/m/1/m.onnx failed to run: {text}" in caplog.text

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ge_backend.batching.blame import blamed
 from ge_backend.batching.concatenate import one_run
 from ge_backend.batching.kept import Keeping, KeptTensor
 from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
@@ -253,7 +254,9 @@ class Pipeline:
             elif len({span.request for span in sub_batch.spans}) > 1:
                 progress.suspects.extend(sub_batch.spans)
             else:
-                yield from progress.fail(sub_batch, error)
+                request = progress.requests[sub_batch.spans[0].request]
+                cause = blamed(error, request, self.layout, planned=sub_batch.planned)
+                yield from progress.fail(sub_batch, cause)
         except GeError as error:
             yield from progress.fail(sub_batch, error)
         else:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from pathlib import PurePath
+
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory
 
-__all__ = ["failure", "reason"]
+__all__ = ["failure", "reason", "without_folders"]
+
+log = logging.getLogger(__name__)
 
 _NO_MEMORY = ("bad_alloc", "allocate memory", "not enough memory", "out of memory")
 _STACK_FIRST = "The following operation failed in the TorchScript interpreter"
 _LONGEST = 600
+_SOURCE = re.compile(r"(?:/[\w.+-]+)+/(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
 
 
 def reason(error: BaseException) -> str:
@@ -21,9 +28,16 @@ def reason(error: BaseException) -> str:
 
 
 def failure(error: BaseException, path: str) -> GeError:
-    """Return `OutOfMemory` if the engine ran out of memory, else `GraphFailed`."""
+    """Return `OutOfMemory` if the engine ran out of memory, else `GraphFailed`; log all it says."""
     text = str(error).lower()
     kind: type[GeError] = GraphFailed
     if isinstance(error, MemoryError) or any(mark in text for mark in _NO_MEMORY):
         kind = OutOfMemory
-    return kind(f"{path} failed to run: {reason(error)}")
+    log.warning("%s failed to run: %s", path, error)
+    return kind(f"{PurePath(path).name} failed to run: {without_folders(reason(error), path)}")
+
+
+def without_folders(text: str, path: str) -> str:
+    """Return a text that clients may see: no folder of the model's, nor of an engine's sources."""
+    folder = str(PurePath(path).parent)
+    return _SOURCE.sub("", text.replace(f"{folder}/", "") if folder != "." else text)

@@ -1,0 +1,84 @@
+"""Whose fault a failed run is: an index or a length that the model does not take is the client's.
+
+Engines find such a value while they run, and say so in words of their own. What they say is read
+here, once it is known which request it was; everything else stays the graph's failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ge_backend.batching.request import Request
+from ge_backend.errors import GeError, GraphFailed, InvalidRequest
+from ge_backend.layout.layout import Layout
+
+__all__ = ["blamed"]
+
+# ONNX Runtime's Gather and its kin, an embedding among them.
+_INDEX = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
+# torch's embedding and index_select, which name neither the index nor the range.
+_UNNAMED_INDEX = re.compile(r"index out of range in self|index \d+ is out of bounds")
+# ONNX Runtime's and torch's elementwise operators; a table of positions is one side.
+_SIZES = (
+    re.compile(r"broadcast an axis by a dimension other than 1\. (\d+) by (\d+)"),
+    re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)"),
+)
+
+
+def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: bool) -> GeError:
+    """Return what a client is told whose request alone made a run fail.
+
+    Args:
+        error: what the engine said.
+        request: the only one of the run.
+        layout: of the model.
+        planned: the run had a prepared shape, whose sizes the graph takes.
+    """
+    text = str(error)
+    index = _INDEX.search(text)
+    if index is not None:
+        value, least, most = map(int, index.groups())
+        return _index(request, value, least, most) or _size(request, layout, most + 1) or error
+    if _UNNAMED_INDEX.search(text):
+        spans = [
+            f"{name} from {array.min()} to {array.max()}"
+            for name, array in request.tensors.items()
+            if array.dtype.kind in "iu" and array.size
+        ]
+        if spans:
+            return InvalidRequest(
+                "the request holds an index, such as a token's id, that the model has no row for: "
+                f"{', '.join(spans)} ({text})"
+            )
+    for pattern in () if planned else _SIZES:
+        sizes = pattern.search(text)
+        if sizes is not None:
+            return _size(request, layout, min(map(int, sizes.groups()))) or error
+    return error
+
+
+def _index(request: Request, value: int, least: int, most: int) -> InvalidRequest | None:
+    """Name the input that holds this value, which is out of range."""
+    for name, array in request.tensors.items():
+        if array.dtype.kind in "iu" and bool(np.any(array == value)):
+            at = [int(place) for place in np.argwhere(array == value)[0]]
+            return InvalidRequest(
+                f"input {name!r} holds {value} at {at}; the model takes {least} to {most}"
+            )
+    return None
+
+
+def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None:
+    """Name the axis that is longer than this, and an input that has it."""
+    sizes: Sequence[tuple[str, int]] = list(zip(layout.axes, request.sizes, strict=True))
+    for number, (axis, size) in enumerate(sizes):
+        if limit < size:
+            names = [repr(one.name) for one in layout.inputs if number in one.axes and not one.made]
+            return InvalidRequest(
+                f"axis {axis!r} of {' and '.join(names) or 'the inputs'} is {size} long; the model "
+                f"takes at most {limit}"
+            )
+    return None

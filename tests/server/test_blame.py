@@ -1,0 +1,89 @@
+"""What a client sent that the model does not take is INVALID_ARGUMENT, and its neighbours go on."""
+
+import threading
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
+
+from builders.graphs import RAGGED, TABLE, VOCABULARY, WIDTH, graph, parameters, write_model
+
+POSITIONS = 16
+CONFIG = f"""
+max_batch_size: 8
+input [ {{ name: "ids" data_type: TYPE_INT64 {RAGGED} }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ -1, {WIDTH} ] }} ]
+dynamic_batching {{ max_queue_delay_microseconds: 50000 }}
+""" + parameters(buckets__rows="1,4,8", buckets__length="4,8")
+
+
+def with_positions():
+    """Take ids [batch, length] -> y: the table's rows, and to each what its position has."""
+    positions = np.arange(POSITIONS, dtype=np.float32)[:, None] * np.ones(WIDTH, np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
+        helper.make_node("Slice", ["positions", "zero", "shape"], ["some"]),
+        helper.make_node("Add", ["rows", "some"], ["y"]),
+    ]
+    return graph(
+        nodes,
+        [("ids", TensorProto.INT64, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
+        [("table", TABLE), ("positions", positions), ("zero", np.array([0]))],
+    )
+
+
+@pytest.fixture(scope="module")
+def url(triton_server, tmp_path_factory):
+    models = tmp_path_factory.mktemp("models")
+    write_model(models, "tokens", CONFIG, with_positions())
+    return triton_server(models).grpc
+
+
+def infer(url, ids):
+    tensor = grpcclient.InferInput("ids", [1, len(ids)], "INT64")
+    tensor.set_data_from_numpy(np.array([ids]))
+    with grpcclient.InferenceServerClient(url) as client:
+        return client.infer("tokens", [tensor]).as_numpy("y")
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ([1, VOCABULARY + 5, 2], f"'ids' holds {VOCABULARY + 5} at [0, 1]; the model takes"),
+        ([1] * (POSITIONS + 1), f"of 'ids' is {POSITIONS + 1} long; the model takes at most 16"),
+    ],
+    ids=["index", "length"],
+)
+def test_the_client_is_told_what_the_model_does_not_take(url, ids, words):
+    """With the input, what came and the limit; without a path of the server."""
+    with pytest.raises(InferenceServerException) as refused:
+        infer(url, ids)
+    assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert words in refused.value.message()
+    assert "/" not in refused.value.message()
+
+
+def test_neighbours_of_such_a_request_are_answered(url):
+    """They come in one batch with it."""
+    answers = {}
+
+    def ask(number):
+        ids = [number, VOCABULARY + 1] if number == 3 else [number, number + 1]
+        try:
+            answers[number] = infer(url, ids)
+        except InferenceServerException as error:
+            answers[number] = error.status()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers.pop(3) == "StatusCode.INVALID_ARGUMENT"
+    places = np.arange(2, dtype=np.float32)[:, None]
+    for number, answer in answers.items():
+        np.testing.assert_allclose(answer[0], TABLE[[number, number + 1]] + places, rtol=1e-5)
