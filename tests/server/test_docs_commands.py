@@ -42,7 +42,9 @@ COMPARED = {
     "docs/memory.md": "tests/unit/docs/test_memory.py",
     "docs/ensembles.md": "tests/server/test_client_examples.py",
 }
-COMMANDS = [command for page in PAGES for command in commands(page) if command.block]
+# Pages that their own test runs from top to bottom.
+WHOLE = {"docs/tutorial.md": "tests/server/test_docs_tutorial.py"}
+COMMANDS = [c for page in PAGES if page not in WHOLE for c in commands(page) if c.block]
 EACH = list({command.text: command for command in COMMANDS if not command.shown}.values())
 SERVE = "ge-backend serve *"
 # Commands that look at a running server -> what keeps the look short.
@@ -202,6 +204,12 @@ def test_commands_with_output_are_compared_with_it():
     assert {command.page for command in COMMANDS if command.shown} == set(COMPARED)
     for page, test in COMPARED.items():
         assert Path(page).name in (ROOT / test).read_text()
+
+
+def test_whole_pages_have_their_own_test():
+    """It reads the very page."""
+    for page, test in WHOLE.items():
+        assert page in (ROOT / test).read_text()
 
 
 def test_the_server_of_the_readme_can_be_watched(watched):

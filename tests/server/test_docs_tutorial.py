@@ -1,0 +1,118 @@
+"""The tutorial, run in one shell from top to bottom; what it prints is what the page shows."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from builders.checkpoints import as_sentence_encoder, write_checkpoint
+from builders.graphs import graph
+from builders.pages import ROOT, blocks
+from ge_backend.tritonserver import free_ports
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(580),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+PAGE = "docs/tutorial.md"
+LIMIT_S = 540
+MARK = "=== step"
+WIDTH = 4
+WAIT = "until grep -q metrics said; do sleep 0.2; kill -0 $! || exit 3; done; cat said"
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return the page's commands, `&` and all, each with what the page says that it prints."""
+    found = []
+    for block in blocks(PAGE):
+        if block.language == "console":
+            for text in re.split(r"(?m)^\$ ", block.text)[1:]:
+                command, _, shown = text.partition("\n")
+                found.append((command, shown.strip()))
+    return found
+
+
+def script(ports: dict[str, int]) -> str:
+    """Return the commands as a script: on free ports, waiting for each server to be ready."""
+    own = " ".join(f"--{name}-port={port}" for name, port in ports.items())
+    lines = [f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}']
+    for number, (command, _) in enumerate(steps()):
+        line = command.replace("localhost:8000", f"localhost:{ports['http']}")
+        line = line.replace("ge-backend serve", f"ge-backend serve {own} --exit-timeout=3")
+        metrics = f"http://localhost:{ports['metrics']}/metrics"
+        line = line.replace("ge-backend top", f"ge-backend top --url={metrics}")
+        if line.endswith("&"):
+            # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
+            line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
+            line = f"({line.removesuffix('&')}) > said 2> trouble &\n{WAIT}"
+        lines += [f"printf '\\n{MARK} {number}\\n'", line]
+    return "\n".join([*lines, ""])
+
+
+def encoder() -> bytes:
+    """Take input_ids, attention_mask [batch, sequence] -> sentence_embedding [batch, WIDTH]."""
+    nodes = [
+        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
+        helper.make_node("ReduceSum", ["real", "one"], ["total"], keepdims=1),
+        helper.make_node("Cast", ["total"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["number", "ones"], ["sentence_embedding"]),
+    ]
+    return graph(
+        nodes,
+        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")],
+        [("sentence_embedding", TensorProto.FLOAT, ["batch", WIDTH])],
+        [("one", np.array([1])), ("ones", np.ones((1, WIDTH), np.float32))],
+    )
+
+
+@pytest.fixture(scope="module")
+def printed(installation, tmp_path_factory) -> list[str]:
+    """What each step printed, in a folder that has what the reader has."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "encoder.onnx").write_bytes(encoder())
+    as_sentence_encoder(write_checkpoint(folder / "all-MiniLM-L6-v2"))
+    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+    done = subprocess.run(
+        ["bash", "-c", script(ports)],
+        cwd=folder,
+        env=os.environ | {"GE_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    trouble = (folder / "trouble").read_text() if (folder / "trouble").exists() else ""
+    assert done.returncode in {0, 143}, done.stdout + done.stderr + trouble
+    for name, usual in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
+        done.stdout = done.stdout.replace(str(ports[name]), str(usual))
+    parts = re.split(rf"(?m)^{MARK} \d+\n", done.stdout)[1:]
+    assert len(parts) == len(steps()), done.stdout + done.stderr + trouble
+    return [part.strip() for part in parts]
+
+
+@pytest.mark.parametrize("number", range(len(steps())))
+def test_a_step_prints_what_the_page_shows(printed, number):
+    """Where the page has `…`, anything."""
+    command, shown = steps()[number]
+    # A line of its own stands for any lines, else for some of one.
+    lines = [
+        "(?:.*\\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + "\\n"
+        for line in shown.splitlines()
+    ]
+    found = f"{printed[number]}\n" if printed[number] else ""
+    assert re.fullmatch("".join(lines), found), f"$ {command}\n{found}"
+
+
+def test_the_tutorial_has_ten_steps_and_is_found():
+    """Numbered, and linked where readers begin."""
+    text = (ROOT / PAGE).read_text()
+    assert re.findall(r"(?m)^## (\d+)\. ", text) == [str(number) for number in range(1, 11)]
+    assert f"]({PAGE})" in (ROOT / "README.md").read_text()
+    assert Path(PAGE).name in Path(__file__).name.replace("test_docs_", "").replace(".py", ".md")
