@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 PRECISIONS = {"origin": "f32", "bf16": "bf16"}
 # Models that are compiled for single buckets may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
+# No more than these: a larger bucket gains a few percent, and each takes half a second at load.
+MOST_MODELS = 16
 INT32 = np.iinfo(np.int32)
 
 _Key = tuple[tuple[str, Shape], ...]
@@ -147,7 +149,8 @@ class OpenVinoGraph:
 
     def _affordable(self) -> int:
         weights = sum(file.stat().st_size for file in model_files(self._path))
-        return int(host_memory().free_bytes * MEMORY_SHARE) // max(1, weights)
+        fitting = int(host_memory().free_bytes * MEMORY_SHARE) // max(1, weights)
+        return min(MOST_MODELS, fitting)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         known = [spec.name for spec in self.signature.inputs]
