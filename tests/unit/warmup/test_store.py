@@ -159,3 +159,13 @@ class _Full:
 
     def __exit__(self, *_):
         self.file.close()
+
+
+def test_a_chosen_engine_is_kept_under_its_key(tmp_path):
+    """Another key has none, nor has a store without a folder."""
+    store = Store(tmp_path)
+    store.keep_engine(["a", "b"], "openvino")
+    assert store.engine(["a", "b"]) == "openvino"
+    assert store.engine(["a"]) == ""
+    Store(None).keep_engine(["a"], "openvino")
+    assert Store(None).engine(["a"]) == ""

@@ -94,9 +94,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="engine",
         default="first",
-        choices=("first", *engine_names()),
+        choices=("first", "auto", *engine_names()),
         help="What runs the model file, where several engines can. `first`: the first one that is "
-        "installed and can compute in `precision`, in the order of the table below.",
+        "installed and can compute in `precision`, in the order of the table below. "
+        "`auto`: the fastest of these, measured on some of the model's buckets at its first start.",
     ),
     Setting(
         key="threads",

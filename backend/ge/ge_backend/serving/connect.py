@@ -17,11 +17,13 @@ from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
 from ge_backend.fleet.fleet import Fleet
 
-__all__ = ["executor_of", "open_fleet", "open_session"]
+__all__ = ["AUTO", "executor_of", "open_fleet", "open_session"]
 
 log = logging.getLogger(__name__)
 
 ARENA_BYTES = 1 << 20
+# The engine of a model that is only looked at, before one has been chosen, is the first.
+AUTO = "auto"
 
 
 def open_fleet(
@@ -71,7 +73,7 @@ def open_session(
     source = GraphSource.of(
         path,
         precision=config.precision,
-        engine=config.engine,
+        engine="" if config.engine == AUTO else config.engine,
         threads=config.threads,
         options=config.options,
     )

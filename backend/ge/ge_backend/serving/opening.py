@@ -21,6 +21,7 @@ from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import open_fleet
+from ge_backend.serving.engine import with_engine
 from ge_backend.tensors import Signature
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.traffic import Traffic
@@ -65,6 +66,7 @@ def open_model(
     Raises:
         GeError: the model cannot be served as configured.
     """
+    config = with_engine(config, store)
     connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
     fleet = connect()
     session = fleet.sessions[0]

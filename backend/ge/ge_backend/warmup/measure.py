@@ -23,7 +23,15 @@ from ge_backend.layout.layout import Layout
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, first_cost, warm_up
 
-__all__ = ["added_costs", "cost_key", "cost_model", "estimated_costs", "measured_costs"]
+__all__ = [
+    "added_costs",
+    "cost_key",
+    "cost_model",
+    "estimated_costs",
+    "fingerprint",
+    "measured_costs",
+    "processor",
+]
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +169,7 @@ def cost_model(
 def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:
     """Return everything that a measured cost depends on."""
     return [
-        *map(_fingerprint, model_files(Path(session.source.path))),
+        *map(fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
         session.source.engine,
         str(session.source.threads),
@@ -204,16 +212,21 @@ def _machine(session: Session) -> list[str]:
 
     Not the host's name: every container has another one, and would measure anew.
     """
+    memory_gib = session.inspect().total_bytes >> 30
+    return [platform.machine(), processor(), f"{memory_gib} GiB"]
+
+
+def processor() -> str:
+    """Return the name of the processor; "" where the system does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    processor = next((line for line in lines if line.startswith("model name")), "")
-    memory_gib = session.inspect().total_bytes >> 30
-    return [platform.machine(), processor.partition(":")[2].strip(), f"{memory_gib} GiB"]
+    line = next((line for line in lines if line.startswith("model name")), "")
+    return line.partition(":")[2].strip()
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Return what tells two model files apart wherever they lie: size and samples of the content.
 
     A model of many gigabytes is not read whole for it.

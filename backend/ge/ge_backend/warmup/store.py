@@ -40,7 +40,7 @@ class Store:
 
     def costs(self, key: Sequence[str]) -> dict[Bucket, float]:
         """Return the costs kept under a key, nanoseconds by bucket; empty when there are none."""
-        path = self._costs_path(key)
+        path = self._path("costs", key)
         if path is None or not path.is_file():
             return {}
         try:
@@ -54,10 +54,24 @@ class Store:
 
     def keep_costs(self, key: Sequence[str], costs: Mapping[Bucket, float]) -> None:
         """Keep costs under a key, in place of those before."""
-        path = self._costs_path(key)
+        path = self._path("costs", key)
         if path is not None:
             table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
             _write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
+
+    def engine(self, key: Sequence[str]) -> str:
+        """Return the engine that was chosen under a key; "" when none was."""
+        path = self._path("engines", key)
+        try:
+            return path.read_text(encoding="utf-8").strip() if path is not None else ""
+        except (OSError, UnicodeDecodeError):  # nothing was kept, or it cannot be read
+            return ""
+
+    def keep_engine(self, key: Sequence[str], name: str) -> None:
+        """Keep the engine that was chosen."""
+        path = self._path("engines", key)
+        if path is not None:
+            _write(path, name)
 
     def traffic_path(self, model: str) -> Path | None:
         """Return the file that holds a model's traffic."""
@@ -95,11 +109,11 @@ class Store:
                 whole.setdefault(axis, Histogram()).merge(histogram)
             _write(path, dump_histograms(whole))
 
-    def _costs_path(self, key: Sequence[str]) -> Path | None:
+    def _path(self, kind: str, key: Sequence[str]) -> Path | None:
         if self.directory is None:
             return None
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:32]
-        return self.directory / "costs" / f"{digest}.json"
+        return self.directory / kind / f"{digest}.json"
 
 
 def _checked(table: list[tuple[list[int], float]]) -> dict[Bucket, float]:

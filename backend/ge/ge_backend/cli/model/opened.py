@@ -20,6 +20,8 @@ from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.launch import connect_inline
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.serving.connect import AUTO
+from ge_backend.serving.engine import remembered_engine
 from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
@@ -83,7 +85,7 @@ def open_model(
         GraphSource.of(
             find_model_file(folder.directory, given.filename, chosen),
             precision=given.precision,
-            engine=given.engine,
+            engine=remembered_engine(given, store).engine.removeprefix(AUTO),
             threads=given.threads,
             options=given.options,
         ),

@@ -1,0 +1,100 @@
+"""Which of several engines serves a model whose parameter `engine` is `auto`: the fastest here."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ge_backend.buckets.build import build_grid
+from ge_backend.buckets.grid import Bucket, label
+from ge_backend.config.engine_table import Engine, engines_for
+from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.model_file import find_model_file, model_files
+from ge_backend.errors import DeviceUnavailable, ModelError, Unsupported
+from ge_backend.layout.layout import build_layout
+from ge_backend.serving.connect import AUTO, open_session
+from ge_backend.warmup.measure import fingerprint, processor
+from ge_backend.warmup.store import Store
+from ge_backend.warmup.warmup import Effort, warm_up
+
+__all__ = ["remembered_engine", "with_engine"]
+
+log = logging.getLogger(__name__)
+
+# Of the buckets, from the smallest to the middle one, so many are measured on each engine.
+SAMPLES = 4
+
+
+def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
+    """Return the configuration with an engine in place of `auto`.
+
+    Every engine that is installed and can run the file in the configured precision is measured on
+    some of the model's buckets; what is found is kept for the next start.
+
+    Raises:
+        GeError: as opening a model.
+    """
+    known = remembered_engine(config, store)
+    if known.engine != AUTO:
+        return known
+    engines = _candidates(config)
+    times: dict[str, dict[Bucket, float]] = {}
+    samples: Sequence[Bucket] = ()
+    for engine in engines:
+        try:
+            samples, times[engine.name] = _measured(replace(config, engine=engine.name), samples)
+        except (DeviceUnavailable, ModelError, Unsupported) as error:
+            log.info("engine %s is left out: %s", engine.name, error)
+    common = [b for b in samples if all(b in costs for costs in times.values())]
+    if not (times and common):
+        return replace(config, engine="")
+    fastest = min(times, key=lambda name: sum(math.log(times[name][b]) for b in common))
+    for name, costs in times.items():
+        shown = ", ".join(f"{label(b)} {costs[b] / 1e6:.1f} ms" for b in common)
+        log.info("engine %s%s: %s", name, " is chosen" if name == fastest else "", shown)
+    store.keep_engine(_key(config, engines), fastest)
+    return replace(config, engine=fastest)
+
+
+def remembered_engine(config: ModelConfig, store: Store) -> ModelConfig:
+    """Return the configuration with the engine that an earlier start chose, if there is one."""
+    if config.engine != AUTO:
+        return config
+    engines = _candidates(config)
+    if len(engines) <= 1:
+        return replace(config, engine=engines[0].name if engines else "")
+    known = store.engine(_key(config, engines))
+    return replace(config, engine=known) if known in {row.name for row in engines} else config
+
+
+def _candidates(config: ModelConfig) -> list[Engine]:
+    path = find_model_file(config.directory, config.filename, config.device)
+    rows = engines_for(path.name, config.placement.kind)
+    return [row for row in rows if config.precision in row.precisions]
+
+
+def _key(config: ModelConfig, engines: Sequence[Engine]) -> list[str]:
+    path = find_model_file(config.directory, config.filename, config.device)
+    names = [row.name for row in engines]
+    given: Mapping[str, object] = {"precision": config.precision, "threads": config.threads}
+    return [*map(fingerprint, model_files(path)), str(given), processor(), *names]
+
+
+def _measured(
+    config: ModelConfig, samples: Sequence[Bucket]
+) -> tuple[Sequence[Bucket], dict[Bucket, float]]:
+    """Return the buckets that were measured, those given if there are any, and their costs."""
+    session = open_session(config, config.device, on_restart=lambda: None)
+    try:
+        static, fixed = session.static_shapes, session.fixed_shapes
+        layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
+        if not samples:
+            grid = build_grid(config, layout, static_shapes=static, traffic={}, fixed_shapes=fixed)
+            ordered = sorted(grid.entries, key=math.prod)
+            samples = [ordered[len(ordered) * part // (2 * SAMPLES)] for part in range(SAMPLES)]
+            samples = list(dict.fromkeys(samples))
+        return samples, warm_up(session, layout, samples, Effort(repeats=config.warmup_repeats))
+    finally:
+        session.close()
