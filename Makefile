@@ -28,7 +28,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-server wheels bench demo serve clean
+.PHONY: help setup check fix test test-server wheels bench demo serve wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ serve: $(VENV)/.run ## serve the small models of model_repository until ^C, for 
 	$(RUN) model_repository/make.py --into $(MODELS)
 	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS) \
 	  -- --model-control-mode=explicit --load-model='*'
+
+wheel: $(VENV)/.test ## build the wheel and the source archive into dist/
+	$(RUN) -m build --outdir dist
 
 clean: ## remove .venv and everything that can be made again
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
