@@ -6,7 +6,7 @@ table, and tests hold both the simulator and the calls of the backend against it
 Arguments, one letter each, as CPython parses them; `|` begins the optional ones:
     k  pointer, size, handle, index: an `int` and nothing else, taken modulo 2**64
     K  as k
-    i  anything with `__index__`, 32 bits signed
+    i  anything with `__index__`, 32 bits signed      b, h  likewise      B  unsigned      f  float
     I  anything with `__index__`, taken modulo 2**32
     s  str      S  bytes (else ValueError)      L  list      D  dict      T  tuple      O  anything
 
@@ -163,6 +163,19 @@ _MDL = """
     get_input_dynamic_dims        kkk     -> dicts ret
     set_dynamic_batch_size        IkkK    -> ret
     set_dynamic_hw_size           IkkKK   -> ret
+    create_aipp                   K    -> ptr
+    destroy_aipp                  k    -> ret
+    set_aipp_input_format         kI   -> ret
+    set_aipp_src_image_size       kii  -> ret
+    set_aipp_csc_params           kbhhhhhhhhhBBBBBB -> ret
+    set_aipp_rbuv_swap_switch     kb   -> ret
+    set_aipp_ax_swap_switch       kb   -> ret
+    set_aipp_crop_params          kbiiiiK -> ret
+    set_aipp_padding_params       kbiiiiK -> ret
+    set_aipp_dtc_pixel_mean       khhhhK -> ret
+    set_aipp_dtc_pixel_min        kffffK -> ret
+    set_aipp_pixel_var_reci       kffffK -> ret
+    set_input_aipp                Ikkk -> ret
     set_input_dynamic_dims        IkkD    -> ret
     create_dataset                -       -> ptr
     add_dataset_buffer            kk      -> echo ret

@@ -39,6 +39,7 @@ def write_om(
     name: str = "",
     output_names: str = ONNX_NAMES,
     vnpu: bool = False,
+    aipp_max: int = 0,
 ) -> Path:
     """Write a model file and return its path.
 
@@ -52,6 +53,7 @@ def write_om(
         duration_ms: virtual time of one run.
         name: how messages call it; the file's stem if empty.
         vnpu: it runs on a part of a device, too.
+        aipp_max: bytes of the largest image, where it is told what to do with them.
         output_names: `{node}:{index}:{name}` as ATC names the outputs of an ONNX model,
             `{node}:{index}` or `output_{at}_{node}_{index}` as it names others.
 
@@ -73,6 +75,7 @@ def write_om(
         "duration_ms": duration_ms,
         "output_names": output_names,
         "vnpu": vnpu,
+        "aipp_max": aipp_max,
         "weights": placed,
         "checksum": zlib.crc32(image),
     }

@@ -11,7 +11,7 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from acl_simulator.refusals import Refusal
 from acl_simulator.shapes import Dims, Shapes, shapes_of
 
 __all__ = [
+    "AIPP_INPUT",
     "ALIGNMENT",
     "BUNDLE_MAGIC",
     "GEAR_INPUT",
@@ -47,6 +48,7 @@ TABLE, PARTITION = struct.Struct("<I4x"), struct.Struct("<i4xQQ")  # number; typ
 MODEL_DEF, WEIGHTS_DATA = 0, 1
 BUNDLE_MAGIC = b"SIMULATED-OM-BUNDLE\n"
 GEAR_INPUT = "ascend_mbatch_shape_data"
+AIPP_INPUT, AIPP_BYTES = "ascend_dynamic_aipp_data", 256
 GEAR_VALUE_BYTES = 4
 ONNX_NAMES = "{node}:{index}:{name}"
 INT32 = 3
@@ -86,6 +88,8 @@ class Om:
         work_bytes, weight_bytes: device memory that it needs; no work memory for range models.
         duration_ms: how long one run takes.
         vnpu: it has only tasks that a part of a device runs, too.
+        aipp_max: bytes of the largest image of a model that is told what to do with them; 0: it
+            is not.
         output_names: how the file names outputs; ATC makes `node:index:name` of an ONNX output.
     """
 
@@ -99,6 +103,7 @@ class Om:
     output_names: str
     weights: dict[str, np.ndarray]
     vnpu: bool = False
+    aipp_max: int = 0
 
     @property
     def is_range(self) -> bool:
@@ -113,6 +118,16 @@ class Om:
             self._tensor(name, name, dtype, dims[name], largest[name])
             for name, dtype in self.graph.inputs.items()
         ]
+        if self.aipp_max:
+            rows = largest["x"][0]
+            tensors[0] = replace(
+                tensors[0], dims=(dims["x"][0], -1, -1, -1), size=rows * self.aipp_max
+            )
+            tensors.append(
+                Tensor(
+                    key=AIPP_INPUT, name=AIPP_INPUT, dtype=4, dims=(AIPP_BYTES,), size=AIPP_BYTES
+                )
+            )
         if self.shapes.gears:
             count = len(self.largest)
             size = GEAR_VALUE_BYTES * count

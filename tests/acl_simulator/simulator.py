@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from acl_simulator.calls.entries import entries
+from acl_simulator.calls.mdl_aipp import AippCalls
 from acl_simulator.calls.mdl_bundles import BundleCalls
 from acl_simulator.calls.mdl_config import ConfigCalls
 from acl_simulator.calls.mdl_datasets import DatasetCalls
@@ -81,7 +82,8 @@ class Simulator:
         system = [SystemCalls(machine), TensorCalls(machine)]
         rt = [DeviceCalls, StreamCalls, MemoryCalls, CopyCalls, EventCalls]
         mdl = [DatasetCalls(machine)]
-        for family in (LoadCalls, DescribeCalls, GearCalls, ExecuteCalls, ConfigCalls, BundleCalls):
+        families = LoadCalls, DescribeCalls, GearCalls, AippCalls, ExecuteCalls, ConfigCalls
+        for family in (*families, BundleCalls):
             mdl.append(family(machine, loader))
         self._machine = machine
         self.rt = entries(machine, "rt.", [family(machine) for family in rt], without)

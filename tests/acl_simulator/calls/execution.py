@@ -1,6 +1,7 @@
 """One run of a model, as it is asked for: what fits, which memory it uses, where results go."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.machine import Machine
 from acl_simulator.machine.memory import ALIGNMENT
 from acl_simulator.machine.streams import Work
-from acl_simulator.om_file import GEAR_INPUT, Tensor, size_of
+from acl_simulator.om_file import AIPP_INPUT, GEAR_INPUT, Tensor, size_of
 from acl_simulator.refusals import Refusal
 from acl_simulator.shapes import Dims
 
@@ -50,6 +51,11 @@ class Execution:
         self._om = model.om
         self._outputs = outputs
         self._gear = inputs.gear
+        self._graph = model.om.graph
+        if model.om.aipp_max:
+            if inputs.aipp is None:
+                machine.misuses.refuse(f"run of {model} without parameters for its images")
+            self._graph = replace(self._graph, mean=inputs.aipp[0], scale=inputs.aipp[1])
         self._at_once = at_once
         self._carries_desc = bool(inputs.descs)
         self._name = f"run of {model}"
@@ -70,7 +76,7 @@ class Execution:
             else (self._model.work, self._om.work_bytes)
         )
         inputs = [(tensor, buffer.address, buffer.size) for tensor, buffer in self._ins]
-        runs = Shaped(self._dims, self._gear)
+        runs = Shaped(self._dims, self._graph, self._gear)
         kernel = Kernel(self._machine, self._model, runs, inputs, self._write_all, place)
 
         def finish() -> None:
@@ -195,7 +201,7 @@ class Execution:
                     )
 
     def _bytes(self, tensor: Tensor, dims: Mapping[str, Dims]) -> int:
-        if tensor.name == GEAR_INPUT:
+        if tensor.name in {GEAR_INPUT, AIPP_INPUT}:
             return tensor.size
         return size_of(tensor.dtype, dims[tensor.key])
 

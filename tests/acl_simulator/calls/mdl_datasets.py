@@ -16,11 +16,13 @@ class Dataset:
 
     Attributes:
         gear: what was set for runs of these inputs; None: the largest runs.
+        aipp: mean and scale that were set for their images.
     """
 
     buffers: list[int] = field(default_factory=list)
     descs: dict[int, int] = field(default_factory=dict)
     gear: tuple[int, ...] | None = None
+    aipp: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
 class DatasetCalls:

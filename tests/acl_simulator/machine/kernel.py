@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from acl_simulator.codes import Code
+from acl_simulator.graphs import Graph
 from acl_simulator.machine.address_space import align_up
 from acl_simulator.machine.loaded import LoadedModel
 from acl_simulator.machine.machine import Machine
 from acl_simulator.machine.streams import Work
-from acl_simulator.om_file import ALIGNMENT, GEAR_INPUT, Tensor, size_of
+from acl_simulator.om_file import AIPP_INPUT, ALIGNMENT, GEAR_INPUT, Tensor, size_of
 from acl_simulator.refusals import Refusal
 from acl_simulator.shapes import Dims
 
@@ -27,9 +28,10 @@ NARROW, WIDE = 4, 8  # bytes of one value in a gear buffer
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """The shapes of a run's inputs, and the gear that was set for it."""
+    """The shapes of a run's inputs, what it computes, and the gear that was set for it."""
 
     dims: dict[str, Dims]
+    graph: Graph
     gear: Dims | None = None
 
 
@@ -58,6 +60,7 @@ class Kernel:
         self._model = model
         self._dims = shaped.dims
         self._gear = shaped.gear
+        self._graph = shaped.graph
         self._inputs = inputs
         self._write = write
         self._work_at, self._work_size = work
@@ -110,7 +113,7 @@ class Kernel:
         """Return each input, its address (0: nothing is given), its place in the work memory."""
         places, at = [], self._work_at
         for tensor, address, given in self._inputs:
-            if tensor.name == GEAR_INPUT:
+            if tensor.name in {GEAR_INPUT, AIPP_INPUT}:
                 continue
             size = size_of(tensor.dtype, self._dims[tensor.key])
             place = self._machine.memory.view(at, size) if size else np.empty(0, np.uint8)
@@ -127,7 +130,7 @@ class Kernel:
     def _compute(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         try:
             with np.errstate(all="ignore"):
-                results = self._model.om.graph.compute(inputs, self._weights())
+                results = self._graph.compute(inputs, self._weights())
         except (IndexError, ValueError) as error:
             raise Refusal(Code.AICORE_EXCEPTION, f"run of {self._model}: {error}") from error
         return [np.asarray(results[tensor.key]) for tensor in self._model.om.outputs]

@@ -10,7 +10,7 @@ from acl_simulator import Simulator
 from acl_simulator.calls.entries import Entry
 from acl_simulator.facts import CALLS
 
-ARGUMENTS = {"k": 0, "K": 0, "i": 0, "I": 0, "s": "", "S": b"", "L": [], "D": {}, "T": (), "O": 0}
+ARGUMENTS = {"s": "", "S": b"", "L": [], "D": {}, "T": (), "O": 0, **dict.fromkeys("kKiIbBhf", 0)}
 
 
 def entry(sim, name: str) -> Entry:

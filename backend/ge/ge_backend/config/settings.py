@@ -329,7 +329,8 @@ FAMILIES: tuple[Family, ...] = (
         help="For models that an NPU runs offline. `timeout_s`: how long one run may take, 60 "
         "seconds if not given; after that the device counts as failed, and its executor starts "
         "anew. `priority`: whose runs the device prefers where models share it, 0 (the first, "
-        "default) to 7.",
+        "default) to 7. `aipp`: a file beside a `model.om` with dynamic AIPP, which says what is "
+        "done to its images (docs/compile.md).",
     ),
     Family(
         prefix="torch.",

@@ -6,7 +6,7 @@ import pytest
 
 from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.options import CompileRequest
-from ge_backend.errors import ConfigError, ModelError, Unsupported
+from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Signature, TensorSpec, data_type
 
 
@@ -87,8 +87,8 @@ def test_without_such_a_file_nothing_changes(tmp_path):
     [
         (None, ConfigError, "insert_op_conf.*No such file"),
         ("nothing", ConfigError, "no aipp_op"),
-        ("aipp_op { aipp_mode: dynamic }", Unsupported, "only static"),
-        ("aipp_op { input_format: RGB888_U8 }", Unsupported, "aipp_mode is not said"),
+        ("aipp_op { aipp_mode: dynamic }", ConfigError, "takes static.*npu.aipp"),
+        ("aipp_op { input_format: RGB888_U8 }", ConfigError, "aipp_mode is not said"),
         (static(), ConfigError, "input_format is 'not said'"),
         (static(input_format="RAW10"), ConfigError, "'RAW10'; expected one of YUV420SP_U8"),
         (static(input_format="RGB888_U8", related_input_rank=1), ModelError, "has 1 inputs"),

@@ -11,6 +11,7 @@ from acl_simulator import (
     Affine,
     BatchGears,
     MatMul,
+    PixelMeans,
     Ranges,
     Simulator,
     Static,
@@ -42,6 +43,7 @@ from ge_backend.errors import (
     GraphFailed,
     ModelError,
     OutOfMemory,
+    Unsupported,
 )
 from ge_backend.workspace.pool import Pool
 
@@ -667,3 +669,45 @@ def test_a_priority_that_there_is_not(npu, text):
     """The error has the range."""
     with pytest.raises(ConfigError, match=f"'npu.priority' is '{text}'; expected 0, .* to 7"):
         npu.load(encoder(npu.folder), **{"npu.priority": text})
+
+
+DYNAMIC_AIPP = """aipp_op {
+  aipp_mode: dynamic
+  input_format: RGB888_U8
+  src_image_size_w: 6
+  src_image_size_h: 8
+  mean_chn_0: 100
+  var_reci_chn_0: 0.5
+}
+"""
+
+
+@pytest.mark.parametrize("gears", [False, True])
+def test_a_model_is_told_what_to_do_with_its_images(npu, gears):
+    """Dynamic AIPP: the file beside the model has the parameters and the images' size."""
+    shapes = Static({"x": (4, 8, 6, 3)})
+    if gears:
+        shapes = BatchGears({"x": (-1, 8, 6, 3)}, [(1,), (4,)])
+    path = npu.write(PixelMeans(), shapes, aipp_max=1000)
+    (npu.folder / "aipp.cfg").write_text(DYNAMIC_AIPP)
+    graph = npu.load(path, **{"npu.aipp": "aipp.cfg"})
+    rows = "batch" if gears else "4"
+    assert graph.signature.input("x").describe() == f"UINT8 [{rows}, 8, 6, 3]"
+    photos = np.random.default_rng(1).integers(0, 256, (4, 8, 6, 3)).astype(np.uint8)
+    for sent in (photos, photos[:1]) if gears else (photos,):
+        expected = sent.astype(np.float32).mean(axis=(1, 2))
+        expected[:, 0] = (expected[:, 0] - 100) / 2
+        assert np.allclose(run(graph, x=sent)["y"], expected, rtol=1e-5)
+
+
+def test_parameters_for_images_and_models_that_want_none(npu):
+    """Each without the other is refused, and says what to do."""
+    (npu.folder / "aipp.cfg").write_text(DYNAMIC_AIPP)
+    path = npu.write(PixelMeans(), Static({"x": (4, 8, 6, 3)}), aipp_max=1000)
+    with pytest.raises(Unsupported, match=r"name a file .* 'npu\.aipp'"):
+        npu.load(path)
+    with pytest.raises(Unsupported, match="has no dynamic AIPP"):
+        npu.load(encoder(npu.folder), **{"npu.aipp": "aipp.cfg"})
+    (npu.folder / "aipp.cfg").write_text(DYNAMIC_AIPP * 2)
+    with pytest.raises(ConfigError, match="2 inputs"):
+        npu.load(path, **{"npu.aipp": "aipp.cfg"})

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ge_backend.device.acl.codes import acl_type
 from ge_backend.device.acl.gear_order import gear_order
 from ge_backend.device.acl.models import AclModels
+from ge_backend.device.files.aipp_file import Block, image_dims
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DataType, Shape
 
@@ -73,6 +74,9 @@ class Description:
         gears: of a model with one shape, that.
         gear_at: the index of the input that chooses the gear, among all; -1 where there is none.
         gear_bytes: its size.
+        aipp_at: the index of the input that takes the parameters of image preprocessing; -1 where
+            there is none.
+        aipp_bytes: its size.
         freely: dimensions vary within ranges: there are no gears.
         limits: per input the largest size of each dimension, -1 for none; only if they vary freely.
     """
@@ -82,12 +86,18 @@ class Description:
     gears: Gears
     gear_at: int
     gear_bytes: int
+    aipp_at: int
+    aipp_bytes: int
     freely: bool
     limits: Mapping[str, Shape]
 
 
 def read_description(
-    models: AclModels, description: int, path: str, order: Sequence[str] = ()
+    models: AclModels,
+    description: int,
+    path: str,
+    order: Sequence[str] = (),
+    aipp: Block | None = None,
 ) -> Description:
     """Return what ACL's description of a loaded model says.
 
@@ -96,6 +106,7 @@ def read_description(
         description: a number of theirs.
         path: the file's, in messages.
         order: in which its gears list its inputs; empty where that is not known.
+        aipp: what is done to its images, where it is to be told that.
 
     Raises:
         ModelError: it has tensors that Triton does not carry, or two outputs of one name, or gears
@@ -103,17 +114,22 @@ def read_description(
         Unsupported: it has inputs that the backend does not give.
     """
     names = models.input_names(description)
-    if AIPP_INPUT in names:
+    aipp_at = names.index(AIPP_INPUT) if AIPP_INPUT in names else -1
+    if (aipp_at < 0) != (aipp is None):
         raise Unsupported(
-            f"{path} takes the parameters of its image preprocessing at run time (dynamic AIPP), "
-            "which the backend does not give; compile it with static AIPP"
+            f"{path} takes the parameters of its image preprocessing at run time (dynamic AIPP): "
+            "name a file that has them in the parameter 'npu.aipp', or compile it with static AIPP"
+            if aipp is None
+            else f"{path} has no dynamic AIPP; remove the parameter 'npu.aipp'"
         )
     gear_at = names.index(GEAR_INPUT) if GEAR_INPUT in names else -1
     inputs = tuple(
         _input(models, description, at, name, path)
         for at, name in enumerate(names)
-        if at != gear_at
+        if at not in {gear_at, aipp_at}
     )
+    if aipp is not None:
+        inputs = _with_images(inputs, aipp, path)
     outputs = _outputs(models, description, path)
     has_gears = gear_at >= 0
     freely = not has_gears and any(-1 in tensor.dims for tensor in (*inputs, *outputs))
@@ -123,6 +139,8 @@ def read_description(
         gears=_gears(models, description, inputs, order, path) if has_gears else OneShape(inputs),
         gear_at=gear_at,
         gear_bytes=models.input_bytes(description, gear_at) if has_gears else 0,
+        aipp_at=aipp_at,
+        aipp_bytes=models.input_bytes(description, aipp_at) if aipp is not None else 0,
         freely=freely,
         limits={
             tensor.name: models.input_limits(description, at) for at, tensor in enumerate(inputs)
@@ -227,6 +245,19 @@ def _gears(
     gears = models.dims_gears(description)
     dims = {tensor.name: tensor.dims for tensor in inputs}
     return DimsGears(inputs, gears, gear_order(dims, gears, order, path))
+
+
+def _with_images(inputs: tuple[Tensor, ...], aipp: Block, path: str) -> tuple[Tensor, ...]:
+    """Return the inputs with the images' own size, which the model leaves open.
+
+    Source: hicann/ge compiler/graph/preprocess/insert_op/aipp_op.cc (N, -1, -1, -1).
+    """
+    rank = int(aipp.get("related_input_rank", "0"))
+    if rank >= len(inputs) or not inputs[rank].dims:
+        raise ModelError(f"{path}: related_input_rank is {rank}, which is no image of its inputs")
+    images = inputs[rank]
+    taken = replace(images, dims=(images.dims[0], *image_dims(aipp, 0, 0, path)))
+    return (*inputs[:rank], taken, *inputs[rank + 1 :])
 
 
 def _filled(dims: Shape, sizes: Shape) -> Shape:

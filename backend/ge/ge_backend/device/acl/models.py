@@ -16,6 +16,8 @@ from ge_backend.tensors import Shape
 
 __all__ = ["AclModels"]
 
+AippCall = tuple[str, tuple[int | float, ...]]
+
 # Gears belong to a model, not to one of its inputs.
 ALL_INPUTS = -1
 # How long a device may take to write 64 bytes, when it is asked whether it is there.
@@ -233,6 +235,27 @@ class AclModels:
         gear = {"name": "", "dimCount": len(dims), "dims": [int(dim) for dim in dims]}
         code = self._mdl.set_input_dynamic_dims(int(model), int(inputs), int(at), gear)
         self._check("mdl.set_input_dynamic_dims", code)
+
+    def tell_aipp(
+        self, model: int, inputs: int, at: int, calls: Sequence[AippCall], rows: int
+    ) -> None:
+        """Tell what is done to images of all later runs; copies at once, as `choose_batch`.
+
+        Args:
+            model: its id.
+            inputs: the dataset, whose buffer of that input is written.
+            at: the index of the input that takes the parameters.
+            calls: names in `acl.mdl`, with all arguments but the first.
+            rows: the most images of a run.
+        """
+        aipp = self._made("mdl.create_aipp", self._mdl.create_aipp(int(rows)))
+        try:
+            for name, arguments in calls:
+                self._check(f"mdl.{name}", getattr(self._mdl, name)(aipp, *arguments))
+            code = self._mdl.set_input_aipp(int(model), int(inputs), int(at), aipp)
+            self._check("mdl.set_input_aipp", code)
+        finally:
+            self._note("mdl.destroy_aipp", self._mdl.destroy_aipp(aipp))
 
     # Datasets.
 

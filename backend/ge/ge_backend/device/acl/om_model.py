@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ge_backend.device.acl.aipp import aipp_calls
 from ge_backend.device.acl.description import Description, Tensor, read_description
 from ge_backend.device.acl.device import AclDevice
 from ge_backend.device.acl.memory import Block, SharedWeights, explained
 from ge_backend.device.acl.transfer import Transfer, num_bytes
 from ge_backend.device.base import Workspace
+from ge_backend.device.files import aipp_file
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Shape
@@ -30,6 +32,7 @@ class OmSource:
         timeout_ms: how long a run may take before the device counts as failed.
         order: in which gears list the inputs; empty where nothing says it.
         priority: of its runs on the device; 0 goes first.
+        aipp: what is done to its images, where it is to be told that.
     """
 
     device: AclDevice
@@ -40,6 +43,7 @@ class OmSource:
     timeout_ms: int
     order: tuple[str, ...] = ()
     priority: int = 0
+    aipp: aipp_file.Block | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +134,20 @@ class LoadedModel:
             taken.callback(self._models.unload, self._model)
             self._described = self._models.describe(self._model)
             taken.callback(self._models.forget, self._described)
-            described = read_description(self._models, self._described, str(path), source.order)
+            described = read_description(
+                self._models, self._described, str(path), source.order, source.aipp
+            )
+            self._images = source.aipp
             self._gear: Block | None = None
             if described.gear_bytes:
                 self._gear = Block(device.runtime, described.gear_bytes, f"a gear of {path}")
                 taken.callback(self._gear.close)
+            self._aipp: Block | None = None
+            if described.aipp_bytes:
+                self._aipp = Block(
+                    device.runtime, described.aipp_bytes, f"image parameters, {path}"
+                )
+                taken.callback(self._aipp.close)
             self.runs = () if described.freely else self._tried(described)
             self.description = _with_room(described, self.runs)
             self._taken = taken.pop_all()
@@ -143,11 +156,18 @@ class LoadedModel:
         """Let runs read and write these slots, which are at least as large as its tensors."""
         described = self.description
         inputs = [(transfer.inputs[t.name].device, t.nbytes) for t in described.inputs]
-        if self._gear is not None:
-            inputs.insert(described.gear_at, (self._gear.address, self._gear.nbytes))
+        extra = ((described.gear_at, self._gear), (described.aipp_at, self._aipp))
+        for at, block in sorted(extra, key=lambda pair: pair[0]):
+            if block is not None:
+                inputs.insert(at, (block.address, block.nbytes))
         outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
         self._inputs = self._dataset(inputs)
         self._outputs = self._dataset(outputs)
+        if self._images is not None:
+            rank = int(self._images.get("related_input_rank", "0"))
+            rows = max(run.inputs[described.inputs[rank].name][0] for run in self.runs)
+            calls = tuple(aipp_calls(self._images, rows))
+            self._models.tell_aipp(self._model, self._inputs, described.aipp_at, calls, rows)
 
     def choose(self, gear: int) -> None:
         """Let the next run be in a gear; no run is in flight."""

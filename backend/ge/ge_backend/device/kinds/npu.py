@@ -25,6 +25,8 @@ from ge_backend.device.atc.cache import CompileCache
 from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
+from ge_backend.device.files.aipp_file import Block as AippBlock
+from ge_backend.device.files.aipp_file import read_blocks
 from ge_backend.device.files.om_files import read_order
 from ge_backend.device.health import Health
 from ge_backend.device.ort.signature import read_onnx_signature
@@ -39,6 +41,7 @@ __all__ = ["NpuDevice"]
 LANES = 2
 OPTIONS = "npu."
 TIMEOUT_OPTION, PRIORITY_OPTION = "npu.timeout_s", "npu.priority"
+AIPP_OPTION = "npu.aipp"
 PRIORITIES = range(8)  # 0 goes first; source: aclmdlConfigAttr, ACL_MDL_PRIORITY_INT32
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -186,6 +189,7 @@ class NpuDevice:
             timeout_ms=_timeout_ms(source),
             order=order,
             priority=_priority(source),
+            aipp=_aipp(source),
         )
         # In a pool a graph has one place, in which one run fits.
         copies = 1 if self._pool is not None else self._copies
@@ -234,7 +238,7 @@ def _compiled(
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
     """Refuse options of engines that do not run this file."""
     for key, _ in source.options:
-        ours = {TIMEOUT_OPTION, PRIORITY_OPTION}
+        ours = {TIMEOUT_OPTION, PRIORITY_OPTION, AIPP_OPTION}
         if not key.startswith(known) or (key.startswith(OPTIONS) and key not in ours):
             raise ConfigError(
                 f"parameter {key!r} has no meaning for {Path(source.path).name} on an NPU; remove "
@@ -264,3 +268,15 @@ def _priority(source: GraphSource) -> int:
             f"{PRIORITIES[-1]}"
         )
     return int(text)
+
+
+def _aipp(source: GraphSource) -> AippBlock | None:
+    """Return what is done to a model's images, from the file beside it that an option names."""
+    name = dict(source.options).get(AIPP_OPTION)
+    if name is None:
+        return None
+    path = Path(source.path).parent / name
+    blocks = read_blocks(path, "dynamic", AIPP_OPTION)
+    if len(blocks) > 1:
+        raise ConfigError(f"{path}: {len(blocks)} inputs; the parameters of one can be told")
+    return blocks[0]
