@@ -1,12 +1,14 @@
 """Messages of every kind with every value that their fields may hold, and with others."""
 
 import typing
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
 from hypothesis import strategies as st
 
 from ge_backend.executor.protocol.ranges import RULES, USUAL
 from ge_backend.executor.protocol.rules import MOST
+from ge_backend.tensors import DATA_TYPES, DataType
 
 TEXTS = st.text(max_size=20).filter(lambda text: "\0" not in text)
 
@@ -19,7 +21,7 @@ def values_of(annotation, rule=None):
         if arguments[0] is int and rule.shape:
             return st.lists(st.integers(rule.least, 1000), max_size=4).map(tuple)
         return st.lists(values_of(arguments[0], rule), max_size=3).map(tuple)
-    if origin is dict:
+    if origin in {dict, Mapping}:
         return st.dictionaries(TEXTS, values_of(arguments[1], rule), max_size=3)
     if annotation in _SCALARS:
         return _SCALARS[annotation](rule)
@@ -45,6 +47,7 @@ _SCALARS = {
     bool: lambda rule: st.booleans(),
     bytes: lambda rule: st.binary(max_size=20),
     str: _texts,
+    DataType: lambda rule: st.sampled_from(list(DATA_TYPES.values())),
 }
 
 
@@ -105,10 +108,10 @@ def _packed(annotation, paths, scalars, rule=None, name=""):
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is tuple:
         return st.lists(_packed(arguments[0], paths, scalars, rule, name), max_size=3)
-    if origin is dict:
+    if origin in {dict, Mapping}:
         values = _packed(arguments[1], paths, scalars, rule, name)
         return st.dictionaries(scalars["words"], values, max_size=2)
-    if is_dataclass(annotation):
+    if is_dataclass(annotation) and annotation is not DataType:
         hints = typing.get_type_hints(annotation)
         return st.fixed_dictionaries(
             {
@@ -129,6 +132,8 @@ def _scalar(annotation, paths, scalars, rule, name):
     if annotation is int:
         small = rule.shape or rule.most < MOST or name in {"rooms", "nbytes"}
         return scalars["sizes" if small else "numbers"]
+    if annotation is DataType:
+        return st.sampled_from(sorted(DATA_TYPES))
     if annotation is str and rule.choices:
         return st.sampled_from(sorted(rule.choices))
     return {bool: st.booleans(), float: scalars["reals"], str: scalars["words"]}[annotation]

@@ -82,7 +82,7 @@ class Session:
     @property
     def signature(self) -> Signature:
         """The graph's inputs and outputs."""
-        return self._graph().signature.signature()
+        return self._graph().signature
 
     @property
     def static_shapes(self) -> bool:
@@ -113,7 +113,7 @@ class Session:
         self._states = messages.KeepStates(
             id=0,
             graph=0,
-            states=tuple(map(messages.StateMessage.of, states)),
+            states=tuple(states),
             count=count,
             batched=batched,
             hidden=tuple(hidden),

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.rules import MOST, Rule
+from ge_backend.tensors import DATA_TYPES, DataType
 
 __all__ = ["Codec"]
 
@@ -30,7 +31,8 @@ class Codec(Generic[_Message]):
     """Encodes values of some dataclasses, told apart by their names.
 
     Decoding checks every field against its annotation and its rule. Fields are `int`, `float`,
-    `str`, `bool`, tuples and string-keyed dicts of such, and dataclasses of such.
+    `str`, `bool`, `DataType` (as its name), tuples and string-keyed mappings of such, and
+    dataclasses of such.
 
     Args:
         classes: of the values.
@@ -68,7 +70,11 @@ class Codec(Generic[_Message]):
         return message
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> Any:
+    if isinstance(value, DataType):
+        return value.name
+    if isinstance(value, Mapping):
+        return dict(value)
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
@@ -95,13 +101,15 @@ class _Builders:
         return build
 
     def _of(self, annotation: Any, rule: Rule) -> _Builder:
+        if annotation is DataType:
+            return DATA_TYPES.__getitem__
         if is_dataclass(annotation):
             return self.of_dataclass(typing.cast("type[Any]", annotation))
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is tuple:
             check = rule.check_numbers if arguments[0] is int else _unchecked
             return _tuple_builder(self._of(arguments[0], rule), check)
-        if origin is dict:
+        if origin in {dict, Mapping}:
             return _dict_builder(_scalar_builder(str, self._usual), self._of(arguments[1], rule))
         return _scalar_builder(annotation, rule)
 

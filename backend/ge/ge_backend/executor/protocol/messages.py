@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.protocol.descriptions import SignatureMessage, SpecMessage, StateMessage
 from ge_backend.executor.protocol.report_messages import (
     GraphReport,
     History,
@@ -49,7 +49,7 @@ from ge_backend.executor.protocol.tensor_messages import (
     PrepareInput,
     TensorRef,
 )
-from ge_backend.tensors import Shape
+from ge_backend.tensors import Shape, Signature
 
 __all__ = [
     "NORMAL",
@@ -85,10 +85,7 @@ __all__ = [
     "Report",
     "Run",
     "ServiceOpened",
-    "SignatureMessage",
-    "SpecMessage",
     "Started",
-    "StateMessage",
     "TensorRef",
     "Welcome",
 ]
@@ -158,7 +155,7 @@ class Loaded:
 
     id: int
     graph: int
-    signature: SignatureMessage
+    signature: Signature
     static_shapes: bool
     bucketed: bool
     fixed_shapes: tuple[dict[str, Shape], ...]
@@ -184,7 +181,7 @@ class KeepStates:
 
     id: int
     graph: int
-    states: tuple[StateMessage, ...]
+    states: tuple[State, ...]
     count: int
     batched: bool
     hidden: tuple[str, ...]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 
+from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.protocol import messages
-from ge_backend.executor.protocol.descriptions import SpecMessage, StateMessage
 from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
 from ge_backend.executor.protocol.tensor_messages import FedRef, KeptRef, PrepareInput, TensorRef
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import DATA_TYPES, TensorSpec
 
 __all__ = ["RULES", "USUAL"]
 
@@ -51,11 +51,9 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (KeptRef, "shape"): _SHAPE,
         (PrepareInput, "dtype"): _DTYPE,
         (PrepareInput, "shape"): _SHAPE,
-        (SpecMessage, "dims"): _DIMS,
-        (SpecMessage, "dtype"): _DTYPE,
-        (StateMessage, "dims"): _DIMS,
-        (StateMessage, "dtype"): _DTYPE,
-        (StateMessage, "initial_dims"): _SHAPE,
+        (State, "dims"): _DIMS,
+        (State, "initial_dims"): _SHAPE,
+        (TensorSpec, "dims"): _DIMS,
         (TensorRef, "shape"): _SHAPE,  # its type and its place: against the arena, `Segment.view`
     }
 )

@@ -352,7 +352,7 @@ class Connection:
         return messages.Loaded(
             id=message.id,
             graph=entry.id,
-            signature=messages.SignatureMessage.of(graph.signature),
+            signature=graph.signature,
             static_shapes=graph.static_shapes,
             bucketed=isinstance(graph, Bucketed) and graph.bucketed,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
@@ -366,7 +366,7 @@ class Connection:
     def _keep_states(self, message: messages.KeepStates) -> messages.Message:
         graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
         plan = SlotPlan(
-            states=tuple(given.state() for given in message.states),
+            states=message.states,
             count=message.count,
             batched=message.batched,
             hidden=frozenset(message.hidden),
