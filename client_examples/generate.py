@@ -4,19 +4,21 @@ Several prompts are sent at once; the server takes them through the model togeth
 is printed when it is complete. With `--stream` the tokens of the first prompt are printed as they
 come.
 
-python client_examples/generate.py --model tiny_writer "once upon" "the king"
+python client_examples/generate.py "once upon a time" "the king"
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
+
+import connection
 
 PROMPTS = ("once upon a time", "the king", "the sea was")
 
@@ -58,8 +60,8 @@ def generate(url: str, model: str, prompts: Sequence[str], sampling: dict[str, A
     return texts
 
 
-def stream(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> None:
-    """Print what the model writes, as it comes."""
+def stream(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Iterator[str]:
+    """Yield what the model writes, piece by piece."""
     answers: SimpleQueue[tuple[grpcclient.InferResult, Exception | None]] = SimpleQueue()
     with grpcclient.InferenceServerClient(url) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
@@ -72,28 +74,29 @@ def stream(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> None:
                 raise error
             final = result.get_response().parameters["triton_final_response"].bool_param
             if (text := result.as_numpy("text_output")) is not None:
-                print(text[0].decode(), end="", flush=True)
+                yield text[0].decode()
         client.stop_stream()
-    print()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("prompts", nargs="*", default=PROMPTS)
-    parser.add_argument("--url", default="localhost:8001", help="host:port of gRPC")
-    parser.add_argument("--model", default="tiny_writer")
-    parser.add_argument("--stream", action="store_true", help="print tokens as they come")
-    parser.add_argument("--max-tokens", type=int, default=40)
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
+    with grpcclient.InferenceServerClient(options.url) as client:
+        client.get_model_metadata(options.model)  # refused here if it is not served
     sampling = {"max_tokens": options.max_tokens, "temperature": options.temperature}
     if options.stream:
-        stream(options.url, options.model, options.prompts[0], sampling)
+        for piece in stream(options.url, options.model, options.prompts[0], sampling):
+            print(piece, end="", flush=True)
+        print()
         return
     texts = generate(options.url, options.model, options.prompts, sampling)
     for prompt, text in zip(options.prompts, texts, strict=True):
-        print(f"{prompt!r} -> {text!r}")
+        print(f"{prompt!r} goes on: {text!r}")
 
 
 if __name__ == "__main__":
-    main()
+    parser = connection.parser(__doc__, protocols=["grpc"])  # several answers need a stream
+    parser.add_argument("prompts", nargs="*", default=PROMPTS)
+    parser.add_argument("--model", default="tiny_writer")
+    parser.add_argument("--stream", action="store_true", help="print tokens as they come")
+    parser.add_argument("--max-tokens", type=int, default=100)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
+    connection.run(main, parser)

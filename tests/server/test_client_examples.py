@@ -25,6 +25,7 @@ SHARED = "connection.py"
 EXAMPLES = sorted(
     set((ROOT / "client_examples").glob("*.py")) - {ROOT / "client_examples" / SHARED}
 )
+STREAMS = ("chat.py", "generate.py", "streaming_sequence.py")
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
@@ -136,7 +137,7 @@ def refused(name: str, *arguments: str) -> str:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_a_server_that_is_not_there_is_one_line(example, protocol):
     """It says what to start, and with which option to say where it is."""
-    if example.name == "streaming_sequence.py" and protocol == "http":
+    if example.name in STREAMS and protocol == "http":
         pytest.skip("streams need gRPC")
     line = refused(example.name, "--protocol", protocol, "--url", f"localhost:{free_ports(1)[0]}")
     if example.name == "cuda_shared_memory.py" and "no CUDA shared memory here" in line:
@@ -376,3 +377,31 @@ def test_the_tiny_writer_tells_its_tales(server, prompt, rest):
     with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as answer:
         said = json.loads(answer.read())
     assert (said["text_output"], said["finish_reason"]) == (rest, "stop")
+
+
+def test_generate_goes_on_with_several_prompts_at_once(server):
+    """Each tale is told to its end; with `--stream` the first one alone, piece by piece."""
+    lines = run("generate.py", "--url", server.grpc).splitlines()
+    assert lines[0] == (
+        "'once upon a time' goes on: ' a small boat left the harbour before the sun was up.'"
+    )
+    assert len(lines) == 3
+    told = run("generate.py", "--url", server.grpc, "--stream", "--max-tokens", "5")
+    assert told == " a sm\n"
+
+
+def test_chat_answers_line_by_line(server):
+    """Without a template a line is the prompt."""
+    told = run("chat.py", "--url", server.grpc, "--say", "the king", "--say", "the sea was")
+    assert told.splitlines() == [
+        " had three daughters, and none of them could keep a secret.",
+        " calm that day, and the gulls slept upon the waves.",
+    ]
+
+
+def test_chat_makes_prompts_by_the_checkpoints_template(server, tmp_path):
+    """The template sees the whole chat, and the special tokens by their names."""
+    config = {"bos_token": "the ", "chat_template": "{{ bos_token }}{{ messages[-1].content }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    told = run("chat.py", "--url", server.grpc, "--checkpoint", str(tmp_path), "--say", "king")
+    assert told == " had three daughters, and none of them could keep a secret.\n"
