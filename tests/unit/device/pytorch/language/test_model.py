@@ -20,6 +20,7 @@ from builders.language import (
     texts_for,
 )
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.pytorch.language import block_plan
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
 from ge_backend.device.pytorch.language.model import padding_batch
 from ge_backend.errors import GraphFailed, OutOfMemory
@@ -43,6 +44,15 @@ def checkpoint(request, tmp_path_factory):
     return folder, [generated(reference, prompt, GROWTH) for prompt in prompts()]
 
 
+@pytest.fixture(params=["as it pays", "in place"])
+def reading(request, monkeypatch):
+    """Keys are gathered for models this small; in place they are read where there are many."""
+    if request.param == "in place":
+        monkeypatch.setattr(block_plan, "FIXED_BYTES", -(10**9))
+        monkeypatch.setattr(block_plan, "RUN_BYTES", 300)
+
+
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("name", [*LLAMAS, *OTHERS])
 def test_every_family_draws_what_transformers_draws(tmp_path, name):
     """Prompts of mixed lengths, in chunks, joined by others between any two steps."""
@@ -67,6 +77,7 @@ def test_neither_block_nor_chunk_size_changes_a_token(checkpoint, block_size, ch
     assert [text.output for text in texts] == expected
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("bucket", [None, "powers", "large"])
 def test_neither_grouping_nor_padding_changes_a_token(checkpoint, together, bucket):
@@ -86,6 +97,7 @@ def test_neither_grouping_nor_padding_changes_a_token(checkpoint, together, buck
     assert [text.output for text in texts] == expected
 
 
+@pytest.mark.usefixtures("reading")
 def test_a_seeded_text_is_the_same_alone_and_in_any_batch(checkpoint):
     """What a row draws follows from its own tokens, its wishes, its seed and position."""
     wishes = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional
 
-__all__ = ["Attend", "RowAttention"]
+__all__ = ["FEW_QUERIES", "Attend", "RowAttention"]
 
 # Up to so many queries a row, products; above, the fused kernel.
 FEW_QUERIES = 16

@@ -44,6 +44,7 @@ class PagedCache:
     """Blocks of all layers; allocated here, and nothing later but copies that are asked for.
 
     Attributes:
+        block_bytes: of one block in the first layer.
         keys, values: for each layer [num_blocks, K, block_size, D]. They begin as zeros: what no
             token has written yet is masked, but multiplied all the same.
     """
@@ -65,6 +66,7 @@ class PagedCache:
 
         self.keys = [blocks(shape.heads, shape.key_dim) for shape in shapes]
         self.values = [blocks(shape.heads, shape.value_dim) for shape in shapes]
+        self.block_bytes = shapes[0].elements * block_size * int(dtype.itemsize)
 
     def write(
         self, layer: int, places: torch.Tensor, key: torch.Tensor, value: torch.Tensor

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from ge_backend.device.language.batch import Batch, Group
-from ge_backend.device.pytorch.language.attention import Attend, RowAttention
+from ge_backend.device.pytorch.language.attention import FEW_QUERIES, Attend, RowAttention
+from ge_backend.device.pytorch.language.block_attention import BlockAttention
+from ge_backend.device.pytorch.language.block_plan import plan_blocks
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.tensors import Array
 
@@ -30,7 +32,7 @@ class StepTensors:
     positions: torch.Tensor
     slots: torch.Tensor
     sampled: torch.Tensor
-    parts: tuple[RowAttention, ...]
+    parts: tuple[RowAttention | BlockAttention, ...]
     _places: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def attend(
@@ -80,7 +82,7 @@ def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
     positions = placed(batch.positions)
     sizes = [group.rows * group.query for group in batch.groups]
     parts = tuple(
-        _part(group, placed(group.tables), of_group.view(group.rows, group.query), cache)
+        _part(group, of_group.view(group.rows, group.query), cache)
         for group, of_group in zip(batch.groups, positions.split(sizes), strict=True)
     )
     return StepTensors(
@@ -94,8 +96,13 @@ def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
 
 
 def _part(
-    group: Group, tables: torch.Tensor, positions: torch.Tensor, cache: PagedCache
-) -> RowAttention:
+    group: Group, positions: torch.Tensor, cache: PagedCache
+) -> RowAttention | BlockAttention:
+    if positions.device.type == "cpu" and group.query <= FEW_QUERIES:
+        plan = plan_blocks(group, cache.block_size, cache.block_bytes)
+        if plan is not None:
+            return BlockAttention(plan, positions)
+    tables = torch.from_numpy(np.ascontiguousarray(group.tables)).to(positions.device)
     alone = group.rows == 1 and group.lengths[0] > 0
     held = tables.shape[1] * cache.block_size
     return RowAttention(
