@@ -28,7 +28,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-server wheels bench demo serve wheel clean
+.PHONY: help setup check fix test test-server wheels bench trust demo serve wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ wheels: | $(RUN) ## fetch every torch_npu that a test can read, 270 MB; nothing 
 
 bench: $(VENV)/.bench ## measure against other ways to serve the same model
 	$(RUN) -m benchmarks.bench_serving $(ARGS)
+
+trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests
+	$(RUN) -m benchmarks.trust $(ARGS)
+	GE_HOSTILE_MESSAGES=20000 $(RUN) -m pytest -q tests/unit/executor/server/test_hostile.py
 
 demo: $(VENV)/.run ## a page of sentences through a real encoder on the real server
 	$(RUN) -m demo $(ARGS)

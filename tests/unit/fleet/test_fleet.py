@@ -17,7 +17,6 @@ from ge_backend.errors import (
     DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
-    ModelError,
     OutOfMemory,
     Status,
     TensorsLost,
@@ -398,7 +397,8 @@ def test_a_model_replaced_by_another_kind_is_not_run(fleets, tmp_path):
     )
     one.benches[0].cut()
     (outcome,) = one.run([1])[0]
-    assert isinstance(outcome.error, ModelError)
+    assert isinstance(outcome.error, DeviceUnavailable)
+    assert outcome.error.status is Status.UNAVAILABLE  # our trouble, not the client's
     assert "load the model again" in str(outcome.error)
     write_null(tmp_path / "model.null")
     assert comes_true(lambda: one.fleet.ready)

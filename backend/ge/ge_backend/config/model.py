@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.config.inside import inside
 from ge_backend.config.parameters import Parameters
 from ge_backend.config.placement import Placement
 from ge_backend.config.queue_policy import QueuePolicy
@@ -236,7 +237,7 @@ def _read_model(
         name=str(config["name"]),
         version=version,
         directory=directory,
-        filename=str(config.get("default_model_filename", "")),
+        filename=_filename(config, directory),
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=SequenceBatching.read(config, directory=directory),
         instances=given.instances,
@@ -333,6 +334,13 @@ def _seconds(key: str, text: str) -> float:
     return seconds
 
 
+def _filename(config: Mapping[str, Any], directory: Path) -> str:
+    name = str(config.get("default_model_filename", ""))
+    if name:
+        inside(directory, name, "default_model_filename")
+    return name
+
+
 def _bucket_file(text: str, directory: Path) -> Path | None:
     if not text:
         return None
@@ -342,7 +350,7 @@ def _bucket_file(text: str, directory: Path) -> Path | None:
             f"parameter 'buckets' is {text!r}; expected file:NAME, or sizes per axis under "
             "'buckets.rows' and 'buckets.<axis>'"
         )
-    return directory.parent / name.strip()
+    return inside(directory.parent, name.strip(), "parameter 'buckets'")
 
 
 def _cache_dir(text: str, environment: Mapping[str, str]) -> Path | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.config.inside import inside
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import DataType, Shape, data_type
 
@@ -165,5 +166,7 @@ def _state(declared: Mapping[str, Any], directory: Path) -> State:
         dtype=data_type(str(declared["data_type"])),
         dims=dims,
         initial_dims=initial_dims,
-        initial_file=str(directory.parent / "initial_state" / file) if file else "",
+        initial_file=str(inside(directory.parent / "initial_state", file, "data_file"))
+        if file
+        else "",
     )

@@ -26,6 +26,7 @@ from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
     GeError,
+    Status,
     TensorsLost,
     error_from_name,
 )
@@ -244,6 +245,8 @@ class Fleet:
         failures = [(member.device, member.failure) for member in self._members]
         if len(failures) == 1:
             failure = failures[0][1]
+            if failure is not None and failure.status is Status.INVALID_ARG:  # no client's fault
+                return DeviceUnavailable(f"the model cannot be loaded again: {failure}")
             return error_from_name(type(failure).__name__, str(failure))
         reasons = "; ".join(f"{device}: {failure}" for device, failure in failures)
         return DeviceUnavailable(f"all devices are lost, and tried again meanwhile: {reasons}")

@@ -1,0 +1,54 @@
+"""The short form of `make trust`: what goes wrong under load costs no request."""
+
+import signal
+import time
+
+import psutil
+import pytest
+from benchmarks.trust.faults import FAULTS
+from benchmarks.trust.load import Load
+from benchmarks.trust.trial import serving, tried
+
+from ge_backend.tritonserver import processes_of, shared_memory_of
+from ge_backend.tritonserver.stubs import stubs_of
+
+SHORT = ("executor killed", "executor stopped for good")
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.name in SHORT], ids=lambda f: f.name)
+def test_no_request_is_lost_or_wrong(installation, fault):
+    """Eight clients notice nothing but a pause."""
+    found = tried(fault, clients=8, before_s=1, after_s=6)
+    assert (found.lost, found.wrong, found.errors) == (0, 0, 0)
+    assert found.right == found.requests > 0
+    assert found.longest_s < 15
+
+
+def test_requests_keep_their_limit_while_the_executor_hangs(installation):
+    """One of a second is answered soon after it, and not when the executor goes on."""
+    fault = next(f for f in FAULTS if f.timeout_us)
+    found = tried(fault, clients=8, before_s=1, after_s=6)
+    assert (found.lost, found.wrong) == (0, 0)
+    assert found.longest_s < 5
+
+
+def test_a_dead_stub_is_healed(installation):
+    """The model answers again by itself."""
+    fault = next(f for f in FAULTS if f.name == "stub killed")
+    found = tried(fault, clients=4, before_s=1, after_s=40)
+    assert (found.lost, found.wrong) == (0, 0)
+    assert 0 < found.recovery_s < 40
+
+
+def test_a_server_that_is_killed_under_load_leaves_no_process_and_no_memory(installation):
+    """Its stubs may wait for ever for a lock that it held; they are seen off."""
+    with serving() as server:
+        directory, load = server.directory, Load(server.grpc, 8)
+        stubs = [psutil.Process(stub.pid) for stub in stubs_of(server.pid)]
+        time.sleep(1.0)
+        psutil.Process(server.pid).send_signal(signal.SIGKILL)
+        gone, alive = psutil.wait_procs(stubs, timeout=15)
+        assert (len(gone), alive) == (len(stubs), [])
+        load.close()
+    assert processes_of(directory.run) == []
+    assert shared_memory_of(directory.shm_prefix) == []
