@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from builders.browser import browser
 from builders.recordings import recording
+from ge_backend.cli.page.page import render
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 MOST_BYTES = 300_000
@@ -27,6 +29,19 @@ def test_a_terminal_loads_no_fonts_from_elsewhere(screenshots):
     assert "&lt;b&gt;" in drawn
     assert "url(" not in re.sub(r"url\(#[^)]*\)", "", drawn)
     assert "@font-face" not in drawn
+
+
+def test_the_report_is_photographed_by_a_browser(screenshots, tmp_path):
+    """As wide as the window; there is more than paper on it."""
+    program = browser()
+    if program is None:
+        pytest.skip("no browser here: apt install chromium")
+    path = tmp_path / "report.png"
+    screenshots.photograph(program, render(recording()), path)
+    taken = Image.open(path)
+    assert taken.size == screenshots.SHOWN
+    assert len(taken.convert("RGB").getcolors(1 << 16)) > 16
+    assert path.stat().st_size < MOST_BYTES
 
 
 def test_the_report_is_composed_of_its_pictures(screenshots, tmp_path):
