@@ -14,8 +14,8 @@ from builders.pages import ROOT, commands
 PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
 # Engines are of the reader's choice, and the host brings its own module.
 CHOSEN = {
-    *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript"),
-    *("tokenizers", "transformers", "safetensors", "PIL"),
+    *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript", "openvino"),
+    *("tokenizers", "transformers", "safetensors", "gguf", "PIL"),
 }
 HOSTS = {"triton_python_backend_utils"}
 # `google` is a namespace: several distributions have a part of it.
@@ -37,13 +37,21 @@ def installed_by_make() -> str:
     return re.search(r"(?m)^EXTRAS_run := (.+)$", (ROOT / "Makefile").read_text())[1]
 
 
+def needs(name: str) -> list[str]:
+    """Return what a distribution requires; nothing of one that is not installed here."""
+    try:
+        return importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
 def distributions(extras: str) -> set[str]:
     """Return the names of all that is installed with these extras, as the index normalises them."""
     found: set[str] = set()
     waiting = [("triton-ge-backend", frozenset(extras.split(",")))]
     while waiting:
         name, asked = waiting.pop()
-        for text in importlib.metadata.requires(name) or ():
+        for text in needs(name):
             needed = Requirement(text)
             wanted = asked or {""}
             if needed.marker and not any(needed.marker.evaluate({"extra": e}) for e in wanted):
