@@ -4,6 +4,7 @@ However it ends, nothing may be left: no process, no folder with sockets, no sha
 """
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -294,6 +295,27 @@ def test_further_arguments_reach_tritonserver(served, repository):
         client.load_model("double")
         assert client.is_model_ready("double")
     assert doubled(url) == [2, 4, 6]
+
+
+def test_openais_api_is_served_beside_the_server(served, repository):
+    """On this machine only; it ends with the server, and in order although a client stays."""
+    serve = served("--model-repository", repository, *PORTS, "--openai-port=0")
+    serve.ready()
+    serve._read_until("  openai ")
+    url = re.search(r"^  openai   http://(127.0.0.1:\d+)/v1$", serve.printed, re.MULTILINE)[1]
+    with closing(http.client.HTTPConnection(url)) as client:
+        for path, told in (
+            ("/health", {"ready": True}),
+            ("/v1/models", {"object": "list", "data": []}),
+        ):
+            client.request("GET", path)
+            answer = client.getresponse()
+            assert (answer.status, json.loads(answer.read())) == (200, told)
+        client.request("GET", "/metrics")
+        assert b"nv_inference" in client.getresponse().read()
+        serve.process.terminate()
+        assert serve.end() == 0
+    serve.assert_nothing_left()
 
 
 def test_a_model_py_where_serve_is_called_does_no_harm(served, repository, tmp_path):

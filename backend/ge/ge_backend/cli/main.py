@@ -13,6 +13,7 @@ from ge_backend.cli import (
     health,
     importing,
     install,
+    openai,
     plan,
     preset,
     reporting,
@@ -28,6 +29,7 @@ __all__ = ["build_parser", "main"]
 # Each module has `register(subparsers)`, which adds one command and sets `func` to what runs it.
 COMMANDS = (
     serve,
+    openai,
     check,
     health,
     install,

@@ -10,7 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from ge_backend.cli.openai import add_front_options, open_front, read_front_options
 from ge_backend.config.sizes import parse_device_bytes
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 from ge_backend.tritonserver.api import ServerApi
@@ -76,6 +78,13 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
             help="0 takes a free one; default: %(default)s",
         )
     parser.add_argument(
+        "--openai-port",
+        type=int,
+        metavar="PORT",
+        help="serve OpenAI's API too, see ge-backend openai; 0 takes a free one; default: do not",
+    )
+    add_front_options(parser)
+    parser.add_argument(
         "--tritonserver",
         type=Path,
         metavar="PATH",
@@ -103,12 +112,16 @@ def serve(arguments: argparse.Namespace) -> int:
         die_with_parent()
     server = TritonServer(find_server(arguments.tritonserver), _options(arguments))
     _pass_signals_on(server)
+    front = _front(arguments, server) if arguments.openai_port is not None else None
     begin = time.monotonic()
-    with server:
+    with server, contextlib.ExitStack() as stack:
         if not server.stopping:
             _announce(server, time.monotonic() - begin)
-        with contextlib.closing(_healer(server)):
-            return server.wait()
+            if front is not None:
+                stack.enter_context(front)
+                print(f"  openai   {front.url}/v1", flush=True)
+        stack.enter_context(contextlib.closing(_healer(server)))
+        return server.wait()
 
 
 def _options(arguments: argparse.Namespace) -> ServerOptions:
@@ -133,6 +146,19 @@ def _control(given: Sequence[str]) -> list[str]:
         return []
     named = any("load-model" in argument for argument in given)
     return ["--model-control-mode=explicit", *([] if named else ["--load-model=*"])]
+
+
+def _front(arguments: argparse.Namespace, server: TritonServer) -> Any:
+    """Return OpenAI's API in front of the server, its port taken."""
+    return open_front(
+        read_front_options(
+            arguments,
+            url=server.grpc,
+            metrics=server.metrics if server.options.has_metrics else "",
+            repositories=server.options.repositories,
+            port=arguments.openai_port,
+        )
+    )
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,0 +1,118 @@
+"""`ge-backend openai`: OpenAI's API in front of a server that runs already."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ge_backend.config.sizes import parse_bytes
+from ge_backend.errors import DeviceUnavailable
+from ge_backend.openai.options import FrontOptions, read_keys
+
+__all__ = ["add_front_options", "open_front", "read_front_options", "register"]
+
+DESCRIPTION = """\
+Serves language models and text embeddings of a running server by OpenAI's HTTP API, so that its
+clients work unchanged: /v1/models, /v1/completions, /v1/chat/completions, /v1/embeddings, /health
+and /metrics. `ge-backend serve --openai-port` does the same together with the server.
+"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "openai", help="serve OpenAI's API in front of a running server", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "--url", default="localhost:8001", help="host:port of gRPC; default: %(default)s"
+    )
+    parser.add_argument(
+        "--metrics-url",
+        default="http://localhost:8002/metrics",
+        metavar="URL",
+        help="what /metrics shows; default: %(default)s",
+    )
+    parser.add_argument(
+        "--model-repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="the server's folder of models, for chat templates; may be repeated",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="0.0.0.0 for all interfaces; default: %(default)s"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=9000,
+        metavar="PORT",
+        help="0 takes a free one; default: %(default)s",
+    )
+    add_front_options(parser)
+    parser.set_defaults(func=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = read_front_options(
+        arguments,
+        url=arguments.url,
+        metrics=arguments.metrics_url,
+        repositories=tuple(arguments.model_repository),
+        port=arguments.port,
+    )
+    front = open_front(options)
+    print(f"ge-backend: OpenAI's API at {front.url}/v1", flush=True)
+    front.run()
+    return 0
+
+
+def add_front_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say who may ask, and how much."""
+    parser.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="clients of OpenAI's API have to send one of its lines; default: everybody may ask",
+    )
+    for name, size, what in (
+        ("max-body", "8MiB", "of a request to OpenAI's API"),
+        ("max-prompt", "1MiB", "of a text in it, of a chat after its template"),
+    ):
+        parser.add_argument(
+            f"--{name}", default=size, metavar="SIZE", help=f"{what}; default: {size}"
+        )
+
+
+def read_front_options(arguments: argparse.Namespace, **given: Any) -> FrontOptions:
+    """Return the options of the API; `given` are those that the command knows itself.
+
+    Raises:
+        ConfigError: a size is none, or the file of keys cannot be read.
+    """
+    return FrontOptions(
+        host=arguments.host,
+        keys=read_keys(arguments.api_key_file),
+        max_body_bytes=parse_bytes(arguments.max_body, "--max-body"),
+        max_prompt_bytes=parse_bytes(arguments.max_prompt, "--max-prompt"),
+        **given,
+    )
+
+
+def open_front(options: FrontOptions) -> Any:
+    """Return the API's server with its port taken, see `openai.front.OpenAIFront`.
+
+    Raises:
+        DeviceUnavailable: a library is missing.
+        ServerError: the port is in use.
+    """
+    try:
+        from ge_backend.openai.front import OpenAIFront
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"OpenAI's API is served with starlette, uvicorn, jinja2 and tritonclient ({error}); "
+            "pip install 'triton-ge-backend[openai]'"
+        ) from error
+    return OpenAIFront(options)

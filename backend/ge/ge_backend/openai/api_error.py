@@ -1,0 +1,53 @@
+"""What an HTTP client is told when something fails: OpenAI's form, with the right status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ApiError", "error_of_grpc"]
+
+# gRPC's name of a status → HTTP's number. Source: google/rpc/code.proto.
+_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "CANCELLED": 499,
+    "NOT_FOUND": 404,
+    "UNAVAILABLE": 503,
+    "UNIMPLEMENTED": 501,
+    "DEADLINE_EXCEEDED": 504,
+    "RESOURCE_EXHAUSTED": 429,
+}
+_SERVER_ERROR = 500
+
+
+class ApiError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        message: what failed, what was expected, what came, what to change.
+        status: of HTTP.
+        param: the field of the request that is wrong.
+        code: OpenAI's word for it, such as `model_not_found`.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON object that carries it.
+
+        Source: openai-python 3.54.0, `_exceptions.py`: message, type, param and code are read.
+        """
+        kind = "server_error" if self.status >= _SERVER_ERROR else "invalid_request_error"
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+
+def error_of_grpc(status: str, message: str) -> ApiError:
+    """Return what a client is told when the server has failed a call with this status."""
+    code = "model_not_found" if status == "NOT_FOUND" else None
+    return ApiError(message, status=_STATUS.get(status, _SERVER_ERROR), code=code)

@@ -1,0 +1,321 @@
+"""The API's endpoints: HTTP in, calls of the server out, and errors as OpenAI writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ge_backend.openai.access import check_key
+from ge_backend.openai.answer import TextAnswerWriter, event
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.connected import ClientGoneError, merged, while_connected
+from ge_backend.openai.embedding_body import embedding_answer, read_embedding
+from ge_backend.openai.forms import ChatForm, CompletionForm, Form
+from ge_backend.openai.models import Ability, ServedModel
+from ge_backend.openai.options import FrontOptions
+from ge_backend.openai.templates import Templates
+from ge_backend.openai.text_body import ReplyForm, read_chat, read_completion
+from ge_backend.openai.text_call import Piece, TextCall
+from ge_backend.openai.triton import TritonConnection
+
+__all__ = ["Endpoints", "make_app"]
+
+METRICS_TIMEOUT_S = 5.0
+# Nobody reads it: what nginx writes into its log when a client has closed the connection.
+CLIENT_CLOSED = 499
+
+Pieces = AsyncGenerator[tuple[int, list[Piece]], None]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(options: FrontOptions) -> Starlette:
+    """Return the ASGI application; it connects to the server when it is started."""
+    endpoints = Endpoints(options)
+    posts = {
+        "/v1/completions": endpoints.completions,
+        "/v1/chat/completions": endpoints.chat,
+        "/v1/embeddings": endpoints.embeddings,
+    }
+    gets = {
+        "/v1/models": endpoints.models,
+        "/v1/models/{name:path}": endpoints.one_model,
+        "/metrics": endpoints.metrics,
+    }
+    return Starlette(
+        routes=[
+            Route("/health", endpoints.health),
+            *(Route(path, endpoints.guarded(get)) for path, get in gets.items()),
+            *(
+                Route(path, endpoints.guarded(post), methods=["POST"])
+                for path, post in posts.items()
+            ),
+        ],
+        exception_handlers={
+            HTTPStatus.NOT_FOUND: _no_such_path,
+            HTTPStatus.METHOD_NOT_ALLOWED: _no_such_path,
+            Exception: _unforeseen,
+        },
+        lifespan=endpoints.lifespan,
+    )
+
+
+class Endpoints:
+    """What answers requests.
+
+    Args:
+        options: of the API.
+    """
+
+    def __init__(self, options: FrontOptions) -> None:
+        self._options = options
+        self._templates = Templates(options.repositories)
+        self._started = int(time.time())
+        self._triton: TritonConnection
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """Hold the connection to the server."""
+        self._triton = TritonConnection(self._options.url)
+        try:
+            yield
+        finally:
+            await self._triton.close()
+
+    def guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that asks for a key and answers what goes wrong."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                check_key(request.headers.get("authorization", ""), self._options.keys)
+                return await endpoint(request)
+            except ApiError as error:
+                return JSONResponse(error.body(), error.status)
+            except (ClientGoneError, ClientDisconnect):
+                return Response(status_code=CLIENT_CLOSED)
+
+        return answer
+
+    async def health(self, _: Request) -> Response:
+        """Answer 200 while the server and all of its models are ready, else 503."""
+        ready = await self._triton.ready()
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return JSONResponse({"ready": ready}, status)
+
+    async def metrics(self, _: Request) -> Response:
+        """Answer with the server's own metrics."""
+        if not self._options.metrics:
+            raise ApiError("the server's metrics are not known here", status=HTTPStatus.NOT_FOUND)
+        try:
+            block, kind = await asyncio.to_thread(_fetch, self._options.metrics)
+        except (OSError, urllib.error.URLError) as error:
+            raise ApiError(
+                f"the server's metrics cannot be had: {error}", status=HTTPStatus.BAD_GATEWAY
+            ) from error
+        return Response(block, headers={"content-type": kind})
+
+    async def models(self, _: Request) -> Response:
+        """List the models that can be asked."""
+        models = [self._described(model) for model in await self._triton.models()]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def one_model(self, request: Request) -> Response:
+        """Describe one model."""
+        name = request.path_params["name"]
+        for model in await self._triton.models():
+            if model.name == name:
+                return JSONResponse(self._described(model))
+        raise ApiError(
+            f"the model {name!r} does not exist here",
+            status=HTTPStatus.NOT_FOUND,
+            code="model_not_found",
+        )
+
+    async def completions(self, request: Request) -> Response:
+        """Write on behind prompts."""
+        asked = read_completion(await self._body(request))
+        await self._triton.model(asked.reply.model, Ability.TEXT)
+        form = CompletionForm(asked.reply.top)
+        return await self._written(request, asked.reply, form, asked.prompts, asked.sampling)
+
+    async def chat(self, request: Request) -> Response:
+        """Write the next message of a chat."""
+        asked = read_chat(await self._body(request))
+        await self._triton.model(asked.reply.model, Ability.TEXT)
+        template = self._templates.of(asked.reply.model)
+        prompt = template.render(asked.messages, asked.tools)
+        form = ChatForm(asked.reply.top)
+        return await self._written(request, asked.reply, form, (prompt,), asked.sampling)
+
+    async def embeddings(self, request: Request) -> Response:
+        """Give a vector per text."""
+        asked = read_embedding(await self._body(request))
+        model = await self._triton.model(asked.model, Ability.EMBEDDING)
+        texts = [self._checked(text, "input") for text in asked.texts]
+        rows = model.rows or len(texts)
+        parts = [texts[start : start + rows] for start in range(0, len(texts), rows)]
+        work = asyncio.gather(*(self._triton.embed(model, part) for part in parts))
+        vectors = await while_connected(request, _awaited(work))
+        return JSONResponse(embedding_answer(asked, np.concatenate(vectors)))
+
+    async def _written(
+        self,
+        request: Request,
+        reply: ReplyForm,
+        form: Form,
+        prompts: Sequence[str | tuple[int, ...]],
+        sampling: dict[str, Any],
+    ) -> Response:
+        """Answer with what a language model writes behind prompts."""
+        calls = [
+            TextCall(
+                model=reply.model,
+                prompt=prompt,
+                sampling=sampling,
+                stream=reply.stream,
+                logprobs=reply.top is not None,
+            )
+            for prompt in prompts
+        ]
+        for prompt in prompts:
+            if isinstance(prompt, str):
+                self._checked(prompt, "prompt")
+        head = {
+            "id": f"{form.prefix}-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": reply.model,
+        }
+        choices = len(prompts) * reply.samples
+        writer = TextAnswerWriter(form, head, choices, reply.samples, usage=reply.usage)
+        pieces = merged([self._triton.write(call) for call in calls])
+        if not reply.stream:
+            await while_connected(request, _collect(pieces, writer, reply.samples))
+            return JSONResponse(writer.whole())
+        # What fails before the first token is still a status of its own.
+        first = await while_connected(request, _first(pieces))
+        return _EventStream(_events(first, pieces, writer, reply.samples))
+
+    async def _body(self, request: Request) -> bytes:
+        """Return a body that is JSON by its header, and not too long.
+
+        A page of another site cannot send that header without being asked for, so it cannot make a
+        browser ask in its stead.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise ApiError(
+                f"the body has to be JSON: send 'Content-Type: application/json', not {kind!r}",
+                status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            )
+        limit = self._options.max_body_bytes
+        block = bytearray()
+        async for part in request.stream():
+            block += part
+            if len(block) > limit:
+                message = f"the body has more than {limit} bytes"
+                raise ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return bytes(block)
+
+    def _checked(self, text: str, param: str) -> bytes:
+        """Return a text as UTF-8 that is not too long."""
+        try:
+            block = text.encode()
+        except UnicodeEncodeError as error:
+            raise ApiError(f"{param} is not Unicode: {error}", param=param) from error
+        limit = self._options.max_prompt_bytes
+        if len(block) > limit:
+            raise ApiError(
+                f"{param} has {len(block)} bytes, at most {limit}",
+                param=param,
+                code="string_above_max_length",
+            )
+        return block
+
+    def _described(self, model: ServedModel) -> dict[str, Any]:
+        return {
+            "id": model.name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "triton",
+        }
+
+
+class _EventStream(StreamingResponse):  # type: ignore[misc] # starlette is not installed everywhere
+    """Server-sent events; whatever ends them, they are closed."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=_UNCACHED)
+        self._events = events
+
+    async def __call__(self, *asgi: Any) -> None:
+        try:
+            await super().__call__(*asgi)
+        finally:
+            await self._events.aclose()
+
+
+# A proxy that collects a stream before it passes it on would spoil it.
+_UNCACHED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:
+    async with contextlib.aclosing(pieces):
+        async for prompt, found in pieces:
+            for sample, piece in enumerate(found):
+                writer.take(prompt * samples + sample, piece)
+
+
+async def _first(pieces: Pieces) -> tuple[int, list[Piece]] | None:
+    """Return what comes first, None if nothing does."""
+    return await anext(pieces, None)
+
+
+async def _events(
+    first: tuple[int, list[Piece]] | None, pieces: Pieces, writer: TextAnswerWriter, samples: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of an answer; an error that comes now is the last one."""
+    async with contextlib.aclosing(pieces):
+        item = first
+        try:
+            while item is not None:
+                prompt, found = item
+                for sample, piece in enumerate(found):
+                    for block in writer.events(prompt * samples + sample, piece):
+                        yield block
+                item = await _first(pieces)
+        except ApiError as error:
+            yield event(error.body())
+            return
+        for block in writer.end():
+            yield block
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def _fetch(url: str) -> tuple[bytes, str]:
+    with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as answer:  # noqa: S310 - the operator's url
+        return answer.read(), answer.headers.get("content-type", "text/plain")
+
+
+def _no_such_path(request: Request, error: Any) -> Response:
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse(ApiError(message, status=error.status_code).body(), error.status_code)
+
+
+def _unforeseen(_: Request, __: Exception) -> Response:
+    error = ApiError("the server failed unexpectedly; its log says why", status=500)
+    return JSONResponse(error.body(), error.status)

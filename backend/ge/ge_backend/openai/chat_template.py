@@ -1,0 +1,143 @@
+"""The chat template of a checkpoint: messages in, the prompt that the model was trained on out.
+
+Templates are code that comes with a checkpoint; they run in jinja2's sandbox, with the names and
+extensions that transformers gives them. Source: transformers 5.23.0,
+`utils/chat_template_utils.py`, `_compile_jinja_template`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.sandbox
+
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.messages import Message
+
+__all__ = ["ChatTemplate"]
+
+
+class ChatTemplate:
+    """The template of a checkpoint's folder, with a variant for tools where it has one.
+
+    Args:
+        folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
+            of its own.
+
+    Raises:
+        ApiError: the folder has no template, or none that can be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._names: dict[str, str] = {}
+        self._begin = ""
+        try:
+            config = _read_json(folder / "tokenizer_config.json")
+            texts = _templates(folder, config)
+            environment = _environment()
+            self._templates = {name: environment.from_string(text) for name, text in texts.items()}
+            self._names = {
+                key: value.get("content", "") if isinstance(value, Mapping) else value
+                for key, value in config.items()
+                if key.endswith("_token") and isinstance(value, (str, Mapping))
+            }
+            self._begin = _added_in_front(_read_json(folder / "tokenizer.json"))
+        except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+            raise ApiError(f"the model's chat template cannot be read: {error}") from error
+        if not self._templates:
+            raise ApiError(
+                "the model's checkpoint has no chat template: neither chat_template.jinja nor "
+                "chat_template in tokenizer_config.json; use /v1/completions"
+            )
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return the prompt that asks for the next message.
+
+        A special token that the tokenizer puts in front by itself is left out.
+
+        Raises:
+            ApiError: the template refuses the messages.
+        """
+        several = "tool_use" if tools and "tool_use" in self._templates else "default"
+        template = self._templates.get(several) or next(iter(self._templates.values()))
+        try:
+            prompt = template.render(
+                **self._names,
+                messages=messages,
+                tools=list(tools) or None,
+                add_generation_prompt=True,
+            )
+        except Exception as error:  # whatever a template's code may raise: it is the request's
+            raise ApiError(
+                f"the model's chat template refuses the messages: {error}", param="messages"
+            ) from error
+        return str(prompt).removeprefix(self._begin)
+
+
+class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere
+    """`{% generation %}` marks what a model is trained to write; here it is nothing special."""
+
+    tags = frozenset({"generation"})
+
+    def parse(self, parser: Any) -> Any:
+        """Return what stands between the tags."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+def _environment() -> Any:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+    return environment
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object; empty where there is no file."""
+    if not path.is_file():
+        return {}
+    read = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(read, dict):
+        raise ApiError(f"the model's {path.name} holds no JSON object")
+    return read
+
+
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the templates by name; a file goes before the configuration."""
+    file = folder / "chat_template.jinja"
+    found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template", [])
+    if isinstance(found, str):
+        return {"default": found}
+    return {one["name"]: one["template"] for one in found}
+
+
+def _added_in_front(tokenizer: Mapping[str, Any]) -> str:
+    """Return the special token that a tokenizer puts before every text, "" if none.
+
+    Templates write it themselves, and twice is not what a model was trained on.
+    """
+    processor = tokenizer.get("post_processor") or {}
+    for one in processor.get("processors", [processor]):
+        parts = one.get("single") if one.get("type") == "TemplateProcessing" else None
+        if parts and "SpecialToken" in parts[0]:
+            return str(parts[0]["SpecialToken"]["id"])
+    return ""

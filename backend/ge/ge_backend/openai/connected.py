@@ -1,0 +1,84 @@
+"""Requests whose client may go away: what is done for them then ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+__all__ = ["ClientGoneError", "merged", "while_connected"]
+
+T = TypeVar("T")
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work returns; it is cancelled when the client goes.
+
+    Args:
+        request: its body has been read.
+        work: what is to be done.
+
+    Raises:
+        ClientGoneError: the client has gone.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+    """Yield what streams bring as it comes, with the stream's number; an error ends all of them."""
+    arrived: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue(len(streams))
+    tasks = [
+        asyncio.ensure_future(_pass_on(number, stream, arrived))
+        for number, stream in enumerate(streams)
+    ]
+    left = len(tasks)
+    try:
+        while left:
+            item = await arrived.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pass_on(
+    number: int,
+    stream: AsyncGenerator[T, None],
+    arrived: asyncio.Queue[tuple[int, T] | BaseException | None],
+) -> None:
+    end: BaseException | None = None
+    try:
+        async with aclosing(stream):
+            async for item in stream:
+                await arrived.put((number, item))
+    except Exception as error:  # noqa: BLE001 - handed to whoever reads
+        end = error
+    await arrived.put(end)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,90 @@
+"""What a client asks of an embedding model, and the answer it gets."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.fields import Fields
+from ge_backend.tensors import Array
+
+__all__ = ["EmbeddingBody", "embedding_answer", "read_embedding"]
+
+# As many as OpenAI takes.
+MAX_TEXTS = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBody:
+    """A request for `/v1/embeddings`.
+
+    Attributes:
+        base64: vectors are float32, little endian, as base64; else lists of numbers.
+        dimensions: the size that is expected, None if any.
+    """
+
+    model: str
+    texts: tuple[str, ...]
+    base64: bool
+    dimensions: int | None
+
+
+def read_embedding(block: bytes) -> EmbeddingBody:
+    """Return what a body asks for.
+
+    Raises:
+        ApiError: a field is unknown, not supported, or impossible.
+    """
+    fields = Fields(block)
+    model = fields.text("model")
+    texts = _texts(fields.take("input"))
+    form = fields.take("encoding_format")
+    if form not in (None, "float", "base64"):
+        raise ApiError("encoding_format is 'float' or 'base64'", param="encoding_format")
+    dimensions = fields.whole("dimensions", 1, 2**31 - 1)
+    fields.take("user")
+    fields.end()
+    return EmbeddingBody(model=model, texts=texts, base64=form == "base64", dimensions=dimensions)
+
+
+def embedding_answer(asked: EmbeddingBody, vectors: Array) -> dict[str, Any]:
+    """Return the answer; tokens are not counted, as the tokenizer is the server's.
+
+    Args:
+        asked: what is answered.
+        vectors: float32 [texts, size].
+
+    Raises:
+        ApiError: another size was asked for.
+    """
+    size = vectors.shape[1]
+    if asked.dimensions not in {None, size}:
+        raise ApiError(
+            f"dimensions is {asked.dimensions}; this model's embeddings have {size}",
+            param="dimensions",
+        )
+    data = [
+        {"object": "embedding", "index": index, "embedding": _vector(row, as_text=asked.base64)}
+        for index, row in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise ApiError("input has to be a text or a list of texts", param="input")
+    if len(texts) > MAX_TEXTS:
+        raise ApiError(f"input has {len(texts)} texts; at most {MAX_TEXTS}", param="input")
+    return tuple(texts)
+
+
+def _vector(row: Array, *, as_text: bool) -> Any:
+    if not as_text:
+        return row.tolist()
+    return base64.b64encode(row.astype(np.dtype("<f4")).tobytes()).decode()

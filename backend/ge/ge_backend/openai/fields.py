@@ -1,0 +1,82 @@
+"""The fields of a request's JSON body, each taken once; what nobody takes is unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ge_backend.openai.api_error import ApiError
+
+__all__ = ["Fields"]
+
+
+class Fields:
+    """A JSON object, read with the field's name in every error; null is as good as absent.
+
+    Args:
+        block: the body.
+
+    Raises:
+        ApiError: it is no JSON object.
+    """
+
+    def __init__(self, block: bytes) -> None:
+        try:
+            given = json.loads(block)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(f"the body is not JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise ApiError("the body has to be a JSON object")
+        self._given = {name: value for name, value in given.items() if value is not None}
+
+    def take(self, name: str) -> Any:
+        """Return a field as it is, None if absent."""
+        return self._given.pop(name, None)
+
+    def take_all(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those fields that are there."""
+        return {name: self._given.pop(name) for name in names if name in self._given}
+
+    def text(self, name: str) -> str:
+        """Return a text that has to be there."""
+        value = self.take(name)
+        if not isinstance(value, str) or not value:
+            raise ApiError(f"{name} has to be a text, got {value!r:.80}", param=name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a switch, which is off if absent."""
+        value = self._given.pop(name, False)
+        if not isinstance(value, bool):
+            raise ApiError(f"{name} has to be true or false, got {value!r:.80}", param=name)
+        return value
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        """Return a whole number within a range, None if absent."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ApiError(
+                f"{name} has to be a whole number from {low} to {high}, got {value!r:.80}",
+                param=name,
+            )
+        return value
+
+    def only(self, name: str, *allowed: Any, why: str) -> None:
+        """Take a field that may be there, but with these values only."""
+        value = self.take(name)
+        if value is not None and value not in allowed:
+            raise ApiError(
+                f"{name} is not supported: {why}", param=name, code="unsupported_parameter"
+            )
+
+    def end(self) -> None:
+        """Raise if there is a field that nobody has taken."""
+        for name in self._given:
+            raise ApiError(
+                f"{name} is not known to this server; leave it out",
+                param=name,
+                code="unknown_parameter",
+            )

@@ -1,0 +1,94 @@
+"""The API's HTTP server: beside a server in this process, or alone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import final
+
+import uvicorn
+
+from ge_backend.errors import ServerError
+from ge_backend.openai.app import make_app
+from ge_backend.openai.options import FrontOptions
+
+__all__ = ["OpenAIFront"]
+
+START_TIMEOUT_S = 10.0
+POLL_S = 0.01
+
+
+@final
+class OpenAIFront:
+    """The API as a context manager, served by a thread of its own; or, by `run`, by this one.
+
+    Its port is taken at once, so that one in use is told before anything is started.
+
+    Args:
+        options: of the API.
+
+    Attributes:
+        url: what clients call `base_url`, without `/v1`.
+
+    Raises:
+        ServerError: the port is in use.
+    """
+
+    def __init__(self, options: FrontOptions) -> None:
+        self._socket = _listener(options.host, options.port)
+        self.url = _url(options.host, self._socket.getsockname()[1])
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                make_app(options),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=options.exit_timeout_s,
+            )
+        )
+        self._thread = threading.Thread(target=self.run, name="openai", daemon=True)
+
+    def run(self) -> None:
+        """Serve until a signal, or leaving the context, ends it."""
+        with contextlib.closing(self._socket):
+            self._server.run(sockets=[self._socket])
+
+    def __enter__(self) -> OpenAIFront:
+        self._thread.start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise ServerError(f"the OpenAI API at {self.url} did not start; see above")
+            time.sleep(POLL_S)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServerError(
+            f"port {port} of {host} cannot be had for the OpenAI API ({error}); choose another"
+        ) from error
+    return listener

@@ -1,0 +1,85 @@
+"""Log-probabilities: from the JSON of Triton's vLLM backend to the two forms that OpenAI has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["TokenLogprob", "chat_logprobs", "completion_logprobs", "read_logprobs"]
+
+# JSON has no infinity. Source: vLLM's OpenAI server bounds them likewise.
+_LOWEST = -9999.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """One drawn token.
+
+    Attributes:
+        top: the best tokens, as text and log-probability, best first; may hold the drawn one.
+    """
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...]
+
+
+def read_logprobs(text: str | bytes, ids: Sequence[int]) -> tuple[TokenLogprob, ...]:
+    """Return the log-probabilities of drawn tokens.
+
+    Args:
+        text: a JSON list with an object per token: by token id its `logprob`, `rank` (none for a
+            drawn token that is not among the best) and `decoded_token`; or `null`.
+        ids: the drawn tokens.
+    """
+    return tuple(
+        _token(entries, str(number))
+        for entries, number in zip(json.loads(text) or (), ids)  # noqa: B905 - null is none
+    )
+
+
+def completion_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    """Return the form of `/v1/completions`; `offset`: how many letters came before."""
+    offsets: list[int] = []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token.token)
+    return {
+        "tokens": [token.token for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [{**dict(token.top), token.token: token.logprob} for token in tokens],
+        "text_offset": offsets,
+    }
+
+
+def chat_logprobs(tokens: Sequence[TokenLogprob], top: int) -> dict[str, Any]:
+    """Return the form of `/v1/chat/completions`, with so many of the best per token."""
+    return {
+        "content": [
+            {
+                **_entry(token.token, token.logprob),
+                "top_logprobs": [_entry(*best) for best in token.top[:top]],
+            }
+            for token in tokens
+        ],
+        "refusal": None,
+    }
+
+
+def _token(entries: Mapping[str, Any], number: str) -> TokenLogprob:
+    ranked = [entry for entry in entries.values() if entry["rank"] is not None]
+    ranked.sort(key=lambda entry: entry["rank"])
+    drawn = entries[number]
+    return TokenLogprob(
+        token=drawn["decoded_token"],
+        logprob=max(drawn["logprob"], _LOWEST),
+        top=tuple((entry["decoded_token"], max(entry["logprob"], _LOWEST)) for entry in ranked),
+    )
+
+
+def _entry(token: str, logprob: float) -> dict[str, Any]:
+    # Where a token is a part of a letter, its bytes are not known from its text.
+    known = "\ufffd" not in token
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode()) if known else None}

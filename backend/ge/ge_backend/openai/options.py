@@ -1,0 +1,55 @@
+"""What the API's HTTP server is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ge_backend.errors import ConfigError
+
+__all__ = ["FrontOptions", "read_keys"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontOptions:
+    """How to start the API.
+
+    Attributes:
+        url: host:port of the server's gRPC.
+        metrics: URL of the server's metrics; "" where it has none.
+        repositories: where chat templates are looked for.
+        host: the address to listen on.
+        port: 0 takes a free one.
+        keys: a client has to send one of these; none: everybody may ask.
+        max_body_bytes: of a request.
+        max_prompt_bytes: of a text, a chat's after its template.
+        exit_timeout_s: how long answers may still take at the end.
+    """
+
+    url: str
+    metrics: str = ""
+    repositories: tuple[Path, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 9000
+    keys: tuple[str, ...] = ()
+    max_body_bytes: int = 8 << 20
+    max_prompt_bytes: int = 1 << 20
+    exit_timeout_s: int = 10
+
+
+def read_keys(file: Path | None) -> tuple[str, ...]:
+    """Return the keys of a file, one a line; none where there is no file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no key.
+    """
+    if file is None:
+        return ()
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"API keys cannot be read from {file}: {error}") from error
+    keys = tuple(line.strip() for line in lines if line.strip())
+    if not keys:
+        raise ConfigError(f"{file} holds no API key; expected one a line")
+    return keys

@@ -1,0 +1,173 @@
+"""What a client asks of a language model: the bodies of both kinds of completions, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.fields import Fields
+from ge_backend.openai.messages import Message, read_messages, read_tools
+
+__all__ = ["ChatBody", "CompletionBody", "ReplyForm", "read_chat", "read_completion"]
+
+MAX_PROMPTS = 128
+MAX_COMPLETION_LOGPROBS = 5
+MAX_CHAT_LOGPROBS = 20
+# The engine's own names; it checks types and ranges. Those of the last two lines are vLLM's.
+_SAMPLING = (
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias"),
+    *("seed", "stop"),
+    *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
+    *("bad_words", "priority"),
+)
+# They change nothing about an answer, and many clients send them.
+_WITHOUT_EFFECT = (
+    *("metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "service_tier"),
+    *("store", "user"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyForm:
+    """How the answer is to be given.
+
+    Attributes:
+        model: who answers.
+        samples: of each prompt.
+        top: so many best tokens come with each; None: no log-probabilities.
+        stream: as events.
+        usage: the last event tells the tokens.
+    """
+
+    model: str
+    samples: int
+    top: int | None
+    stream: bool
+    usage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionBody:
+    """A request for `/v1/completions`: prompts as text or tokens."""
+
+    reply: ReplyForm
+    prompts: tuple[str | tuple[int, ...], ...]
+    sampling: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatBody:
+    """A request for `/v1/chat/completions`; `tools` are for the chat template."""
+
+    reply: ReplyForm
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...]
+    sampling: dict[str, Any]
+
+
+def read_completion(block: bytes) -> CompletionBody:
+    """Return what a body asks for.
+
+    Raises:
+        ApiError: a field is unknown, not supported, or impossible.
+    """
+    fields = Fields(block)
+    model = fields.text("model")
+    prompts = _prompts(fields.take("prompt"))
+    top = fields.whole("logprobs", 0, MAX_COMPLETION_LOGPROBS)
+    fields.only("echo", False, why="the answer never begins with the prompt")
+    fields.only("suffix", "", why="text is only written behind a prompt")
+    samples = fields.whole("n", 1, MAX_PROMPTS) or 1
+    fields.only("best_of", samples, why="all samples are returned; use n")
+    limit = fields.take_all(("max_tokens",))
+    sampling, stream, usage = _rest(fields, samples, top)
+    return CompletionBody(
+        reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
+        prompts=prompts,
+        sampling={**sampling, **limit},
+    )
+
+
+def read_chat(block: bytes) -> ChatBody:
+    """Return what a body asks for.
+
+    Without a limit an answer may be as long as the model can hold.
+
+    Raises:
+        ApiError: a field is unknown, not supported, or impossible.
+    """
+    fields = Fields(block)
+    model = fields.text("model")
+    messages = read_messages(fields.take("messages"))
+    tools = read_tools(fields.take("tools"))
+    choice = fields.take("tool_choice")
+    if choice not in (None, "auto", "none"):
+        raise ApiError(
+            "tool_choice may be 'auto' or 'none': a call cannot be forced",
+            param="tool_choice",
+            code="unsupported_parameter",
+        )
+    top = fields.whole("top_logprobs", 0, MAX_CHAT_LOGPROBS)
+    if fields.flag("logprobs"):
+        top = top or 0
+    elif top is not None:
+        raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+    for name in ("audio", "functions", "function_call", "prediction", "web_search_options"):
+        fields.only(name, why="it has no meaning here")
+    fields.only("modalities", ["text"], why="answers are text")
+    samples = fields.whole("n", 1, MAX_PROMPTS) or 1
+    limits = fields.take_all(("max_completion_tokens", "max_tokens"))
+    sampling, stream, usage = _rest(fields, samples, top)
+    return ChatBody(
+        reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
+        messages=messages,
+        tools=() if choice == "none" else tools,
+        sampling={**sampling, "max_tokens": next(iter(limits.values()), None)},
+    )
+
+
+def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any], bool, bool]:
+    """Return what both kinds have: sampling parameters, whether to stream, and usage."""
+    fields.only(
+        "response_format",
+        {"type": "text"},
+        why="answers are free text only, a JSON schema is not enforced yet",
+    )
+    stream = fields.flag("stream")
+    options = fields.take("stream_options")
+    if options is not None and not (stream and isinstance(options, dict)):
+        raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
+    usage = bool((options or {}).get("include_usage", False))
+    sampling = fields.take_all(_SAMPLING)
+    if samples > 1:
+        sampling["n"] = samples
+    if top is not None:
+        sampling["logprobs"] = top
+    fields.take_all(_WITHOUT_EFFECT)
+    fields.end()
+    return sampling, stream, usage
+
+
+def _prompts(given: Any) -> tuple[str | tuple[int, ...], ...]:
+    """Return the prompts: a text, tokens, or a list of either."""
+    several = given if isinstance(given, list) and given and not _is_token(given[0]) else [given]
+    if len(several) > MAX_PROMPTS:
+        raise ApiError(f"prompt has {len(several)} texts; at most {MAX_PROMPTS}", param="prompt")
+    return tuple(_prompt(one) for one in several)
+
+
+def _prompt(given: Any) -> str | tuple[int, ...]:
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(given, Sequence) and given and all(map(_is_token, given)):
+        return tuple(given)
+    raise ApiError(
+        f"prompt has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
+        param="prompt",
+    )
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

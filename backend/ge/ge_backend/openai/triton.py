@@ -1,0 +1,148 @@
+"""The server behind the API, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import grpc  # type: ignore[import-untyped] # ships no types
+import numpy as np
+import tritonclient.grpc as grpcclient
+from tritonclient.grpc import aio
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from ge_backend.openai.api_error import ApiError, error_of_grpc
+from ge_backend.openai.models import Ability, ServedModel, read_model
+from ge_backend.openai.text_call import Piece, TextCall, read_pieces, text_inputs, text_outputs
+from ge_backend.tensors import Array
+
+__all__ = ["TritonConnection"]
+
+# Errors of a stream come with their status. Source: triton-inference-server/server r24.10,
+# `docs/protocol/extension_generate.md` and `src/grpc/stream_infer_handler.cc`.
+_STRICT = {"triton_grpc_error": "true"}
+
+
+class TritonConnection:
+    """One connection for all requests; for one event loop.
+
+    Args:
+        url: host:port of gRPC.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = aio.InferenceServerClient(url)
+        self._known: dict[str, ServedModel] = {}
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._client.close()
+
+    async def ready(self) -> bool:
+        """Return whether the server answers, and all of its models do."""
+        try:
+            return bool(await self._client.is_server_ready())
+        except InferenceServerException:
+            return False
+
+    async def models(self) -> list[ServedModel]:
+        """Return the models that are ready and can be served.
+
+        Raises:
+            ApiError: the server does not answer.
+        """
+        index = await self._asked(self._client.get_model_repository_index(as_json=True))
+        ready = [each["name"] for each in index.get("models", []) if each.get("state") == "READY"]
+        self._known = {}
+        found = await asyncio.gather(*map(self._read, dict.fromkeys(ready)))
+        return [model for model in found if model is not None]
+
+    async def model(self, name: str, ability: Ability) -> ServedModel:
+        """Return a model for what it is to do.
+
+        Raises:
+            ApiError: there is none of that name, or it is for something else.
+        """
+        model = self._known.get(name) or await self._read(name)
+        if model is None or model.ability is not ability:
+            raise ApiError(
+                f"the model {name!r} does not exist here, or is not for this; GET /v1/models "
+                "lists those that are",
+                status=HTTPStatus.NOT_FOUND,
+                param="model",
+                code="model_not_found",
+            )
+        return model
+
+    async def write(self, call: TextCall) -> AsyncGenerator[list[Piece], None]:
+        """Yield what a language model writes, a piece per sample; closing it cancels the request.
+
+        Raises:
+            ApiError: the server has refused or failed it.
+        """
+        request = {
+            "model_name": call.model,
+            "inputs": _tensors(text_inputs(call)),
+            "outputs": [grpcclient.InferRequestedOutput(name) for name in text_outputs(call)],
+        }
+        stream = self._client.stream_infer(_once(request), headers=_STRICT)
+        try:
+            async for result, error in stream:
+                if error is not None:
+                    raise ApiError(str(error), status=500)
+                names = [output.name for output in result.get_response().outputs]
+                pieces = read_pieces({name: result.as_numpy(name) for name in names})
+                if pieces:
+                    yield pieces
+        except grpc.RpcError as error:
+            self._known.pop(call.model, None)
+            raise error_of_grpc(error.code().name, error.details()) from error
+        finally:
+            stream.cancel()
+
+    async def embed(self, model: ServedModel, texts: list[bytes]) -> Array:
+        """Return float32 [texts, size]; at most `model.rows` texts.
+
+        Raises:
+            ApiError: the server has refused or failed it.
+        """
+        column = np.array(texts, np.object_).reshape(-1, 1)
+        wanted = [grpcclient.InferRequestedOutput(model.output)]
+        call = self._client.infer(model.name, _tensors({model.input: column}), outputs=wanted)
+        result = await self._asked(call)
+        vectors: Array = result.as_numpy(model.output).reshape(len(texts), -1)
+        return vectors
+
+    async def _read(self, name: str) -> ServedModel | None:
+        """Return what a model is for, and remember it."""
+        try:
+            answer = await self._asked(self._client.get_model_config(name, as_json=True))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        model = read_model(answer["config"])
+        if model is not None:
+            self._known[name] = model
+        return model
+
+    async def _asked(self, call: Any) -> Any:
+        try:
+            return await call
+        except InferenceServerException as error:
+            status = str(error.status() or "").removeprefix("StatusCode.")
+            raise error_of_grpc(status, error.message()) from error
+
+
+async def _once(request: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield dict(request)
+
+
+def _tensors(arrays: Mapping[str, Array]) -> Iterable[Any]:
+    tensors = []
+    for name, array in arrays.items():
+        tensors.append(grpcclient.InferInput(name, array.shape, np_to_triton_dtype(array.dtype)))
+        tensors[-1].set_data_from_numpy(array)
+    return tensors

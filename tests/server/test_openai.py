@@ -1,0 +1,394 @@
+"""OpenAI's API by OpenAI's own client, in front of the real server."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+
+import numpy as np
+import openai
+import pytest
+import tritonclient.grpc as grpcclient
+
+from builders.null_models import comes_true
+from builders.writer import PROMPTS, make_writer
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
+
+TOKENS = 16
+CONFIG = """backend: "ge"
+instance_group [ { kind: KIND_CPU } ]
+parameters { key: "block_size" value { string_value: "4" } }
+parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
+"""
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}> {% endif %}"
+)
+GREEDY = {"model": "writer", "max_tokens": TOKENS, "temperature": 0}
+EXACT = {"extra_body": {"ignore_eos": True}}
+KEY = "a key of theirs"
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory, made_models):
+    """A checkpoint with a chat template beside an embedding ensemble; its model and tokenizer."""
+    repository = tmp_path_factory.mktemp("models")
+    for name in ("text_embedding", "tokenizer", "text_encoder", "pooling"):
+        (repository / name).symlink_to(made_models / name)
+    folder = repository / "writer"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(CONFIG)
+    made = make_writer(folder / "1")
+    (folder / "1" / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, writer):
+    return triton_server(writer.folder.parent.parent)
+
+
+@pytest.fixture(scope="module")
+def front(server, writer):
+    """The API in front of the server, with a key and small limits."""
+    options = FrontOptions(
+        url=server.grpc,
+        metrics=server.metrics,
+        repositories=(writer.folder.parent.parent,),
+        port=0,
+        keys=("another", KEY),
+        max_body_bytes=20_000,
+        max_prompt_bytes=4_000,
+    )
+    with OpenAIFront(options) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def client(front):
+    with openai.OpenAI(
+        base_url=f"{front.url}/v1", api_key=KEY, max_retries=0, timeout=60
+    ) as client:
+        yield client
+
+
+def metric(server, name, **labels):
+    text = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
+
+
+def test_the_models_are_listed(client):
+    """Those that can be asked, by the names that the server knows."""
+    assert [model.id for model in client.models.list()] == ["text_embedding", "writer"]
+    assert client.models.retrieve("writer").object == "model"
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.models.retrieve("reader")
+
+
+def test_a_completion_is_what_transformers_writes(client, writer):
+    """Text, end and tokens of a prompt, as text and as tokens."""
+    ids = writer.truth(PROMPTS[0], TOKENS)
+    for prompt in (PROMPTS[0], writer.encode(PROMPTS[0])):
+        answer = client.completions.create(prompt=prompt, **GREEDY, **EXACT)
+        (choice,) = answer.choices
+        assert (choice.text, choice.finish_reason) == (writer.text(ids), "length")
+        assert answer.object == "text_completion"
+        assert answer.usage.prompt_tokens == len(writer.encode(PROMPTS[0]))
+        assert answer.usage.completion_tokens == TOKENS
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + TOKENS
+
+
+def test_several_prompts_in_one_request(client, writer):
+    """Each has its choice, in order, whole and as a stream."""
+    texts = [writer.text(writer.truth(prompt, TOKENS)) for prompt in PROMPTS]
+    answer = client.completions.create(prompt=list(PROMPTS), **GREEDY, **EXACT)
+    assert [choice.text for choice in answer.choices] == texts
+    assert [choice.index for choice in answer.choices] == list(range(len(PROMPTS)))
+    assert answer.usage.completion_tokens == TOKENS * len(PROMPTS)
+    assert answer.usage.prompt_tokens == sum(len(writer.encode(prompt)) for prompt in PROMPTS)
+    streamed = [""] * len(PROMPTS)
+    for event in client.completions.create(prompt=list(PROMPTS), stream=True, **GREEDY, **EXACT):
+        for choice in event.choices:
+            streamed[choice.index] += choice.text
+    assert streamed == texts
+
+
+def test_a_streamed_completion_comes_in_pieces(client, writer):
+    """Pieces join to the text; the last has the reason, and usage comes behind if asked for."""
+    events = list(
+        client.completions.create(
+            prompt=PROMPTS[0],
+            stream=True,
+            stream_options={"include_usage": True},
+            **GREEDY,
+            **EXACT,
+        )
+    )
+    *pieces, last = events
+    assert len(pieces) > 3
+    text = "".join(piece.choices[0].text for piece in pieces)
+    assert text == writer.text(writer.truth(PROMPTS[0], TOKENS))
+    reasons = [piece.choices[0].finish_reason for piece in pieces]
+    assert reasons == [None] * (len(pieces) - 1) + ["length"]
+    assert (last.choices, last.usage.completion_tokens) == ([], TOKENS)
+    assert {piece.usage for piece in pieces} == {None}
+    assert len({event.id for event in events}) == 1
+
+
+def chat_prompt(*messages, tools=""):
+    lines = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+    return f"{lines}{tools}> "
+
+
+def test_a_chat_goes_through_the_checkpoints_template(client, writer):
+    """What the model reads is what its template makes of the messages; roles come back."""
+    messages = [
+        {"role": "system", "content": "be short"},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "good"}, {"type": "text", "text": " day"}],
+        },
+    ]
+    prompt = chat_prompt(messages[0], {"role": "user", "content": "good day"})
+    text = writer.text(writer.truth(prompt, TOKENS))
+    answer = client.chat.completions.create(messages=messages, **GREEDY, **EXACT)
+    (choice,) = answer.choices
+    assert (choice.message.role, choice.message.content) == ("assistant", text)
+    assert answer.usage.prompt_tokens == len(writer.encode(prompt))
+    first, *rest = client.chat.completions.create(messages=messages, stream=True, **GREEDY, **EXACT)
+    assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", "")
+    assert "".join(event.choices[0].delta.content or "" for event in rest) == text
+    assert rest[-1].choices[0].finish_reason == "length"
+
+
+def test_tools_are_for_the_template(client, writer):
+    """It sees them unless the client wants none; a call cannot be forced."""
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    messages = [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]
+    ask = {"messages": messages, "tools": tools, **GREEDY, **EXACT}
+    for choice, shown in (("auto", json.dumps(tools)), ("none", "")):
+        answer = client.chat.completions.create(tool_choice=choice, **ask)
+        truth = writer.truth(chat_prompt(*messages, tools=shown), TOKENS)
+        assert answer.choices[0].message.content == writer.text(truth)
+    with pytest.raises(openai.BadRequestError, match="tool_choice"):
+        client.chat.completions.create(tool_choice="required", **ask)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_text_ends_and_is_cut_off(client, writer, stream):
+    """Nothing of it is sent, although it comes in several tokens."""
+    whole = writer.text(writer.truth(PROMPTS[0], TOKENS))
+    stop = whole[5:8]
+    answer = client.completions.create(
+        prompt=PROMPTS[0], stop=[stop], stream=stream, **GREEDY, **EXACT
+    )
+    choices = [event.choices[0] for event in (answer if stream else [answer])]
+    assert "".join(choice.text for choice in choices) == whole[: whole.index(stop)]
+    assert choices[-1].finish_reason == "stop"
+
+
+def test_samples_of_a_seed(client):
+    """`n` samples are as many choices; the same seed gives the same, streamed or not."""
+    ask = {
+        "prompt": PROMPTS[0],
+        "model": "writer",
+        "n": 3,
+        "seed": 5,
+        "max_tokens": 8,
+        "temperature": 1,
+    }
+    first = [choice.text for choice in client.completions.create(**ask).choices]
+    streamed, reasons = [""] * 3, []
+    for event in client.completions.create(stream=True, **ask):
+        for choice in event.choices:
+            streamed[choice.index] += choice.text
+            reasons += [choice.index] * (choice.finish_reason is not None)
+    assert streamed == first
+    assert len(set(first)) == 3
+    assert sorted(reasons) == [0, 1, 2]
+
+
+def test_log_probabilities_in_both_forms(client):
+    """Of each drawn token and of the best ones; the greedy token is the best."""
+    answer = client.completions.create(prompt=PROMPTS[0], logprobs=2, **GREEDY, **EXACT)
+    found = answer.choices[0].logprobs
+    assert len(found.tokens) == len(found.token_logprobs) == len(found.text_offset) == TOKENS
+    assert all(
+        max(top.values()) == own
+        for top, own in zip(found.top_logprobs, found.token_logprobs, strict=True)
+    )
+    chat = {"messages": [{"role": "user", "content": "a"}], **GREEDY, **EXACT}
+    tokens = []
+    for event in client.chat.completions.create(logprobs=True, top_logprobs=3, stream=True, **chat):
+        if event.choices[0].logprobs:
+            tokens += event.choices[0].logprobs.content
+    assert len(tokens) == TOKENS
+    assert all(len(token.top_logprobs) == 3 for token in tokens)
+    assert all(token.top_logprobs[0].logprob == token.logprob < 0 for token in tokens)
+    alone = client.chat.completions.create(logprobs=True, **chat).choices[0].logprobs.content
+    assert [token.logprob for token in alone] == pytest.approx(
+        [t.logprob for t in tokens], abs=1e-4
+    )
+    assert not any(token.top_logprobs for token in alone)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"model": "reader"}, openai.NotFoundError, "'reader' does not exist here"),
+        ({"top_p": 1.5}, openai.BadRequestError, "top_p is 1.5"),
+        ({"max_tokens": 100_000}, openai.BadRequestError, "lower max_tokens"),
+        ({"extra_body": {"best_off": 2}}, openai.BadRequestError, "best_off is not known"),
+        (
+            {"extra_body": {"response_format": {"type": "json_object"}}},
+            openai.BadRequestError,
+            "yet",
+        ),
+        ({"echo": True}, openai.BadRequestError, "echo is not supported"),
+        ({"prompt": "a" * 5_000}, openai.BadRequestError, "5000 bytes, at most 4000"),
+        ({"prompt": "a" * 50_000}, openai.APIStatusError, "more than 20000 bytes"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_wrong_is_said_with_the_right_status(client, given, error, message, stream):
+    """A refusal is a status of its own, also where a stream was asked for."""
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        client.completions.create(**{"prompt": "a", **GREEDY, "stream": stream, **given})
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_a_key_is_needed(front):
+    """Without one, or with another, nothing is told; only the health is everybody's."""
+    for key in ("", "a key", KEY + "x"):
+        with (
+            openai.OpenAI(
+                base_url=f"{front.url}/v1", api_key=key or "-", max_retries=0
+            ) as stranger,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            stranger.models.list()
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{front.url}/metrics", timeout=10)
+    assert caught.value.code == 401
+    assert json.load(urllib.request.urlopen(f"{front.url}/health", timeout=10)) == {"ready": True}
+
+
+def test_metrics_are_the_servers(front):
+    """With the backend's own among them."""
+    request = urllib.request.Request(
+        f"{front.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert b"ge_text_generated_tokens_total{" in answer.read()
+
+
+def test_paths_and_bodies_that_are_none(front):
+    """A wrong path, method, type or JSON is an error in OpenAI's form, too."""
+    for method, path, kind, body, status in (
+        ("GET", "/v2", "application/json", None, 404),
+        ("GET", "/v1/completions", "application/json", None, 405),
+        ("POST", "/v1/completions", "text/plain", "{}", 415),
+        ("POST", "/v1/completions", "application/json", "{", 400),
+        ("POST", "/v1/completions", "application/json", "[]", 400),
+    ):
+        connection = http.client.HTTPConnection(front.url.removeprefix("http://"), timeout=10)
+        with contextlib.closing(connection):
+            headers = {"Content-Type": kind, "Authorization": f"Bearer {KEY}"}
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+        assert (answer.status, told["error"]["type"]) == (status, "invalid_request_error")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_cancels(server, client, stream):
+    """Its text ends within a step or two, whether it came in pieces or not at all yet."""
+    before = metric(server, "ge_text_finished_total", reason="cancelled")
+    ask = {
+        "prompt": "a",
+        **GREEDY,
+        "max_tokens": 240,
+        "n": 32,
+        "temperature": 1,
+        "seed": 1,
+        **EXACT,
+    }
+    if stream:
+        answer = client.completions.create(stream=True, **ask)
+        next(iter(answer))
+        answer.close()
+    else:
+        with pytest.raises(openai.APITimeoutError):
+            client.completions.create(timeout=0.2, **ask)
+    assert comes_true(
+        lambda: (
+            metric(server, "ge_text_finished_total", reason="cancelled") > before
+            and metric(server, "ge_text_blocks_used") == 0
+        ),
+        seconds=20,
+    )
+
+
+def embed(triton, texts):
+    given = grpcclient.InferInput("text", [len(texts), 1], "BYTES")
+    given.set_data_from_numpy(np.array([[text.encode()] for text in texts], object))
+    return triton.infer("text_embedding", [given]).as_numpy("embedding")
+
+
+def test_embeddings_are_the_ensembles(server, client):
+    """Of as many texts as a client likes, in their order, as numbers and as base64."""
+    texts = [f"heavy rain and wind {number}" for number in range(20)]  # two requests for the server
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        truth = np.concatenate([embed(triton, texts[:16]), embed(triton, texts[16:])])
+    for form in ({}, {"encoding_format": "float"}, {"dimensions": 96}):
+        answer = client.embeddings.create(model="text_embedding", input=texts, **form)
+        assert [each.index for each in answer.data] == list(range(20))
+        np.testing.assert_allclose([each.embedding for each in answer.data], truth, atol=1e-6)
+    (one,) = client.embeddings.create(model="text_embedding", input=texts[3]).data
+    np.testing.assert_allclose(one.embedding, truth[3], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"model": "writer"}, openai.NotFoundError, "is not for this"),
+        ({"input": [[1, 2]]}, openai.BadRequestError, "list of texts"),
+        ({"dimensions": 7}, openai.BadRequestError, "embeddings have 96"),
+        ({"input": "a" * 5_000}, openai.BadRequestError, "5000 bytes, at most 4000"),
+    ],
+)
+def test_embeddings_that_cannot_be_had(client, given, error, message):
+    """The reason, with the right status."""
+    with pytest.raises(error, match=message):
+        client.embeddings.create(**{"model": "text_embedding", "input": "a", **given})
+
+
+def test_a_model_for_something_else_is_none(client):
+    """An embedding model writes nothing."""
+    with pytest.raises(openai.NotFoundError, match="is not for this"):
+        client.completions.create(model="text_embedding", prompt="a")
+
+
+def test_streams_of_many_clients_at_once(front, writer):
+    """Each gets its own text, whole."""
+    truth = {prompt: writer.text(writer.truth(prompt, TOKENS)) for prompt in PROMPTS}
+
+    async def ask_all():
+        async with openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key=KEY) as client:
+
+            async def ask(prompt):
+                stream = await client.completions.create(
+                    prompt=prompt, stream=True, **GREEDY, **EXACT
+                )
+                return "".join([event.choices[0].text async for event in stream])
+
+            return await asyncio.gather(*(ask(prompt) for prompt in PROMPTS * 4))
+
+    assert asyncio.run(ask_all()) == [truth[prompt] for prompt in PROMPTS * 4]

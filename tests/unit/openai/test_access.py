@@ -1,0 +1,28 @@
+"""API keys."""
+
+import pytest
+
+from ge_backend.openai.access import check_key
+from ge_backend.openai.api_error import ApiError
+
+KEYS = ("one", "schlüssel")
+
+
+@pytest.mark.parametrize("header", ["Bearer one", "bearer schlüssel", "Bearer  one "])
+def test_any_of_the_keys_will_do(header):
+    """Whatever letters it has."""
+    check_key(header, KEYS)
+
+
+@pytest.mark.parametrize("header", ["", "one", "Bearer", "Bearer on", "Bearer onee", "Basic one"])
+def test_nothing_else_will(header):
+    """With 401, and how to send one."""
+    with pytest.raises(ApiError, match="Authorization: Bearer KEY") as caught:
+        check_key(header, KEYS)
+    assert caught.value.status == 401
+
+
+def test_without_keys_everybody_may_ask():
+    """Also those who send one."""
+    check_key("", ())
+    check_key("Bearer x", ())

@@ -1,0 +1,63 @@
+"""Answers, whole and as events."""
+
+import json
+
+from ge_backend.openai.answer import END, TextAnswerWriter, event
+from ge_backend.openai.forms import ChatForm, CompletionForm
+from ge_backend.openai.text_call import Piece
+
+HEAD = {"id": "x", "created": 1, "model": "m"}
+
+
+def piece(text, finish="", tokens=1):
+    return Piece(text=text, tokens=tokens, finish=finish, prompt_tokens=5)
+
+
+def read(blocks):
+    return [json.loads(block.removeprefix(b"data: ")) for block in blocks]
+
+
+def test_an_event_is_one_line():
+    """And an empty one behind it, whatever the text."""
+    block = event({"a": "x\n\ny"})
+    assert block.startswith(b"data: ")
+    assert block.endswith(b"\n\n")
+    assert block.count(b"\n") == 2
+
+
+def test_a_whole_answer_counts_every_prompt_once():
+    """Two prompts with two samples each; what comes after a sample's end is none of it."""
+    writer = TextAnswerWriter(CompletionForm(None), HEAD, 4, 2, usage=False)
+    for index in range(4):
+        writer.take(index, piece("a"))
+        writer.take(index, piece("b", "stop"))
+        writer.take(index, piece("", "stop", tokens=0))
+    whole = writer.whole()
+    assert [choice["text"] for choice in whole["choices"]] == ["ab"] * 4
+    assert whole["usage"] == {"prompt_tokens": 10, "completion_tokens": 8, "total_tokens": 18}
+    assert (whole["id"], whole["object"]) == ("x", "text_completion")
+
+
+def test_events_of_a_chat():
+    """Its role first, then what is new; nothing where nothing is; the end once."""
+    writer = TextAnswerWriter(ChatForm(None), HEAD, 1, 1, usage=True)
+    first, second = read(writer.events(0, piece("a")))
+    assert first["choices"][0]["delta"]["role"] == "assistant"
+    assert second["choices"][0]["delta"] == {"content": "a"}
+    assert second["usage"] is None
+    assert list(writer.events(0, piece(""))) == []
+    (last,) = read(writer.events(0, piece("b", "length")))
+    assert last["choices"][0]["finish_reason"] == "length"
+    assert list(writer.events(0, piece("", "length"))) == []
+    usage, end = writer.end()
+    assert read([usage])[0]["usage"]["completion_tokens"] == 3
+    assert read([usage])[0]["choices"] == []
+    assert end == END
+
+
+def test_without_usage_there_is_no_word_of_it():
+    """As OpenAI's own events are."""
+    writer = TextAnswerWriter(CompletionForm(None), HEAD, 1, 1, usage=False)
+    (only,) = read(writer.events(0, piece("a")))
+    assert "usage" not in only
+    assert list(writer.end()) == [END]

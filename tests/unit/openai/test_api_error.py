@@ -1,0 +1,30 @@
+"""Errors in OpenAI's form."""
+
+import pytest
+
+from ge_backend.openai.api_error import ApiError, error_of_grpc
+
+
+def test_the_body_is_openais():
+    """Message, type, parameter and code, and whose fault it is by the status."""
+    error = ApiError("n is 0", param="n", code="c")
+    assert error.body() == {
+        "error": {"message": "n is 0", "type": "invalid_request_error", "param": "n", "code": "c"}
+    }
+    assert ApiError("x", status=503).body()["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [
+        ("INVALID_ARGUMENT", 400),
+        ("NOT_FOUND", 404),
+        ("UNAVAILABLE", 503),
+        ("INTERNAL", 500),
+        ("", 500),
+    ],
+)
+def test_a_status_of_grpc_is_one_of_http(status, number):
+    """Unknown ones are the server's fault."""
+    error = error_of_grpc(status, "text")
+    assert (error.status, str(error)) == (number, "text")

@@ -1,0 +1,111 @@
+"""Chat templates of checkpoints."""
+
+import json
+
+import pytest
+
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.chat_template import ChatTemplate
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def template(folder, config, tokenizer=None):
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if tokenizer is not None:
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return ChatTemplate(folder)
+
+
+def test_it_has_the_messages_and_the_special_tokens(tmp_path):
+    """Tokens may be objects; blocks leave no blank lines."""
+    text = "{{ bos_token }}\n{% for m in messages %}\n{{ m.role }}={{ m.content }}{{ eos_token }}\n{% endfor %}\n{% if add_generation_prompt %}\n>{% endif %}"
+    config = {"chat_template": text, "bos_token": "<s>", "eos_token": {"content": "</s>"}}
+    assert template(tmp_path, config).render(MESSAGES) == "<s>\nuser=hi</s>\n>"
+
+
+def test_a_file_of_its_own_goes_before(tmp_path):
+    """As newer versions of transformers write it."""
+    (tmp_path / "chat_template.jinja").write_text("file")
+    assert template(tmp_path, {"chat_template": "config"}).render(MESSAGES) == "file"
+
+
+def test_a_token_that_the_tokenizer_adds_is_left_out(tmp_path):
+    """Else it would be there twice."""
+    post = {
+        "type": "Sequence",
+        "processors": [
+            {"type": "ByteLevel"},
+            {
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}],
+            },
+        ],
+    }
+    made = template(
+        tmp_path, {"chat_template": "<s>{{ messages[0].content }}<s>"}, {"post_processor": post}
+    )
+    assert made.render(MESSAGES) == "hi<s>"
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [{"post_processor": None}, {"post_processor": {"type": "ByteLevel"}}, {}]
+)
+def test_a_tokenizer_that_adds_nothing_changes_nothing(tmp_path, tokenizer):
+    """The template's own token stays."""
+    assert template(tmp_path, {"chat_template": "<s>x"}, tokenizer).render(MESSAGES) == "<s>x"
+
+
+def test_a_variant_for_tools(tmp_path):
+    """Where the checkpoint has several, tools choose theirs."""
+    several = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "{{ tools | tojson }}"},
+    ]
+    made = template(tmp_path, {"chat_template": several})
+    assert made.render(MESSAGES) == "plain"
+    assert made.render(MESSAGES, [{"f": "ü<"}]) == '[{"f": "ü<"}]'
+
+
+def test_names_and_tags_of_transformers(tmp_path):
+    """Loop controls, the date, and the mark of what is generated."""
+    text = "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}{% generation %}x{% endgeneration %}{{ strftime_now('%Y') | length }}"
+    assert template(tmp_path, {"chat_template": text}).render(MESSAGES) == "01x4"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ raise_exception('roles must alternate') }}",
+        "{{ messages[0].content.missing.more }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_what_a_template_refuses_is_the_requests_error(tmp_path, text):
+    """Its own words reach the client."""
+    with pytest.raises(ApiError, match="refuses the messages") as caught:
+        template(tmp_path, {"chat_template": text}).render(MESSAGES)
+    assert caught.value.status == 400
+
+
+def test_a_template_cannot_leave_its_sandbox(tmp_path):
+    """It comes with a checkpoint, from anywhere."""
+    text = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    with pytest.raises(ApiError, match="unsafe"):
+        template(tmp_path, {"chat_template": text}).render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"chat_template": "{% if %}"},
+        {"chat_template": [{"name": "a"}]},
+        {"chat_template": 3},
+        [],
+    ],
+)
+def test_a_checkpoint_without_a_template_says_so(tmp_path, config):
+    """Or with one that cannot be read."""
+    with pytest.raises(ApiError, match="the model's"):
+        template(tmp_path, config)

@@ -1,0 +1,39 @@
+"""Templates by model."""
+
+import json
+
+import pytest
+
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.templates import Templates
+
+
+def write(repository, model, version, text):
+    folder = repository / model / version
+    folder.mkdir(parents=True)
+    (repository / model / "config.pbtxt").write_text('backend: "ge"')
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": text}))
+
+
+def test_the_version_that_is_served_has_the_template(tmp_path):
+    """Of all repositories, the first that has the model."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    write(second, "m", "1", "old")
+    write(second, "m", "12", "new")
+    templates = Templates([first, second])
+    assert templates.of("m").render([]) == "new"
+    assert templates.of("m") is templates.of("m")
+
+
+@pytest.mark.parametrize("model", ["other", "../b/m", ".", ""])
+def test_a_model_that_is_not_there_says_how_to_name_its_folder(tmp_path, model):
+    """A name is no path."""
+    write(tmp_path / "b", "m", "1", "x")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ApiError, match="--model-repository"):
+        Templates([tmp_path / "a"]).of(model)
+    (tmp_path / "a" / "n").mkdir()
+    (tmp_path / "a" / "n" / "config.pbtxt").write_text('backend: "python"')
+    with pytest.raises(ApiError, match="cannot be read"):
+        Templates([tmp_path / "a"]).of("n")
