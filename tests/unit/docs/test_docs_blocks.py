@@ -23,10 +23,14 @@ SHOWN = {
     ("docs/buckets.md", "(1, [128, 256], 0)"): "a bucket file, read by test_buckets.py",
     ("docs/buckets.md", "# size of one"): "a trace, read by test_buckets.py",
     ("docs/compile.md", "models/encoder/1/model.onnx cannot"): "an error of a compiler",
+    ("docs/compile.md", "aipp_op {"): "CANN's own format, read by test_aipp.py",
+    ("docs/compile.md", "  [ByOpType]"): "CANN's own format",
+    ("docs/devices.md", "msprof --output"): "a command of CANN's",
     ("docs/devices.md", "uploads "): "a drawing",
     ("docs/devices.md", "models/encoder/1/model.1x64.om"): "names of files",
     ("docs/devices.md", "arena ─▶"): "a drawing",
     ("docs/ensembles.md", "ensemble_scheduling {"): "a part, which ends in …",
+    ("docs/generation.md", "models/writer/1/config.json"): "names of files",
 }
 FIELD = re.compile(r"(?:#.*\n)*\s*[a-z_]+ *[:{\[] *\S?")
 BLOCKS = [block for page in PAGES for block in blocks(page)]
