@@ -4,6 +4,7 @@ A graph is a frozen value. Its weights are given to `compute`, because a running
 from device memory.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "Graph",
     "Kept",
     "MatMul",
+    "OnnxPhotos",
     "PixelMeans",
     "Sums",
     "TokenRows",
@@ -247,6 +249,58 @@ class PixelMeans(Graph):
 
 
 @dataclass(frozen=True)
+class OnnxPhotos(Graph):
+    """A whole ONNX model with one input, FP32 [batch, channels, height, width], by onnx's evaluator.
+
+    The file is its one weight. With `scale` AIPP is compiled in: the input is UINT8
+    [batch, height, width, channels], of which (x - mean) * scale, in FP16 as the device makes it.
+
+    Attributes:
+        file: in base64.
+    """
+
+    file: str = ""
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        (name,) = (tensor.name for tensor in self._parsed.graph.input)
+        return {name: "UINT8" if self.scale else "FP32"}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {tensor.name: "FP32" for tensor in self._parsed.graph.output}
+
+    def dims(self, inputs: Mapping[str, Dims]) -> dict[str, Dims]:
+        ((rows, *_),) = inputs.values()
+        return {
+            tensor.name: (rows, *(dim.dim_value for dim in tensor.type.tensor_type.shape.dim[1:]))
+            for tensor in self._parsed.graph.output
+        }
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {"file": np.frombuffer(base64.b64decode(self.file), np.uint8)}
+
+    def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        ((name, x),) = inputs.items()
+        if self.scale:
+            x = (x.astype(np.float32) - np.float32(self.mean)) * np.float16(self.scale)
+            x = x.astype(np.float16).astype(np.float32).transpose(0, 3, 1, 2)
+        model = ReferenceEvaluator(onnx.load_from_string(weights["file"].tobytes()))
+        return dict(zip(self.outputs, model.run(None, {name: x}), strict=True))
+
+    @property
+    def _parsed(self) -> Any:
+        import onnx
+
+        return onnx.load_from_string(base64.b64decode(self.file))
+
+
+@dataclass(frozen=True)
 class Accumulate(Graph):
     """One step of a sequence: y and h_next are h + x [batch, width], n_next is n + 1 [batch, 1]."""
 
@@ -289,6 +343,7 @@ GRAPHS = {
         Sums,
         Kept,
         MatMul,
+        OnnxPhotos,
         PixelMeans,
         TokenRows,
         Encoder,

@@ -4,13 +4,23 @@ The fake `atc` compiles them into models of the simulator, so that one file runs
 simulated NPU.
 """
 
+import base64
 import json
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from acl_simulator.graphs import Affine, ChannelMeans, Echo, Graph, MatMul, Sums, TokenRows
+from acl_simulator.graphs import (
+    Affine,
+    ChannelMeans,
+    Echo,
+    Graph,
+    MatMul,
+    OnnxPhotos,
+    Sums,
+    TokenRows,
+)
 
 NOTE = "acl_simulator"
 BATCHED = ("batch", "length")
@@ -51,6 +61,14 @@ def onnx_of(graph: Graph, dims: tuple[str | int, ...] = BATCHED) -> bytes:
     model.ir_version = 8
     helper.set_model_props(model, {NOTE: json.dumps(graph.to_json())})
     onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def of_photos(file: bytes) -> bytes:
+    """Return an ONNX model of photos as it is, which the simulator runs, too."""
+    graph = OnnxPhotos(file=base64.b64encode(file).decode())
+    model = onnx.load_from_string(file)
+    helper.set_model_props(model, {NOTE: json.dumps(graph.to_json())})
     return model.SerializeToString()
 
 

@@ -79,12 +79,18 @@ def write_simulated(om, graph, options, shapes, gears):
 def with_aipp(text, graph, inputs):
     """Return a photo model that takes RGB888_U8 images, as atc changes its input."""
     field = dict(re.findall(r"(\w+)\s*:\s*([\w.]+)", text))
-    batch, channels, height, width = inputs["x"]
-    parameters = {
-        "mean": [float(field.get(f"mean_chn_{at}", 0)) for at in range(channels)],
-        "scale": [float(field.get(f"var_reci_chn_{at}", 1)) for at in range(channels)],
+    ((name, (batch, channels, height, width)),) = inputs.items()
+    at = range(channels)
+    given = {
+        # Of what is taken off, `mean` is UINT8 and `min` FP16.
+        "mean": [
+            int(field.get(f"mean_chn_{c}", 0)) + float(field.get(f"min_chn_{c}", 0)) for c in at
+        ],
+        "scale": [float(field.get(f"var_reci_chn_{c}", 1)) for c in at],
     }
-    return {"kind": "PixelMeans", "parameters": parameters}, {"x": (batch, height, width, channels)}
+    kind = {"ChannelMeans": "PixelMeans"}.get(graph["kind"], graph["kind"])
+    changed = {"kind": kind, "parameters": graph["parameters"] | given}
+    return changed, {name: (batch, height, width, channels)}
 
 
 def note_run():
