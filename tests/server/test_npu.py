@@ -27,6 +27,7 @@ from acl_simulator.graphs import Echo
 from acl_simulator.site import SimulatedPython
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import parameters, write_model
+from builders.npu_smi import ECC, MAPPING, TEMPERATURE, fake_npu_smi
 from builders.simulated_onnx import onnx_of
 
 WIDTH, LABELS, VOCABULARY = 16, 3, 100  # rows of 64 bytes can stay on the device
@@ -154,7 +155,8 @@ def bench(triton_server, tmp_path_factory):
             "GE_CACHE_DIR": str(folder / "cache"),
             "ASCEND_HOME_PATH": str(fake_cann(folder / "cann")),
             "FAKE_ATC_RUNS": str(folder / "runs"),
-        },
+        }
+        | fake_npu_smi(folder / "smi", mapping=MAPPING, temp=TEMPERATURE, ecc=ECC),
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
     )
     yield Bench(server, python, folder / "runs")
@@ -245,6 +247,12 @@ def test_what_is_left_out_is_read_from_the_file(bench):
 def test_onnx_is_compiled_once_for_all_buckets(bench):
     """One run of the compiler, whatever restarts there were."""
     assert len(runs_of_atc(bench.atc_runs)) == 1
+
+
+def test_temperature_and_memory_errors_are_published(bench):
+    """What npu-smi prints, for the card and chip that the NPU is; the stubs ask it."""
+    assert bench.metric("ge_device_temperature_celsius", "encoder") == 39
+    assert bench.metric("ge_device_ecc_errors", "encoder") == 4 + 2
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.complete import complete_document
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
+from ge_backend.host.npu_smi import open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.layout.layout import Layout
@@ -101,8 +102,9 @@ class Backend:
         devices = ",".join(config.placement.devices)
         labels = {"model": config.name, "version": config.version, "device": devices}
         counters = Counters(recorder, labels, pipeline.sample_devices)
+        sensors = open_sensors(config.placement.devices, os.environ, recorder)
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        return cls(config, pipeline, (*learners, counters), steps)
+        return cls(config, pipeline, (*learners, *sensors, counters), steps)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch, or let it wait: one response per request, or None where one is sent."""

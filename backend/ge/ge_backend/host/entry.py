@@ -16,6 +16,7 @@ from ge_backend.host.backend import Backend
 from ge_backend.host.counters import Counters
 from ge_backend.host.generation import Generation
 from ge_backend.host.logs import install_handler
+from ge_backend.host.npu_smi import open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.metrics import Recorder
 from ge_backend.serving.generation import open_generation
@@ -60,4 +61,6 @@ def open_instance(args: dict[str, str]) -> Instance:
 
     client = open_generation(config, recorder, on_restart=note_restart)
     labels = {"model": config.name, "version": config.version, "device": config.device}
-    return Generation(client, recorder, Counters(recorder, labels, client.look))
+    counters = Counters(recorder, labels, client.look)
+    sensors = open_sensors(config.placement.devices, os.environ, recorder)
+    return Generation(client, recorder, (*sensors, counters))

@@ -18,6 +18,7 @@ from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Delta
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters
+from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
 from ge_backend.metrics import Recorder
 
@@ -34,13 +35,18 @@ class Generation:
     Args:
         client: where text is made; becomes this object's.
         recorder: counts requests, and what fails.
-        counters: publishes them; becomes this object's.
+        companions: the threads beside it, which publish figures or read them; become this object's.
     """
 
-    def __init__(self, client: GenerationClient, recorder: Recorder, counters: Counters) -> None:
+    def __init__(
+        self,
+        client: GenerationClient,
+        recorder: Recorder,
+        companions: Sequence[Counters | NpuSensors],
+    ) -> None:
         self._client = client
         self._recorder = recorder
-        self._counters = counters
+        self._companions = companions
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
@@ -61,7 +67,8 @@ class Generation:
     def close(self) -> None:
         """Let what runs end, as long as the model's settings say; tell the others; leave."""
         self._client.close()
-        self._counters.close()
+        for companion in self._companions:
+            companion.close()
 
 
 class _Answer:
