@@ -3,6 +3,7 @@
 import contextlib
 
 import numpy as np
+import openai
 import pytest
 import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
@@ -10,6 +11,8 @@ from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
 from builders.pages import PAGES, blocks
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
 
 # Python that is not run here -> what runs it.
 ELSEWHERE = {"docs/from_python_model.md": "test_docs_from_python_model.py"}
@@ -31,7 +34,12 @@ def test_every_page_with_python_is_run():
     """Those with blocks that say so, and those with lines of a client."""
     said = {block.page for page in PAGES for block in blocks(page) if block.language == "python"}
     assert said == set(ELSEWHERE)
-    assert set(SNIPPETS) == {"docs/ensembles.md", "docs/sequences.md", "docs/shared_memory.md"}
+    assert set(SNIPPETS) == {
+        "docs/ensembles.md",
+        "docs/openai.md",
+        "docs/sequences.md",
+        "docs/shared_memory.md",
+    }
 
 
 def left_after_unregistering(client):
@@ -85,3 +93,14 @@ def test_sequences_as_the_page_has_them(server):
     with Client(server.http) as client:
         exec(SNIPPETS["docs/sequences.md"], {"np": np, "client": client, "number": number})
     assert answers == [[[1]], [[3]], [[6]]]
+
+
+def test_openais_client_as_the_page_has_it(server, made_models, capsys):
+    """The text comes piece by piece, here from a model of this repository's."""
+    options = FrontOptions(
+        url=server.grpc, metrics=server.metrics, repositories=(made_models,), port=0
+    )
+    with OpenAIFront(options) as front:
+        text = SNIPPETS["docs/openai.md"].replace("http://localhost:9000", front.url)
+        exec(text.replace('"writer"', '"tiny_writer"'), {"OpenAI": openai.OpenAI})
+    assert capsys.readouterr().out.strip()
