@@ -128,6 +128,7 @@ class Connection:
         self._kept.close()
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
+        self._arenas.clear()  # now, and not when circles are collected: each has a descriptor
 
     def _answer(self, message: messages.Message, descriptors: tuple[int, ...]) -> None:
         """Answer at once, or leave it to a lane."""
