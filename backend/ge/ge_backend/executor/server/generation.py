@@ -7,6 +7,7 @@ tokens become text where they are drawn, so that a stop text ends its sample wit
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
@@ -78,6 +79,7 @@ class GenerationService:
         self._warm_up(settings, static=workshop.device.name != "cpu")
         self._clients: dict[Client, _Member] = {}
         self._looked = self._engine.figures()
+        self._joined = itertools.count()
         self._stepping = False
         self._lock = threading.Lock()
 
@@ -99,7 +101,7 @@ class GenerationService:
         """Take on a client; see `Service`."""
         del spec
         with self._lock:
-            self._clients[client] = _Member(client)
+            self._clients[client] = _Member(client, next(self._joined))
         limits = self._engine.limits
         return json.dumps(
             {"max_length": limits.max_length, "cache_tokens": limits.cache_tokens},
@@ -233,9 +235,10 @@ def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
 
 @dataclass(slots=True)
 class _Member:
-    """A client: what comes from it, what goes to it, and its requests' names in the engine."""
+    """A client: what comes from it and goes to it; the how manieth it is names its requests."""
 
     client: Client
+    place: int
     parts: Parts = field(default_factory=Parts)
     numbers: set[int] = field(default_factory=set)
     outbox: Outbox = field(init=False)
@@ -245,7 +248,7 @@ class _Member:
 
     def name(self, number: int) -> str:
         """Return what the engine calls a request of this client."""
-        return f"{id(self)}.{number}"
+        return f"{self.place}.{number}"
 
 
 def _difference(before: Figures, now: Figures) -> Seen:
