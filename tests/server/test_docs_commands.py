@@ -32,7 +32,11 @@ NOT_RUN = {
     "GE_DEVICE=npu:0 *": "needs an NPU; test_npu.py serves on a simulated one",
     "GE_DEVICE=cuda:0 *": "needs a GPU",
     "ge-backend compile models/encoder models/ranker": "asks the machine's NPU which chip it is",
-    "benchmarks/gpu.sh": "needs a GPU",
+    "benchmarks/gpu.sh*": "needs a GPU",
+    "benchmarks/npu.sh*": "needs an NPU; its probes run on the simulator",
+    "ge-backend serve *--openai-port*": "test_serve.py starts it and asks it",
+    "ge-backend openai *": "goes on until it is stopped; test_openai.py asks it",
+    "curl *": "asks a server that goes on; test_generation.py sends the same",
     "ge-backend import *": "needs a checkpoint; test_import.py imports one and asks it",
     "python -m benchmarks.*": "takes minutes",
 }
