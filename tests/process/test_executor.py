@@ -360,7 +360,10 @@ def test_thousands_of_runs_leak_nothing_on_either_side(machine, source):
     for _ in range(50):
         machine.connect().close()
         session.inspect()
-    assert comes_true(lambda: state() == before)
+    # Other threads of this process open a file now and then; a leak would be one of each 50 or 400.
+    assert comes_true(
+        lambda: max(now - then for now, then in zip(state(), before, strict=True)) <= 2
+    )
     assert executor.memory_info().rss - memory < 4 << 20
 
 

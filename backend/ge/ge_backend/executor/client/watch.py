@@ -54,18 +54,21 @@ class Watch:
         self._since_ns = time.monotonic_ns()
         self._beats: OutstandingView | None = None
         self._stop = threading.Event()
-        threading.Thread(target=self._look, name="watch executor", daemon=True).start()
+        self._process = _Process(pid)
+        self._thread = threading.Thread(target=self._look, name="watch executor", daemon=True)
+        self._thread.start()
 
     def follow(self, beats: OutstandingView) -> None:
         """Read from there, from now on, when it was last alive."""
         self._beats = beats
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more; nothing is held afterwards."""
         self._stop.set()
+        self._thread.join()
 
     def _look(self) -> None:
-        with contextlib.closing(_Process(self._pid)) as process:
+        with contextlib.closing(self._process) as process:
             while not self._stop.wait(PERIOD_S):
                 state = process.look()
                 if state is None:
