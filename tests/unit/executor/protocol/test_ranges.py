@@ -9,7 +9,7 @@ import pytest
 from builders.any_messages import rule_of
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
-from ge_backend.executor.protocol.ranges import RULES
+from ge_backend.executor.protocol.ranges import RULES, check_slots
 from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import decode
 from ge_backend.tensors import DataType
@@ -108,3 +108,32 @@ def test_reals_fit_into_floats():
     """JSON knows whole numbers of any length where a float is expected."""
     given = {"name": "x", "dtype": "FP32", "shape": [1], "fill": 10**400}
     refused("number", type="Prepare", id=1, graph=1, repeats=1, inputs=[given])
+
+
+def run_in(*slots, rows=4, fresh=()):
+    """Return a run with its rows in these slots."""
+    return messages.Run(
+        id=1, graph=1, arena=0, inputs=(), outputs=(), slots=slots, fresh=fresh, rows=rows
+    )
+
+
+def test_slots_that_are_kept_may_be_named_in_any_order():
+    """A run has a slot for each of its rows, some of them fresh, and padding behind them."""
+    check_slots(run_in(3, 0, 2, fresh=(0,)), 4)
+    check_slots(run_in(), 0)
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (run_in(4), "of the 4 that are kept"),
+        (run_in(0, 2**20), "of the 4 that are kept"),
+        (run_in(1, 1), "once"),
+        (run_in(1, fresh=(2,)), "once"),
+        (run_in(0, 1, 2, rows=2), "a batch of 2 rows"),
+    ],
+)
+def test_slots_that_are_not_kept_are_refused(run, reason):
+    """A slot beyond those that are kept, one named twice, and more slots than rows are no run."""
+    with pytest.raises(ProtocolError, match=reason):
+        check_slots(run, 4)

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from builders.null_models import comes_true, link_to, num_descriptors, write_null
+from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null.device import NullDevice
 from ge_backend.device.null.faults import Fault
@@ -35,6 +36,7 @@ from ge_backend.executor.protocol.messages import (
     Hello,
     Inspect,
     Keeps,
+    KeepStates,
     KeepTensors,
     KeptRef,
     KeptRows,
@@ -52,6 +54,7 @@ from ge_backend.executor.protocol.messages import (
 )
 from ge_backend.executor.server import connection as connection_module
 from ge_backend.executor.server import service as service_module
+from ge_backend.tensors import DATA_TYPES
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
 Y = TensorRef(name="y", dtype="FP32", shape=(2,), offset=64, nbytes=8)
@@ -182,6 +185,24 @@ def test_a_solo_run_announces_that_it_begins(stub):
     stub.send(stub.run(solo=True))
     assert stub.receive() == Started(id=10)
     assert isinstance(stub.receive(), Done)
+
+
+@pytest.mark.parametrize("slots", [(2,), (0, 2), (2**20,)])
+def test_a_slot_that_is_not_kept_fails_that_run_alone(stub, slots):
+    """States are kept in so many slots; a run that names another is refused and says so."""
+    state = State(input="x", output="x", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,))
+    keep = KeepStates(id=3, graph=stub.graph, states=(state,), count=2, batched=True, hidden=())
+    stub.ask(keep, Ok)
+    stub.send(stub.run(inputs=(), slots=slots, rows=4))
+    answer = stub.receive()
+    assert (answer.error, "of the 2 that are kept" in answer.message) == ("ProtocolError", True)
+    stub.ask(Inspect(id=11), Report)
+
+
+def test_slots_of_a_graph_without_states_are_refused(stub):
+    """Where nothing is kept, no slot is there to be named."""
+    stub.send(stub.run(slots=(0,), rows=2))
+    assert "of the 0 that are kept" in stub.receive().message
 
 
 @pytest.mark.parametrize(

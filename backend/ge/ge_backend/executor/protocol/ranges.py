@@ -2,7 +2,8 @@
 
 A whole number is at least 0 and at most `MOST`; a text has no NUL and can be a file's name; every
 other rule stands in `RULES`. So whatever a stranger sends, the code behind `wire.decode` sees only
-numbers that it can add, multiply and index with.
+numbers that it can add, multiply and index with. What a run's slots may be depends on what its
+connection keeps, so `check_slots` is called where that is known.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Mapping
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
+from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
 from ge_backend.executor.protocol.tensor_messages import FedRef, KeptRef, PrepareInput, TensorRef
 from ge_backend.tensors import DATA_TYPES, TensorSpec
 
-__all__ = ["RULES", "USUAL"]
+__all__ = ["RULES", "USUAL", "check_slots"]
 
 # Slots and rows cost memory each, before anything is computed.
 MOST_ROWS = 2**20
@@ -57,3 +59,20 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (TensorRef, "shape"): _SHAPE,  # its type and its place: against the arena, `Segment.view`
     }
 )
+
+
+def check_slots(run: messages.Run, count: int) -> None:
+    """See that a run's rows lie in slots of the `count` that are kept, no two in one.
+
+    Raises:
+        ProtocolError: they do not.
+    """
+    slots = frozenset(run.slots)
+    if any(slot >= count for slot in slots):
+        raise ProtocolError(f"slots {list(run.slots)} of the {count} that are kept")
+    if len(slots) < len(run.slots) or not slots.issuperset(run.fresh):
+        raise ProtocolError(
+            f"slots {list(run.slots)}, {list(run.fresh)} of them fresh: each may come once"
+        )
+    if len(slots) > run.rows:
+        raise ProtocolError(f"{len(slots)} slots, and a batch of {run.rows} rows")

@@ -31,6 +31,7 @@ from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.peer import peer_pid
+from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.executor.server.registry import Entry
@@ -91,7 +92,7 @@ class Connection:
         self._graphs: dict[int, Entry] = {}
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
-        self._slots: dict[int, Slots] = {}  # by graph
+        self._slots: dict[int, tuple[Slots, int]] = {}  # by graph; and how many there are
         self._kept = KeptGraphs(shared.shelves)
         self._clients = Clients(shared.services, self._send, self._arenas)
         self._sending = threading.Lock()
@@ -123,7 +124,7 @@ class Connection:
             self._sock.close()
         self._shared.lanes.cancel(self)
         self._clients.close()
-        for slots in self._slots.values():
+        for slots, _ in self._slots.values():
             slots.close()
         self._kept.close()
         for entry in self._graphs.values():
@@ -154,7 +155,8 @@ class Connection:
 
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
-        slots, kept = self._slots.get(message.graph), self._kept.run_of(message.graph)
+        slots, num_slots = self._slots.get(message.graph, (None, 0))
+        kept = self._kept.run_of(message.graph)
         claim = self._shared.outstanding.claim(message.cost_ns)
 
         def action(turn: Turn) -> Reply:
@@ -163,6 +165,7 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
+            check_slots(message, num_slots)
             try:
                 reply = run(held, segment, message, slots, kept, turn=turn)
             except OutOfMemory as error:
@@ -374,8 +377,8 @@ class Connection:
         )
         former = self._slots.pop(message.graph, None)
         if former is not None:
-            former.close()
-        self._slots[message.graph] = open_slots(graph, plan)
+            former[0].close()
+        self._slots[message.graph] = open_slots(graph, plan), plan.count
         return messages.Ok(id=message.id)
 
     def _keep_tensors(self, message: messages.KeepTensors) -> messages.Message:
