@@ -53,6 +53,7 @@ class Serving:
         self.clock = Clock()
         self.engine = Engine(self.model, EngineSettings(**settings), self.clock)
         self.updates = []
+        self.stop_texts = set()  # tokens that end a sample, as a stop text would
 
     def submit(self, name, prompt=(5, 6, 7), generated=(), timeout_s=None, **parameters):
         parameters = parse_parameters({"max_tokens": 8, **parameters})
@@ -63,8 +64,12 @@ class Serving:
             generated=generated,
             timeout_s=timeout_s,
         )
-        self.engine.submit(request, self.updates.append)
+        self.engine.submit(request, self.take)
         return parameters
+
+    def take(self, update):
+        self.updates.append(update)
+        return not self.stop_texts.isdisjoint(update.tokens)
 
     def step(self):
         self.engine.step()

@@ -204,10 +204,11 @@ def test_samples_and_their_log_probabilities(client):
         assert total < 0
 
 
-def test_a_stop_text_ends_and_is_cut_off(client, writer):
+def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
     """What comes before it is all of the answer."""
     whole = writer.text(writer.truth(PROMPTS[0], TOKENS))
     stop = whole[5:8]
+    before = [metric(server, "ge_text_finished_total", reason=r) for r in ("stop", "cancelled")]
     client.ask(
         text_input=PROMPTS[0],
         exclude_input_in_output=[True],
@@ -217,6 +218,9 @@ def test_a_stop_text_ends_and_is_cut_off(client, writer):
     ((tensors,),) = client.wait().values()
     assert tensors["text_output"] == [whole[: whole.index(stop)].encode()]
     assert tensors["finish_reason"] == [b"stop"]
+    stopped, cancelled = before
+    assert comes_true(lambda: metric(server, "ge_text_finished_total", reason="stop") > stopped)
+    assert metric(server, "ge_text_finished_total", reason="cancelled") == cancelled
 
 
 def test_a_client_that_goes_frees_everything(server, client):

@@ -228,6 +228,26 @@ def test_the_end_is_noticed_with_the_first_token():
     assert served.tokens("b") == [first]
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_text_that_has_ended_is_stopped_and_not_cancelled(last):
+    """Its blocks are free when the step is over; other samples of its request go on."""
+    served = serving(eos=())
+    asked = served.submit("a", PROMPTS[4], n=2, max_tokens=4, seed=3)
+    texts = [expected_tokens(PROMPTS[4], asked, sample=sample) for sample in range(2)]
+    ending = texts[0][3 if last else 1]
+    served.stop_texts = {ending}
+    assert ending not in texts[1]
+    while served.tokens("a")[-1:] != [ending]:
+        served.step()
+    figures = served.engine.figures()
+    assert figures.running + figures.waiting == 1
+    served.run()
+    assert served.tokens("a") == texts[0][: texts[0].index(ending) + 1]
+    assert served.tokens("a", 1) == texts[1]
+    counts = served.engine.figures().counts
+    assert [counts[name] for name in ("stop", "length", "cancelled")] == [1, 1, 0]
+
+
 def test_the_least_number_of_tokens_comes_first():
     """No end is drawn below min_tokens; the model's ends are as forbidden as the client's."""
     served = serving(eos=tuple(range(0, 64, 2)))

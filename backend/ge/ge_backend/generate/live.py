@@ -93,22 +93,22 @@ class LiveRequests:
         sequence.append(drawn.token)
         self._count(sequence, now_s)
         finish = sequence.finish()
+        update = Update(
+            id=sequence.request.id,
+            sample=sequence.sample,
+            tokens=(drawn.token,),
+            logprobs=(drawn.logprob,),
+            top=(drawn.top,),
+            finish=finish,
+        )
+        if live.arrived.sink(update):
+            finish = Finish.STOP
         if finish:
             self._scheduler.forecast.observe(sequence)
             self._tally.add(finish.value)
             self._leave(live, sequence, now_s)
         elif live.followers:
             self._follow(live, sequence)
-        live.arrived.sink(
-            Update(
-                id=sequence.request.id,
-                sample=sequence.sample,
-                tokens=(drawn.token,),
-                logprobs=(drawn.logprob,),
-                top=(drawn.top,),
-                finish=finish,
-            )
-        )
 
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
         """End one sample with an error; the others of its request go on."""

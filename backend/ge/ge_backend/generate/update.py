@@ -35,5 +35,6 @@ class Update:
     error: GeError | None = None
 
 
-# Called by the thread that steps the engine, between steps: it must neither wait nor raise.
-Sink = Callable[[Update], None]
+# Called by the thread that steps the engine, between steps: it must neither wait nor raise. Returns
+# whether its text has ended the sample, which tokens do not show: then it counts as stopped.
+Sink = Callable[[Update], bool]

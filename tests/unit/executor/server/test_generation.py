@@ -166,6 +166,17 @@ def test_a_stop_text_ends_its_sample(rig):
         return bool(seen) and seen[-1].levels["blocks_used"] == 0
 
     assert comes_true(free)
+    ends = [sum(one.counts[reason] for one in seen) for reason in ("stop", "cancelled")]
+    assert ends == [1, 0]
+
+
+def test_a_stop_text_ends_one_sample_of_several(rig):
+    """The others are written to their own ends."""
+    whole = Letters().decode(expected([9, 9], max_tokens=12))
+    sink = ask(rig.client(), ids=[9, 9], n=2, max_tokens=12, stop=[whole[2:5]])
+    assert sink.end() is None
+    assert [delta.finish for delta in sink.deltas[-1]] == ["stop", "length"]
+    assert (len(sink.ids()), len(sink.ids(1))) == (5, 12)
 
 
 def test_samples_are_told_apart(rig):

@@ -215,11 +215,12 @@ class GenerationService:
         with self._lock:
             self._stepping = False
 
-    def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> None:
-        """Pass an update on; called by the lane that steps."""
-        if answer.take(update):
+    def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:
+        """Pass an update on; called by the lane that steps. See `generate.update.Sink`."""
+        stopped = answer.take(update)
+        if answer.over:
             member.numbers.discard(answer.asked.number)
-            self._engine.cancel(update.id)
+        return stopped
 
     def _seen(self) -> Seen:
         """Return what was counted since anybody looked last, and the levels of now."""

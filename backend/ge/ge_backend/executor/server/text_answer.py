@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 from ge_backend.device.language.base import Tokenizer
+from ge_backend.errors import GeError
 from ge_backend.executor.protocol.generation_messages import Delta, Refused, Submit
 from ge_backend.executor.server.outbox import Outbox
 from ge_backend.generate.parameters import Parameters
@@ -53,24 +54,24 @@ class TextAnswer:
                 for token in given.ids:
                     sample.text.take(token)
 
+    @property
+    def over(self) -> bool:
+        """Whether all of its samples have ended."""
+        return all(sample.ended for sample in self._samples)
+
     def take(self, update: Update) -> bool:
-        """Tell the client what is new; return whether the request is now over for it.
-
-        It may be over before the engine knows, because a stop text ended its last sample.
-        """
+        """Tell the client what is new; return whether a stop text has ended the sample."""
         if update.error is not None:
-            self._refuse(update)
+            self._refuse(update.error)
         sample = self._samples[update.sample]
-        if not sample.ended:
-            self._tell(sample, update)
-        return all(each.ended for each in self._samples)
-
-    def _tell(self, sample: _Sample, update: Update) -> None:
         text, stopped = self._text(sample, update)
-        finish = Finish.STOP.value if stopped else update.finish.value if update.finish else ""
-        sample.ended = bool(finish)
-        if update.error is not None:
-            return
+        finish = Finish.STOP if stopped else update.finish
+        sample.ended = finish is not None
+        if update.error is None:
+            self._tell(sample, update, text, finish)
+        return stopped
+
+    def _tell(self, sample: _Sample, update: Update, text: str, finish: Finish | None) -> None:
         sample.cumulative += sum(0.0 if math.isnan(value) else value for value in update.logprobs)
         self.outbox.put(
             Delta(
@@ -81,7 +82,7 @@ class TextAnswer:
                 samples=len(self._samples),
                 logprobs=self._logprobs(update),
                 cumulative=sample.cumulative,
-                finish=finish,
+                finish="" if finish is None else finish.value,
                 prompt_tokens=self.prompt_tokens,
             )
         )
@@ -117,9 +118,9 @@ class TextAnswer:
         text = "" if self.tokenizer is None else self.tokenizer.decode([token])
         return {"logprob": value, "rank": rank, "decoded_token": text}
 
-    def _refuse(self, update: Update) -> None:
-        if not self._refused and not all(sample.ended for sample in self._samples):
-            error, number = update.error, self.asked.number
+    def _refuse(self, error: GeError) -> None:
+        if not self._refused:
+            number = self.asked.number
             self.outbox.say(Refused(number=number, error=type(error).__name__, message=str(error)))
         self._refused = True
 
