@@ -33,7 +33,7 @@ from ge_backend.config.settings import (
     SETTINGS,
     Setting,
 )
-from ge_backend.config.sizes import parse_device_bytes
+from ge_backend.config.sizes import parse_bytes, parse_device_bytes
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import DataType, Shape, data_type
 
@@ -104,6 +104,7 @@ class MachineConfig:
     linger_s: float
     run_timeout_s: float
     workspace_pool: Mapping[str, int]
+    kept_bytes: int
     cache_dir: Path | None
     numpy_2: bool
     acl_config: str
@@ -124,6 +125,7 @@ class MachineConfig:
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
             run_timeout_s=_seconds("GE_RUN_TIMEOUT_S", given["run_timeout_s"]),
             workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
+            kept_bytes=parse_bytes(given["keep_files"], "GE_KEEP_FILES"),
             cache_dir=_cache_dir(given["cache_dir"], environment),
             numpy_2=given["numpy_2"] == "allow",
             acl_config=given["acl_config"],

@@ -401,6 +401,17 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         "of it is refused at load. 0: no limit, nobody waits.",
     ),
     Setting(
+        key="keep_files",
+        default="1GiB",
+        variable="GE_KEEP_FILES",
+        help="A loaded model's files are copied beside the executors' sockets "
+        "(`GE_RUNTIME_DIR`) if they have at most so many bytes, so that what is served can be "
+        "loaded again whatever becomes of them; all instances share one copy. Larger ones are "
+        "linked, which outlives that another file takes their place, and not that they are "
+        "written over. Where the file system shares blocks between files a copy of any size costs "
+        "nothing. `0` copies nothing.",
+    ),
+    Setting(
         key="numpy_2",
         default="refuse",
         choices=("refuse", "allow"),

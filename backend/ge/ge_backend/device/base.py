@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ge_backend.device.files.model_file import canonical, model_files, stamp_of
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = [
@@ -82,6 +82,13 @@ class GraphSource:
             threads=threads,
             options=options,
         )
+
+    def is_current(self) -> bool:
+        """Whether the files are still those that the stamp was taken of."""
+        try:
+            return stamp_of(model_files(Path(self.path))) == self.stamp
+        except (OSError, ModelError):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
 from ge_backend.fleet.fleet import Fleet
 
@@ -85,6 +86,7 @@ def open_session(
         priority=config.priority,
         served_as=served_as or config.name,
     )
+    session.fall_back_on(_copy(config, source))
     if config.lanes not in {0, session.lanes}:
         log.warning(
             "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",
@@ -93,6 +95,15 @@ def open_session(
             config.lanes,
         )
     return session
+
+
+def _copy(config: ModelConfig, source: GraphSource) -> KeptFiles | None:
+    """Return a copy of what was loaded; an executor inside this process is never started anew."""
+    if config.executor == "inline":
+        return None
+    owner_pid = os.getppid()
+    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    return KeptFiles.of(source, kept_root(machine.runtime_dir, owner_pid), machine.kept_bytes)
 
 
 def executor_of(config: ModelConfig, device: str) -> Callable[[], Link]:

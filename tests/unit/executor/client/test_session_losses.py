@@ -1,12 +1,15 @@
 """A session whose executor goes: it comes back, and says so when it cannot."""
 
+import dataclasses
 import logging
+import shutil
 import threading
 
 import pytest
 
 from builders.null_models import (
     comes_true,
+    fleet_of,
     num_descriptors,
     order,
     run_values,
@@ -75,6 +78,43 @@ def test_static_shapes_are_prepared_again_after_a_loss(bench, tmp_path):
     assert sums(run_values(session, 1)) == [3]
     assert bench.device.counts.prepares == 2
     assert bench.device.counts.runs == runs_before + 2
+
+
+class Copied:
+    """A copy of a source in another folder."""
+
+    def __init__(self, source, folder):
+        self.closed = False
+        shutil.copy2(source.path, folder / "model.null")
+        self.source = dataclasses.replace(source, path=str(folder / "model.null"))
+
+    def close(self):
+        self.closed = True
+
+
+def test_what_was_loaded_is_loaded_again_when_its_file_is_garbage(bench, tmp_path, caplog):
+    """The copy is loaded in place of what lies there now, and let go of with the session."""
+    source = write_null(tmp_path / "replaced.null")
+    (tmp_path / "kept").mkdir()
+    copy = Copied(source, tmp_path / "kept")
+    session = bench.session(source)
+    session.fall_back_on(copy)
+    (tmp_path / "replaced.null").write_text("garbage")
+    bench.cut()
+    assert sums(run_values(session, 1)) == [3]
+    assert "loaded from its copy" in caplog.text
+    fleet_of(session).close()
+    assert copy.closed
+
+
+def test_a_file_that_is_as_it_was_is_loaded_from_its_place(bench, tmp_path):
+    """The copy is for the case that something else lies there."""
+    source = write_null(tmp_path / "same.null")
+    session = bench.session(source)
+    session.fall_back_on(Copied(source, tmp_path))
+    (tmp_path / "model.null").write_text("garbage")
+    bench.cut()
+    assert sums(run_values(session, 1)) == [3]
 
 
 def test_preparing_survives_one_death_but_not_two(session, bench, monkeypatch):

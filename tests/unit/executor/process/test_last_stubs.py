@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.executor.process import last_stubs
 from ge_backend.executor.process.last_stubs import birth_of, main, region_of
 
@@ -27,6 +28,14 @@ def stub(tmp_path):
     region.unlink(missing_ok=True)
 
 
+@pytest.fixture
+def kept(tmp_path):
+    """The folder of what is kept of model files."""
+    folder = tmp_path / "run" / "kept-1"
+    folder.mkdir(parents=True)
+    return folder
+
+
 def test_a_birth_tells_processes_apart():
     """This process has one, and one that ended has none."""
     assert birth_of(os.getpid()) == birth_of(os.getpid()) != ""
@@ -38,37 +47,47 @@ def test_a_birth_tells_processes_apart():
 def test_only_stubs_have_a_region(stub):
     """It is named by the second argument; another program's arguments mean nothing."""
     process, _ = stub
+    assert comes_true(lambda: region_of(process.pid))  # for a moment exec has no command line
     assert region_of(process.pid).parent == last_stubs.SHARED_MEMORY
     assert region_of(os.getpid()) is None
     assert region_of(2**22 + 1) is None
 
 
-def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, monkeypatch):
+def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, kept, monkeypatch):
     """After the time that it has for ending by itself."""
     process, region = stub
     monkeypatch.setattr(last_stubs, "GRACE_S", 0.3)
     monkeypatch.setattr(last_stubs, "region_of", lambda pid: region)
-    main([f"{process.pid}:{birth_of(process.pid)}"])
+    main([str(kept), f"{process.pid}:{birth_of(process.pid)}"])
     assert process.wait(5) == -9
     assert not region.exists()
 
 
-def test_a_process_that_is_no_stub_or_another_one_is_left_alone(stub, monkeypatch):
+def test_what_was_kept_of_model_files_is_removed(kept):
+    """And the folder around it, if nobody else has something there."""
+    (kept / "model.onnx").write_bytes(b"weights")
+    main([str(kept)])
+    assert not kept.parent.exists()
+
+
+def test_a_process_that_is_no_stub_or_another_one_is_left_alone(stub, kept, monkeypatch):
     """A reused id has another birth; what is not Triton's stub is nobody's to end."""
     process, region = stub
     monkeypatch.setattr(last_stubs, "GRACE_S", 0.1)
-    main([f"{process.pid}:1"])
+    main([str(kept), f"{process.pid}:1"])
     assert process.poll() is None
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    main([f"{other.pid}:{birth_of(other.pid)}"])
+    main([str(kept), f"{other.pid}:{birth_of(other.pid)}"])
     assert other.poll() is None
     other.kill()
     other.wait()
     assert region.exists()
 
 
-def test_it_runs_as_a_file_of_its_own():
+def test_it_runs_as_a_file_of_its_own(kept):
     """The executor becomes it, without the package on the path."""
     program = Path(last_stubs.__file__)
-    done = subprocess.run([sys.executable, "-I", "-S", program, "1:"], timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", program, kept, "1:"], timeout=20, check=False
+    )
     assert done.returncode == 0

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.tensors import Shape, Signature
 
-__all__ = ["Session"]
+__all__ = ["Copy", "Session"]
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,17 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 2
 
 _Result = TypeVar("_Result")
+
+
+class Copy(Protocol):
+    """A model's files as they were when they were loaded."""
+
+    @property
+    def source(self) -> GraphSource:
+        """Loads the same from the copy."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class Session:
@@ -73,6 +84,7 @@ class Session:
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
         self._loaded: messages.Loaded | None = None
+        self._copy: Copy | None = None
         try:
             self._retried(f"loading {source.path}", self._live)
         except BaseException:
@@ -98,6 +110,13 @@ class Session:
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes
+
+    def fall_back_on(self, copy: Copy | None) -> None:
+        """Take a copy of the loaded files, for when others lie in their place after a loss.
+
+        It becomes the session's. None where there is none.
+        """
+        self._copy = copy
 
     def keep_states(
         self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
@@ -260,6 +279,8 @@ class Session:
         """Leave the executor, which frees the graph if nobody else holds it."""
         self._drop()
         self.arena.close()
+        if self._copy is not None:
+            self._copy.close()
 
     def _live(self) -> Link:
         """Return the connection, opening a new one after a loss."""
@@ -277,7 +298,8 @@ class Session:
 
     def _open(self, link: Link) -> None:
         self._attach(link)
-        load = messages.Load(id=link.next_id(), source=self.source, served_as=self._served_as)
+        source = self._servable()
+        load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)
         loaded = link.ask(load, messages.Loaded)
         if self._loaded is not None and loaded.signature != self._loaded.signature:
             raise ModelError(
@@ -292,6 +314,17 @@ class Session:
             self._keep_tensors(link, self._tensors)
         for inputs in self._prepared:
             self._prepare(link, inputs, 0)
+
+    def _servable(self) -> GraphSource:
+        """Return the files that were loaded first, wherever they are now."""
+        if self._copy is None or self.source.is_current():
+            return self.source
+        log.warning(
+            "%s is another file than the one that is served, which is loaded from its copy; have "
+            "the server load the model to serve the new one",
+            self.source.path,
+        )
+        return self._copy.source
 
     def _attach(self, link: Link) -> None:
         arena = self.arena

@@ -4,14 +4,16 @@ Triton's stub notices the end of its server by itself within a second, except wh
 killed while it held a lock that the two share: then it waits for that for ever, with Python's own
 lock in its hands (seen on 2.51 with `kill -9` under load), and keeps its memory and its folder.
 
-Run as a file, without this package: `python last_stubs.py PID:BIRTH …`. So the executor has given
-its device back before the stubs are waited for.
+Run as a file, without this package: `python last_stubs.py FOLDER PID:BIRTH …`. So the executor has
+given its device back before the stubs are waited for. The folder is what was kept of model files,
+which nobody needs any more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -52,8 +54,9 @@ def region_of(pid: int) -> Path | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Wait for these processes a while; end those that are stubs, and remove their memory."""
-    born = dict(argument.split(":") for argument in arguments)
+    """Wait for these processes a while; end those that are stubs; remove what they leave."""
+    folder = Path(arguments[0])
+    born = dict(argument.split(":") for argument in arguments[1:])
     deadline = time.monotonic() + GRACE_S
     while _living(born) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -63,6 +66,9 @@ def main(arguments: list[str]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             region.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
 def _living(born: dict[str, str]) -> list[int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from ge_backend.device.base import open_device
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.owner import wait_for_end
@@ -40,7 +41,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = Door(Path(arguments.socket))
     running: list[Executor] = []
-    watching = threading.Thread(target=_end_with, args=(arguments.owner, door, running))
+    kept = str(kept_root(Path(arguments.socket).parent, arguments.owner))
+    watching = threading.Thread(target=_end_with, args=(arguments.owner, door, running, kept))
     watching.daemon = True
     watching.start()
     try:
@@ -82,19 +84,17 @@ def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
     os.close(arguments.lock)
 
 
-def _end_with(owner_pid: int, door: Door, running: list[Executor]) -> None:
+def _end_with(owner_pid: int, door: Door, running: list[Executor], kept: str) -> None:
     """End when the owner does, whatever is running: nobody is left to answer.
 
     The process gives everything back by becoming another program, which sees the last stubs off.
     """
     wait_for_end(owner_pid)
     stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
-    if not stubs:
-        _leave(door)
     door.abandon()
     born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
     program = str(Path(last_stubs.__file__).resolve())
-    os.execv(sys.executable, [sys.executable, "-I", "-S", program, *born])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-I", "-S", program, kept, *born])  # noqa: S606
 
 
 def _end_broken(door: Door) -> None:

@@ -1,0 +1,101 @@
+"""The files of a model as they were when it was loaded, for the executor that comes after a crash.
+
+They lie in a folder beside the executors' sockets, one for all stubs that serve the same files;
+whoever holds it has a shared lock on it, which the kernel releases however its holder ends. The
+last one to let go removes it; when the server has ended, its executor does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.files.copying import copy_files
+from ge_backend.device.files.model_file import model_files
+from ge_backend.errors import GeError
+from ge_backend.executor.process.lock import address_lock, remove_lock
+
+__all__ = ["KeptFiles", "kept_root"]
+
+log = logging.getLogger(__name__)
+
+
+def kept_root(runtime_dir: Path, owner_pid: int) -> Path:
+    """Return the folder of what is kept for the models of one server."""
+    return runtime_dir / f"kept-{owner_pid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFiles:
+    """A copy of the files that a source names.
+
+    Attributes:
+        source: the same, loaded from the copy.
+        folder: holds it.
+        lock: descriptor of the folder, with the lock.
+    """
+
+    source: GraphSource
+    folder: Path
+    lock: int
+
+    @classmethod
+    def of(cls, source: GraphSource, root: Path, most_bytes: int) -> KeptFiles | None:
+        """Return a copy of what was loaded; None, and a warning, where there can be none.
+
+        Args:
+            source: has just been loaded.
+            root: see `kept_root`.
+            most_bytes: larger ones are linked and not copied.
+        """
+        name = hashlib.sha256(f"{source.path}\n{source.stamp}".encode()).hexdigest()[:16]
+        folder, path = root / name, Path(source.path)
+        try:
+            with address_lock(folder):
+                if not folder.is_dir():
+                    _copy(source, model_files(path), folder, most_bytes)
+                lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(lock, fcntl.LOCK_SH)
+        except (OSError, GeError) as error:
+            log.warning(
+                "the files of %s are not kept (%s): should they be replaced by something that "
+                "cannot be loaded, the model is away once its executor ends",
+                path.name,
+                error,
+            )
+            return None
+        return cls(source=replace(source, path=str(folder / path.name)), folder=folder, lock=lock)
+
+    def close(self) -> None:
+        """Let go of the copy; the last one to do so removes it."""
+        with address_lock(self.folder):
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(self.folder, ignore_errors=True)
+                remove_lock(self.folder)
+            except BlockingIOError:
+                pass  # others hold it
+            finally:
+                os.close(self.lock)
+
+
+def _copy(source: GraphSource, files: Sequence[Path], folder: Path, most_bytes: int) -> None:
+    """Make the folder, complete from the moment on at which it is there."""
+    new = folder.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)
+    try:
+        copy_files(files, Path(source.path).parent, new, most_bytes)
+        if not source.is_current():
+            raise OSError("they have changed since they were loaded")
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
