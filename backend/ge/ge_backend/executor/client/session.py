@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.tensors import Shape, Signature
 
-__all__ = ["Copy", "Session"]
+__all__ = ["Fallback", "Session"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ ATTEMPTS = 2
 _Result = TypeVar("_Result")
 
 
-class Copy(Protocol):
+class Fallback(Protocol):
     """A model's files as they were when they were loaded."""
 
     @property
@@ -84,7 +84,7 @@ class Session:
         self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
         self._loaded: messages.Loaded | None = None
-        self._copy: Copy | None = None
+        self._copy: Fallback | None = None
         try:
             self._retried(f"loading {source.path}", self._live)
         except BaseException:
@@ -111,7 +111,7 @@ class Session:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes
 
-    def fall_back_on(self, copy: Copy | None) -> None:
+    def fall_back_on(self, copy: Fallback | None) -> None:
         """Take a copy of the loaded files, for when others lie in their place after a loss.
 
         It becomes the session's. None where there is none.
