@@ -114,6 +114,8 @@ class FakeLanguageModel:
             assert group.tables.shape[0] == len(group.lengths) == group.rows
             for row in range(group.rows):
                 length = int(group.lengths[row])
+                if not length:  # padding has no context, and may still be asked for a token
+                    yield start + row * group.query + group.query - 1, ()
                 slots = group.tables[row][:, None] * self.block_size + np.arange(self.block_size)
                 slots = slots.reshape(-1)[:length]
                 assert len(slots) == length

@@ -29,6 +29,10 @@ class ShapeLists:
     decode: tuple[Shape, ...]
     prompt: tuple[Shape, ...]
 
+    def __len__(self) -> int:
+        """Return how many there are of both kinds."""
+        return len(self.decode) + len(self.prompt)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:

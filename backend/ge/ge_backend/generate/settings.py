@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ge_backend.config.sizes import parse_bytes
 from ge_backend.errors import ConfigError
@@ -44,6 +45,8 @@ class EngineSettings:
         swap_bytes: host memory for swapped sequences; what finds no room is recomputed.
         batch_buckets, query_buckets, context_buckets: sizes as text, see `parse_axis`; all empty:
             steps have their own shapes. Context is counted in blocks.
+        bucket_file: lists whole buckets in place of these.
+        max_graphs: buckets at most; 0: no limit.
     """
 
     max_num_batched_tokens: int = 2048
@@ -60,11 +63,14 @@ class EngineSettings:
     batch_buckets: str = ""
     query_buckets: str = ""
     context_buckets: str = ""
+    bucket_file: Path | None = None
+    max_graphs: int = 0
 
     @property
     def bucketed(self) -> bool:
-        """Whether sizes of buckets are given."""
-        return bool(self.batch_buckets or self.query_buckets or self.context_buckets)
+        """Whether buckets are given."""
+        sizes = self.batch_buckets or self.query_buckets or self.context_buckets
+        return bool(sizes or self.bucket_file)
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -75,6 +81,7 @@ class EngineSettings:
             ("kv_cache_bytes", 0),
             ("max_waiting_requests", 1),
             ("swap_bytes", 0),
+            ("max_graphs", 0),
         ):
             if getattr(self, name) < least:
                 more = " (max_num_seqs)" if name == "max_num_batched_tokens" else ""
@@ -87,7 +94,9 @@ class EngineSettings:
 
 
 def read_settings(given: Mapping[str, str]) -> EngineSettings:
-    """Return the settings that a model's parameters say, by key; buckets as `buckets.<axis>`.
+    """Return the settings that a model's parameters say, by key.
+
+    Buckets are `buckets.<axis>`, or the path of a file as `buckets`.
 
     Raises:
         ConfigError: a value cannot be used.
@@ -119,4 +128,6 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         batch_buckets=given.get("buckets.batch", ""),
         query_buckets=given.get("buckets.query", ""),
         context_buckets=given.get("buckets.context", ""),
+        bucket_file=Path(given["buckets"]) if given.get("buckets") else None,
+        max_graphs=int(given.get("max_graphs", "0")),
     )

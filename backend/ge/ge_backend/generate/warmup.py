@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ge_backend.device.language.base import LanguageModel
-from ge_backend.device.language.batch import Batch, Group
+from ge_backend.device.language.batch import padding_batch
 from ge_backend.generate.groups import Shape, ShapeLists, StepShapes
 
 __all__ = ["prepared_shapes"]
@@ -36,24 +34,9 @@ def prepared_shapes(
     every = sorted((*lists.decode, *lists.prompt), key=lambda shape: (-shape[0] * shape[1], shape))
     for done, shape in enumerate(every, 1):
         model.prepare(shape)
-        batch = _padding(shape)
+        batch = padding_batch(shape)
         begun = clock()
         model.step(batch)
         seconds[shape] = clock() - begun
         progress(done, len(every))
     return StepShapes(lists, model.block_size, seconds.__getitem__)
-
-
-def _padding(shape: Shape) -> Batch:
-    rows, query, context = shape
-    tokens = np.zeros(rows * query, np.int64)
-    group = Group(
-        rows=rows,
-        query=query,
-        tables=np.zeros((rows, context), np.int64),
-        lengths=np.zeros(rows, np.int64),
-    )
-    nothing = np.zeros(0, np.int64)
-    return Batch(
-        ids=tokens, positions=tokens, slots=tokens, groups=(group,), sampled=nothing, rows=()
-    )

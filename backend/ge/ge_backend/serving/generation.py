@@ -56,15 +56,20 @@ def open_generation(
             f"parameter 'buckets.{unknown[0]}' is unknown for a model that generates text; known "
             f"are {', '.join(f'buckets.{axis}' for axis in BUCKETS)}"
         )
-    checkpoint = read_checkpoint(config.directory)
+    files = [*read_checkpoint(config.directory).files, *filter(None, [config.bucket_file])]
     spec = ServiceSpec(
         folder=str(config.directory.resolve()),
-        stamp=stamp_of(checkpoint.files),
+        stamp=stamp_of(files),
         precision=config.precision,
         threads=config.threads,
         priority=config.priority,
         served_as=config.name,
-        settings={**config.generation, **{f"buckets.{k}": v for k, v in config.buckets.items()}},
+        settings={
+            **config.generation,
+            **{f"buckets.{axis}": sizes for axis, sizes in config.buckets.items()},
+            "buckets": str(config.bucket_file or ""),
+            "max_graphs": str(config.max_graphs),
+        },
     )
     return GenerationClient(
         executor_of(config, config.device),

@@ -3,7 +3,7 @@
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.generate.buckets.shapes import file_shapes, rule_shapes
+from ge_backend.generate.buckets.shapes import file_shapes, rule_shapes, step_shapes
 from ge_backend.generate.settings import EngineSettings
 
 
@@ -68,3 +68,29 @@ def test_a_file_without_one_kind_is_refused(tmp_path):
     path.write_text("(1, 64, 4)\n")
     with pytest.raises(ConfigError, match="no bucket for decoding"):
         file_shapes(path, 16)
+
+
+@pytest.mark.parametrize("most", [2, 3, 7, 20, 200])
+def test_no_more_shapes_than_graphs(most):
+    """Sizes are left out evenly; the largest ones stay, so that every step has a shape."""
+    lists = rule_shapes(EngineSettings(max_num_seqs=8, max_graphs=most), 256, 16)
+    assert len(lists) <= most
+    assert (8, 1, 16) in lists.decode
+    assert max(lists.prompt) == (1, 256, 16)
+
+
+def test_a_single_graph_is_too_few():
+    """Decoding and prompts have a shape each at least."""
+    with pytest.raises(ConfigError, match="max_graphs is 1"):
+        rule_shapes(EngineSettings(max_graphs=1), 64, 16)
+
+
+def test_a_file_takes_the_place_of_rules(tmp_path):
+    """And is not thinned: each line was somebody's intention."""
+    path = tmp_path / "buckets.txt"
+    path.write_text("(4, 1, 2)\n(1, 16, 2)\n")
+    settings = EngineSettings(bucket_file=path, max_graphs=2)
+    assert step_shapes(settings, 32, 16).decode == ((4, 1, 2),)
+    assert step_shapes(EngineSettings(batch_buckets="2"), 32, 16).decode[0] == (2, 1, 1)
+    with pytest.raises(ConfigError, match="lists 2 buckets, more than max_graphs"):
+        step_shapes(EngineSettings(bucket_file=path, max_graphs=1), 32, 16)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 
-__all__ = ["Batch", "Drawn", "Group", "SampleRow"]
+__all__ = ["Batch", "Drawn", "Group", "SampleRow", "padding_batch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +96,24 @@ class Drawn:
     logprobs: Array
     top: tuple[tuple[Array, Array] | None, ...]
     failed: Mapping[int, GeError] = field(default_factory=dict)
+
+
+def padding_batch(shape: tuple[int, int, int]) -> Batch:
+    """Return a step of a shape (batch, query, context blocks) in which every row is padding."""
+    rows, query, blocks = shape
+    tokens, nothing = np.zeros(rows * query, np.int64), np.zeros(0, np.int64)
+    group = Group(
+        rows=rows,
+        query=query,
+        tables=np.zeros((rows, blocks), np.int64),
+        lengths=np.zeros(rows, np.int64),
+    )
+    row = SampleRow(sampling=Sampling(temperature=0.0), position=0, prompt=nothing, output=nothing)
+    return Batch(
+        ids=tokens,
+        positions=tokens,
+        slots=tokens,
+        groups=(group,),
+        sampled=np.arange(rows) * query + query - 1,
+        rows=(row,) * rows,
+    )

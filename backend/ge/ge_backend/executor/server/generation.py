@@ -34,7 +34,7 @@ from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.executor.server.services import Client, Workshop, settled
 from ge_backend.executor.server.text_answer import TextAnswer
 from ge_backend.executor.server.timeline import Caption
-from ge_backend.generate.buckets.shapes import rule_shapes
+from ge_backend.generate.buckets.shapes import step_shapes
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.parameters import Parameters, parse_parameters
@@ -89,7 +89,7 @@ class GenerationService:
         if not (static or settings.bucketed):
             model.prepare((1, 1, 1))
             return
-        lists = rule_shapes(settings, self._engine.limits.max_length, model.block_size)
+        lists = step_shapes(settings, self._engine.limits.max_length, model.block_size)
 
         def progress(done: int, count: int) -> None:
             if done == count or not done % PROGRESS_EVERY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from pathlib import Path
 
 from ge_backend.buckets.axis import Axis, default_axis, listed_axis, parse_axis
@@ -16,14 +17,32 @@ from ge_backend.errors import ConfigError
 from ge_backend.generate.groups import Shape, ShapeLists
 from ge_backend.generate.settings import EngineSettings
 
-__all__ = ["file_shapes", "rule_shapes"]
+__all__ = ["file_shapes", "rule_shapes", "step_shapes"]
+
+
+def step_shapes(settings: EngineSettings, max_length: int, block_size: int) -> ShapeLists:
+    """Return the shapes of the settings' file, else of their rules; see there.
+
+    Raises:
+        ConfigError: they make nothing that can be used, or the file lists more than `max_graphs`.
+    """
+    if settings.bucket_file is None:
+        return rule_shapes(settings, max_length, block_size)
+    lists = file_shapes(settings.bucket_file, block_size)
+    if _exceed(lists, settings.max_graphs):
+        raise ConfigError(
+            f"bucket file {settings.bucket_file} lists {len(lists)} buckets, more than max_graphs, "
+            f"which is {settings.max_graphs}; list fewer or raise it"
+        )
+    return lists
 
 
 def rule_shapes(settings: EngineSettings, max_length: int, block_size: int) -> ShapeLists:
     """Return the shapes that the settings' texts make; an empty text is a default.
 
     The defaults are exponential, but for the context, which doubles in two steps: with powers of
-    two attention would read up to twice what it has to.
+    two attention would read up to twice what it has to. Where that is more than `max_graphs`, the
+    axis with the most sizes loses every other one, its largest never, until it is not.
 
     Args:
         settings: the texts, and how much a step may be.
@@ -35,14 +54,19 @@ def rule_shapes(settings: EngineSettings, max_length: int, block_size: int) -> S
     """
     longest = -(-max_length // block_size)
     batch = _axis("batch", settings.batch_buckets, settings.max_num_seqs)
-    query = _axis("query", settings.query_buckets, settings.max_num_batched_tokens)
+    most = min(settings.max_num_batched_tokens, longest * block_size)
+    query = _axis("query", settings.query_buckets, most)
     if settings.context_buckets:
         context = _axis("context", settings.context_buckets, longest)
     else:
         context = listed_axis("context", _half_octaves(longest))
-    decode = itertools.product(batch.values, (1,), context.values)
-    prompt = itertools.product((1,), query.values, context.values)
-    return _by_kind(itertools.chain(decode, prompt), block_size, "the rules")
+    sizes = [batch.values, query.values, context.values]
+    while _exceed(lists := _product(sizes, block_size), settings.max_graphs):
+        axis = max(range(len(sizes)), key=lambda at: len(sizes[at]))
+        if len(sizes[axis]) == 1:
+            raise ConfigError("max_graphs is 1; expected 2 at least, for decoding and for prompts")
+        sizes[axis] = sizes[axis][::-2][::-1]
+    return lists
 
 
 def file_shapes(path: Path, block_size: int) -> ShapeLists:
@@ -53,6 +77,17 @@ def file_shapes(path: Path, block_size: int) -> ShapeLists:
     """
     entries = read_buckets(path, least=(1, 1, 1))
     return _by_kind(((b, q, c) for b, q, c in entries), block_size, f"bucket file {path}")
+
+
+def _product(sizes: Many[tuple[int, ...]], block_size: int) -> ShapeLists:
+    batch, query, context = sizes
+    decode = itertools.product(batch, (1,), context)
+    prompt = itertools.product((1,), query, context)
+    return _by_kind(itertools.chain(decode, prompt), block_size, "the rules")
+
+
+def _exceed(lists: ShapeLists, max_graphs: int) -> bool:
+    return bool(max_graphs) and len(lists) > max_graphs
 
 
 def _axis(name: str, text: str, maximum: int) -> Axis:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from builders.language import CPU, VOCABULARY, make, opened
-from ge_backend.device.pytorch.language.model import padding_batch
+from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.pytorch.language.step import stage
 
 
@@ -19,6 +19,6 @@ def test_a_decoder_has_scores_for_the_tokens_that_are_sampled_alone(tmp_path, na
     assert (decoder.dtype, decoder.device) == (torch.float32, CPU)
     assert len(decoder.shapes) == {"llama": 3, "gpt2": 2}[name]
     with torch.inference_mode():
-        step = stage(padding_batch(4, 1, 1), model._cache, CPU)
+        step = stage(padding_batch((4, 1, 1)), model._cache, CPU)
         step.sampled = torch.from_numpy(np.array(wanted, np.int64))
         assert decoder.logits(step).shape == (len(wanted), VOCABULARY)

@@ -7,8 +7,8 @@ import pytest
 
 from builders.language import Text, batch_of, make, opened, run, texts_for
 from fakes.torch_vendor import FakeVendor
+from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.pytorch.language.captured import bucket_of
-from ge_backend.device.pytorch.language.model import padding_batch
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceFault, GraphFailed
 
@@ -119,7 +119,7 @@ def test_an_error_of_the_device_is_told_apart_from_one_of_the_step(folder, messa
     model.prepare((4, 1, 8))
     vendor.replay_errors.append(RuntimeError(message))
     with pytest.raises(error):
-        model.step(padding_batch(4, 1, 8))
+        model.step(padding_batch((4, 1, 8)))
     faulty = FakeVendor()
     faulty.capture_errors.append(RuntimeError("fake fault: gone"))
     with pytest.raises(DeviceFault):
@@ -131,7 +131,7 @@ def test_more_sampled_tokens_than_a_bucket_has_room_for_run_as_they_are(folder):
     vendor = FakeVendor()
     model = on_fake(folder, 17, vendor)
     model.prepare((1, 24, 8))
-    batch = padding_batch(1, 24, 8)
+    batch = padding_batch((1, 24, 8))
     every = type(batch)(
         **{name: getattr(batch, name) for name in ("ids", "positions", "slots", "groups")},
         sampled=np.arange(24),
@@ -145,7 +145,7 @@ def test_more_sampled_tokens_than_a_bucket_has_room_for_run_as_they_are(folder):
 
 def test_only_a_step_of_one_group_is_a_bucket():
     """Its shape is what is captured."""
-    batch = padding_batch(2, 3, 4)
+    batch = padding_batch((2, 3, 4))
     assert bucket_of(batch) == (2, 3, 4)
     both = type(batch)(
         **{name: getattr(batch, name) for name in ("ids", "positions", "slots", "sampled", "rows")},

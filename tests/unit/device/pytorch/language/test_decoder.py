@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from builders.language import COMMON, CPU, make, opened, quiet
 from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.pytorch.language import decoder as module
 from ge_backend.device.pytorch.language.decoder import TransformersDecoder
-from ge_backend.device.pytorch.language.model import padding_batch
 from ge_backend.errors import ModelError, Unsupported
 
 STATES = "layers of .* go through .* the others keep states"
@@ -128,7 +128,7 @@ def test_lower_precisions_pass_the_same_check(tmp_path, name, dtype):
     make(tmp_path, name)
     model = opened(tmp_path, blocks=2, dtype=dtype)
     assert model.dtype == dtype
-    assert not model.step(padding_batch(1, 1, 1)).failed
+    assert not model.step(padding_batch((1, 1, 1))).failed
 
 
 def test_what_transformers_tells_people_is_held_back(tmp_path, capfd):

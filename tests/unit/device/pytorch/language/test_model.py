@@ -19,10 +19,10 @@ from builders.language import (
     run,
     texts_for,
 )
+from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language import block_plan
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
-from ge_backend.device.pytorch.language.model import padding_batch
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 LENGTHS = (1, 3, 4, 5, 11, 17, 2, 30)
@@ -178,7 +178,7 @@ def test_a_cache_that_does_not_fit_is_refused_with_both_numbers(checkpoint):
 def test_a_step_without_a_cache_is_an_error_of_its_own(checkpoint):
     """It is a mistake of the engine, named as one."""
     with pytest.raises(GraphFailed, match="a step before open_cache"):
-        opened(checkpoint[0]).step(padding_batch(1, 1, 1))
+        opened(checkpoint[0]).step(padding_batch((1, 1, 1)))
 
 
 def test_what_the_engine_refuses_becomes_one_of_our_errors(checkpoint):

@@ -7,15 +7,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.base import SavedBlocks
-from ge_backend.device.language.batch import Batch, Drawn, Group, SampleRow
-from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.batch import Batch, Drawn, padding_batch
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of
@@ -24,7 +22,7 @@ from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
-__all__ = ["TorchLanguageModel", "padding_batch"]
+__all__ = ["TorchLanguageModel"]
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +100,7 @@ class TorchLanguageModel:
         A bucket that cannot be captured runs operator by operator; the log says why.
         """
         if self._streams is None:
-            self.step(padding_batch(*bucket))
+            self.step(padding_batch(bucket))
         elif bucket not in self._captured:
             with self._running():
                 self._capture(self._streams, bucket)
@@ -176,25 +174,3 @@ class TorchLanguageModel:
 
     def _computing(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self._streams is None else self._streams.computing()
-
-
-def padding_batch(rows: int, query: int, blocks: int) -> Batch:
-    """Return a step of a bucket in which every row is padding."""
-    zeros = np.zeros(rows * query, np.int64)
-    nothing = np.zeros(0, np.int64)
-    group = Group(
-        rows=rows,
-        query=query,
-        tables=np.zeros((rows, blocks), np.int64),
-        lengths=np.zeros(rows, np.int64),
-    )
-    sampling = Sampling(temperature=0.0)
-    row = SampleRow(sampling=sampling, position=0, prompt=nothing, output=nothing)
-    return Batch(
-        ids=zeros,
-        positions=zeros,
-        slots=zeros,
-        groups=(group,),
-        sampled=np.arange(rows) * query + query - 1,
-        rows=(row,) * rows,
-    )
