@@ -1,5 +1,7 @@
 """What a request must look like, and what is said of one that does not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -181,3 +183,11 @@ def test_a_request_that_does_not_fit_is_told_why(layout, tensors, message):
     """The message says what is wrong with which input, and what was expected."""
     with pytest.raises(InvalidRequest, match=message):
         check_request(0, tensors, layout)
+
+
+def test_a_request_longer_than_the_graph_takes_is_refused():
+    """With the axis, the input, what came and the limit; one as long as that passes."""
+    layout = replace(ENCODER, limits={"length": 7})
+    assert check_request(0, {"ids": zeros(2, 7)}, layout).sizes == (7,)
+    with pytest.raises(InvalidRequest, match=r"axis 'length' of 'ids' is 8 long; .* at most 7"):
+        check_request(0, {"ids": zeros(2, 8)}, layout)

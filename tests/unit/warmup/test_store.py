@@ -169,3 +169,16 @@ def test_a_chosen_engine_is_kept_under_its_key(tmp_path):
     assert store.engine(["a"]) == ""
     Store(None).keep_engine(["a"], "openvino")
     assert Store(None).engine(["a"]) == ""
+
+
+def test_limits_are_kept_also_where_there_are_none(tmp_path):
+    """That nothing limits a graph is worth knowing too; a broken file is as good as none."""
+    store = Store(tmp_path)
+    assert store.limits(["a"]) is None
+    store.keep_limits(["a"], {})
+    store.keep_limits(["b"], {"length": 512})
+    assert (store.limits(["a"]), store.limits(["b"])) == ({}, {"length": 512})
+    for path in (tmp_path / "limits").iterdir():
+        path.write_text("[]")
+    assert store.limits(["a"]) is None
+    assert Store(None).limits(["a"]) is None

@@ -15,7 +15,7 @@ from ge_backend.batching.request import Request
 from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.layout.layout import Layout
 
-__all__ = ["blamed"]
+__all__ = ["blamed", "limit_in"]
 
 # ONNX Runtime's Gather and its kin, an embedding among them.
 _INDEX = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
@@ -53,11 +53,17 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
                 "the request holds an index, such as a token's id, that the model has no row for: "
                 f"{', '.join(spans)} ({text})"
             )
-    for pattern in () if planned else _SIZES:
-        sizes = pattern.search(text)
-        if sizes is not None:
-            return _size(request, layout, min(map(int, sizes.groups()))) or error
-    return error
+    limit = None if planned else limit_in(text)
+    return error if limit is None else _size(request, layout, limit) or error
+
+
+def limit_in(text: str) -> int | None:
+    """Return the longest that an axis can be by what an engine says of one that is too long."""
+    index = _INDEX.search(text)
+    if index is not None:
+        return int(index.group(3)) + 1
+    found = (pattern.search(text) for pattern in _SIZES)
+    return next((min(map(int, sizes.groups())) for sizes in found if sizes is not None), None)
 
 
 def _index(request: Request, value: int, least: int, most: int) -> InvalidRequest | None:

@@ -73,8 +73,8 @@ def check_request(
     """Return the request, its shapes checked against the layout; contents are not read.
 
     Raises:
-        InvalidRequest: an input is missing, has a wrong dtype or shape, or disagrees with another
-            input about the batch or about an axis that they share.
+        InvalidRequest: an input is missing, has a wrong dtype or shape, is longer than the graph
+            takes, or disagrees with another input about the batch or an axis that they share.
     """
     rows = -1
     sizes = [-1] * (len(layout.axes) + len(layout.matched))
@@ -133,6 +133,12 @@ def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout)
                     f"axis {(*layout.axes, *layout.matched)[axis]!r} is {size} in input "
                     f"{item.name!r} and {sizes[axis]} in another input of the same request; make "
                     "them equal"
+                )
+            name = (*layout.axes, *layout.matched)[axis]
+            if size > layout.limits.get(name, size):
+                raise InvalidRequest(
+                    f"axis {name!r} of {item.name!r} is {size} long; the model takes at most "
+                    f"{layout.limits[name]}"
                 )
             sizes[axis] = size
         elif dim not in (-1, size):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ge_backend.device.failures import without_folders
 from ge_backend.device.health import Health
 from ge_backend.errors import (
     Cancelled,
@@ -242,13 +243,16 @@ class Fleet:
 
     def _unusable(self) -> GeError:
         """Return a new error, because whoever gets it raises it."""
-        failures = [(member.device, member.failure) for member in self._members]
-        if len(failures) == 1:
-            failure = failures[0][1]
+        source = self.sessions[0].source
+        told = [without_folders(str(member.failure), source.path) for member in self._members]
+        if len(told) == 1:
+            failure = self._members[0].failure
             if failure is not None and failure.status is Status.INVALID_ARG:  # no client's fault
-                return DeviceUnavailable(f"the model cannot be loaded again: {failure}")
-            return error_from_name(type(failure).__name__, str(failure))
-        reasons = "; ".join(f"{device}: {failure}" for device, failure in failures)
+                return DeviceUnavailable(f"the model cannot be loaded again: {told[0]}")
+            return error_from_name(type(failure).__name__, told[0])
+        reasons = "; ".join(
+            f"{member.device}: {text}" for member, text in zip(self._members, told, strict=True)
+        )
         return DeviceUnavailable(f"all devices are lost, and tried again meanwhile: {reasons}")
 
     def _assign(

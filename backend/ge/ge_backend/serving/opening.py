@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
@@ -22,6 +22,7 @@ from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import open_fleet
 from ge_backend.serving.engine import with_engine
+from ge_backend.serving.limits import learned_limits
 from ge_backend.tensors import Signature
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.traffic import Traffic
@@ -83,6 +84,7 @@ def open_model(
         costs = estimated_costs(config, layout, session, grid, store)
     else:
         costs = measured_costs(config, layout, fleet.sessions, grid, store)
+    layout = _limited(config, layout, session, grid, store)
     keep_states(config, layout, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
@@ -124,6 +126,17 @@ def _measured_later(config: ModelConfig, layout: Layout, session: Session) -> bo
     """
     free = not (session.static_shapes or layout.concatenated or layout.states)
     return config.warmup_background and free and not session.inspect().pool.size_bytes
+
+
+def _limited(
+    config: ModelConfig, layout: Layout, session: Session, grid: BucketGrid, store: Store
+) -> Layout:
+    """Return the layout with limits that the graph does not state; buckets have theirs anyway."""
+    if session.static_shapes or session.bucketed or not config.warmup:
+        return layout
+    key = [*cost_key(config, layout, session), *map(str, grid.axes)]
+    limits = learned_limits(session, layout, grid, store, key)
+    return replace(layout, limits={**limits, **layout.limits})
 
 
 def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:

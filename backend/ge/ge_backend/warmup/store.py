@@ -1,4 +1,4 @@
-"""What outlives a server: measured costs, and what sizes traffic has had; one small file each.
+"""What outlives a server: what was measured and found out, and the traffic; one small file each.
 
 Costs are kept under a key that names everything they depend on, so a second start need not measure
 again. Traffic is kept per model; instances of one model add into one file, under a lock.
@@ -72,6 +72,21 @@ class Store:
         path = self._path("engines", key)
         if path is not None:
             _write(path, name)
+
+    def limits(self, key: Sequence[str]) -> dict[str, int] | None:
+        """Return how long axes can be, as kept under a key; None when nothing was."""
+        path = self._path("limits", key)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
+            return None if document is None else {str(k): int(v) for k, v in document.items()}
+        except (OSError, ValueError, AttributeError, TypeError):  # nothing, or nothing of use
+            return None
+
+    def keep_limits(self, key: Sequence[str], limits: Mapping[str, int]) -> None:
+        """Keep how long axes can be."""
+        path = self._path("limits", key)
+        if path is not None:
+            _write(path, json.dumps(dict(limits)))
 
     def traffic_path(self, model: str) -> Path | None:
         """Return the file that holds a model's traffic."""

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -199,12 +200,6 @@ def test_a_slot_that_is_not_kept_fails_that_run_alone(stub, slots):
     stub.ask(Inspect(id=11), Report)
 
 
-def test_slots_of_a_graph_without_states_are_refused(stub):
-    """Where nothing is kept, no slot is there to be named."""
-    stub.send(stub.run(slots=(0,), rows=2))
-    assert "of the 0 that are kept" in stub.receive().message
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -231,6 +226,14 @@ def test_a_failing_run_names_its_error(stub, device):
     stub.send(stub.run())
     answer = stub.receive()
     assert (answer.id, answer.error) == (10, OutOfMemory.__name__)
+
+
+def test_what_a_client_sees_of_a_failed_run_has_no_folders(stub, source):
+    """An engine may name the whole path; the model file's own name is enough."""
+    stub.send(stub.run(inputs=()))
+    message = stub.receive().message
+    assert "model.null takes the inputs x" in message
+    assert str(Path(source.path).parent) not in message
 
 
 def test_a_broken_device_is_reported_before_the_stub_is_told(stub, device, caplog):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ge_backend.device.base import Bucketed
+from ge_backend.device.failures import without_folders
 from ge_backend.device.resident.host_states import open_slots
 from ge_backend.device.resident.state_seam import SlotPlan, Slots
 from ge_backend.errors import (
@@ -165,11 +166,15 @@ class Connection:
             if message.solo:
                 self._send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
-            check_slots(message, num_slots)
+            if slots is not None:
+                check_slots(message, num_slots)
             try:
                 reply = run(held, segment, message, slots, kept, turn=turn)
-            except OutOfMemory as error:
-                raise self._shared.registry.explained(error) from error
+            except GeError as error:
+                told = error
+                if isinstance(error, OutOfMemory):
+                    told = self._shared.registry.explained(error)
+                raise type(told)(without_folders(str(told), held.source.path)) from error
             self._shared.registry.count_run(held)
             return reply
 

@@ -1,0 +1,152 @@
+"""How long axes may be is found out above the largest bucket, and only where it is certain."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from builders.graphs import TABLE, WIDTH, graph, token_rows
+from ge_backend.buckets.axis import listed_axis
+from ge_backend.buckets.grid import BucketGrid
+from ge_backend.config.model import ModelConfig
+from ge_backend.device.base import GraphSource
+from ge_backend.errors import ExecutorLost
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.launch import connect_inline
+from ge_backend.layout.layout import build_layout
+from ge_backend.serving import limits
+from ge_backend.serving.limits import learned_limits
+from ge_backend.warmup.store import Store
+
+POSITIONS = 16
+KEY = ["a model"]
+
+
+def ids_and(nodes, constants):
+    """Take ids [batch, length] -> y [batch, length, WIDTH]: the table's rows and something more."""
+    return graph(
+        [helper.make_node("Gather", ["table", "ids"], ["rows"]), *nodes],
+        [("ids", TensorProto.INT64, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
+        [("table", TABLE), *constants],
+    )
+
+
+def sliced_positions():
+    """A table of positions is cut to the length and added, as encoders export it."""
+    positions = np.ones((POSITIONS, WIDTH), np.float32)
+    nodes = [
+        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
+        helper.make_node("Slice", ["positions", "zero", "shape"], ["some"]),
+        helper.make_node("Add", ["rows", "some"], ["y"]),
+    ]
+    return ids_and(nodes, [("positions", positions), ("zero", np.array([0]))])
+
+
+def looked_up_positions():
+    """Positions are counted and looked up in a table."""
+    positions = np.ones((POSITIONS, WIDTH), np.float32)
+    nodes = [
+        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
+        helper.make_node("Squeeze", ["shape"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["counted"]),
+        helper.make_node("Gather", ["positions", "counted"], ["some"]),
+        helper.make_node("Add", ["rows", "some"], ["y"]),
+    ]
+    constants = [("positions", positions), ("zero", np.array(0)), ("one", np.array(1))]
+    return ids_and(nodes, constants)
+
+
+def even_sizes():
+    """Only even lengths run: what is halved and doubled is added to what it was."""
+    nodes = [
+        helper.make_node("Transpose", ["rows"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MaxPool", ["turned"], ["half"], kernel_shape=[2], strides=[2]),
+        helper.make_node("Concat", ["half", "half"], ["whole"], axis=2),
+        helper.make_node("Add", ["turned", "whole"], ["sum"]),
+        helper.make_node("Transpose", ["sum"], ["y"], perm=[0, 2, 1]),
+    ]
+    return ids_and(nodes, [])
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """A function that loads a graph and returns its session and layout."""
+    sessions = []
+
+    def open_(model):
+        (tmp_path / "model.onnx").write_bytes(model)
+        ids = {
+            "name": "ids",
+            "data_type": "TYPE_INT64",
+            "dims": [-1],
+            "allow_ragged_batch": True,
+        }
+        document = {
+            "name": "m",
+            "max_batch_size": 4,
+            "input": [ids],
+            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
+        }
+        config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+        source = GraphSource.of(tmp_path / "model.onnx")
+        session = Session(
+            lambda: connect_inline("cpu"), source, arena_bytes=4096, on_restart=lambda: None
+        )
+        sessions.append(session)
+        return session, build_layout(config, session.signature, static_shapes=False)
+
+    yield open_
+    for session in sessions:
+        session.close()
+
+
+def grid(largest=4):
+    axes = (listed_axis("rows", (1, 4)), listed_axis("length", (2, largest)))
+    return BucketGrid(axes=axes, entries=((1, 2), (4, largest)))
+
+
+def found(opened, model, *, largest=4, store=None):
+    session, layout = opened(model)
+    return learned_limits(session, layout, grid(largest), store or Store(None), KEY)
+
+
+@pytest.mark.parametrize("model", [sliced_positions, looked_up_positions])
+@pytest.mark.parametrize("largest", [4, 15, 16])
+def test_a_table_of_positions_is_a_limit(opened, model, largest):
+    """However far above the largest bucket it lies, and however the graph takes its rows."""
+    assert found(opened, model(), largest=largest) == {"length": POSITIONS}
+
+
+def test_a_graph_that_takes_any_length_has_no_limit(opened, monkeypatch):
+    """Nothing is claimed of what ran."""
+    monkeypatch.setattr(limits, "MOST_TRIED", 64)
+    assert found(opened, token_rows()) == {}
+
+
+def test_sizes_that_fit_now_and_then_are_no_limit(opened):
+    """An odd length fails as a table of positions would, and twice as many run."""
+    assert found(opened, even_sizes()) == {}
+
+
+def test_what_was_found_is_kept(opened, tmp_path, monkeypatch):
+    """The next start runs nothing for it, also where there is no limit."""
+    store = Store(tmp_path / "cache")
+    assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
+    monkeypatch.setattr(Session, "flight", pytest.fail)
+    assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
+    store.keep_limits(KEY, {})
+    assert found(opened, sliced_positions(), store=store) == {}
+
+
+def test_an_executor_that_dies_over_a_trial_is_no_limit(opened, monkeypatch):
+    """Nothing is known then, and nothing kept; the session goes on with another executor."""
+
+    def lost(_):
+        raise ExecutorLost("gone")
+
+    session, layout = opened(sliced_positions())
+    monkeypatch.setattr(Session, "flight", lost)
+    assert learned_limits(session, layout, grid(), Store(None), KEY) == {}
+    monkeypatch.undo()
+    session.reopen()
+    assert learned_limits(session, layout, grid(), Store(None), KEY) == {"length": POSITIONS}
