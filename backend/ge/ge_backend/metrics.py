@@ -198,6 +198,7 @@ METRICS: Mapping[str, Metric] = {
         _gauge("ge_text_swapped", "Sequences of text whose cache is in host memory."),
         _gauge("ge_text_blocks_used", "Blocks of the key-value cache that are in use."),
         _gauge("ge_text_blocks_free", "Blocks of the key-value cache that are free."),
+        _gauge("ge_text_blocks_kept", "Free blocks that hold what later requests may begin with."),
         _counter("ge_text_steps_total", "Steps of the language model."),
         _counter("ge_text_prompt_tokens_total", "Tokens of prompts taken in."),
         _counter("ge_text_generated_tokens_total", "Tokens drawn."),
@@ -209,6 +210,9 @@ METRICS: Mapping[str, Metric] = {
             "Sequences that made room: `recomputed`, or `swapped_out` and later `swapped_in`.",
             "how",
         ),
+        _counter("ge_text_prefix_asked_tokens_total", "Tokens looked for in the prefix cache."),
+        _counter("ge_text_prefix_found_tokens_total", "Tokens found there, and not computed."),
+        _counter("ge_text_prefix_evicted_blocks_total", "Kept blocks that made room for others."),
         _counter("ge_text_failed_steps_total", "Steps that failed and were tried in parts."),
         _counter(
             "ge_text_finished_total",

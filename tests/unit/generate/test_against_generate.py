@@ -104,6 +104,22 @@ def test_static_shapes(checkpoint, expected, batch, query, context):
     assert served.engine.figures().counts["padded_tokens"] > 0
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_beginnings_that_were_computed_before(checkpoint, together):
+    """Keys that another text left give the tokens that keys of its own would give."""
+    _, oracle = checkpoint
+    prompts = [PROMPTS[7][: 45 - 6 * n] + PROMPTS[n] for n in range(6)]
+    served = serving(checkpoint, blocks=60)
+    for number, prompt in enumerate(prompts):
+        served.submit(str(number), prompt, temperature=0, max_tokens=OUTPUT)
+        if not together:
+            served.run()
+    served.run()
+    wanted = [language.generated(oracle, prompt, OUTPUT) for prompt in prompts]
+    assert [served.tokens(str(number)) for number in range(6)] == wanted
+    assert served.engine.figures().counts["prefix_found_tokens"] >= 5 * 12
+
+
 @pytest.mark.parametrize("steps", [1, 6, 13])
 def test_another_engine_goes_on(checkpoint, expected, steps):
     """After a loss, prompt and tokens so far are enough to go on with the very same tokens."""

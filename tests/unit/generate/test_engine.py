@@ -28,6 +28,7 @@ from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings, PreemptionMode, Scheduling
 
 EOS = (7,)
+SHARED = tuple(8 + (i * i * 5) % 56 for i in range(21))
 PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
 
 
@@ -154,19 +155,21 @@ def test_whatever_is_mixed_every_text_is_its_own(data):
     seqs = data.draw(st.integers(1, 5))
     served = serving(
         data.draw(st.sampled_from([1, 2, 4, 16])),
-        blocks=data.draw(st.integers(50, 90)),
+        blocks=data.draw(st.integers(60, 90)),
         max_num_seqs=seqs,
         max_num_batched_tokens=data.draw(st.integers(seqs, 30)),
         prefill_chunk=data.draw(st.sampled_from([0, 1, 3, 8])),
         scheduling=data.draw(st.sampled_from(Scheduling)),
         preemption=data.draw(st.sampled_from(PreemptionMode)),
         swap_bytes=data.draw(st.sampled_from([0, 2000])),
+        prefix_cache=data.draw(st.booleans()),
     )
     if data.draw(st.booleans()):
         served.be_optimistic()
     expected, cancelled = {}, set()
     for number in range(data.draw(st.integers(1, 8))):
-        prompt = tuple(data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=20)))
+        own = data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=20))
+        prompt = (*SHARED[: data.draw(st.sampled_from([0, 5, 12]))], *own)
         samples = data.draw(st.sampled_from([1, 1, 3]))
         output = data.draw(st.integers(1, 12))
         poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
@@ -186,6 +189,67 @@ def test_whatever_is_mixed_every_text_is_its_own(data):
         got = served.tokens(name, sample)
         assert got == (tokens[: len(got)] if name in cancelled else tokens)
         assert served.ends(name)[sample] in Finish
+
+
+@pytest.mark.parametrize("mode", PreemptionMode)
+@pytest.mark.parametrize(("blocks", "chunk"), [(200, 0), (24, 0), (24, 5), (24, 1)])
+def test_what_is_found_in_the_cache_changes_no_token(blocks, chunk, mode):
+    """Together and one after another, with little room and with neighbours that are cancelled."""
+    tokens, computed = [], []
+    for switch in (True, False):
+        served = serving(
+            blocks=blocks,
+            prefix_cache=switch,
+            max_num_seqs=5,
+            preemption=mode,
+            swap_bytes=10**6,
+            prefill_chunk=chunk,
+        ).be_optimistic()
+        for number in range(12):
+            text = (*SHARED[: 21 - 3 * (number % 3)], *PROMPTS[number % 5])
+            served.submit(str(number), text, max_tokens=9, seed=number)
+            served.submit(f"x{number}", text, max_tokens=30, seed=number)
+            served.step()
+            served.engine.cancel(f"x{number}")
+        served.run()
+        tokens.append([served.tokens(str(number)) for number in range(12)])
+        computed.append(served.engine.figures().counts["computed_tokens"])
+    assert tokens[0] == tokens[1]
+    assert computed[0] < computed[1]
+
+
+def test_figures_of_the_prefix_cache_are_of_what_was_spared():
+    """Tokens asked for, tokens found, and what is kept; none without it."""
+    served = serving(eos=())
+    for name in ("a", "b"):
+        served.submit(name, SHARED, max_tokens=3)
+        served.run()
+    figures = served.engine.figures()
+    assert figures.counts["prefix_asked_tokens"] == 42
+    assert figures.counts["prefix_found_tokens"] == 20
+    assert figures.counts["computed_tokens"] == 2 * 23 - 20
+    assert (figures.blocks_kept, figures.blocks_free) == (5, 199)
+    small = serving(eos=(), blocks=8)
+    for number in range(4):
+        small.submit(str(number), PROMPTS[4 + number], max_tokens=3)
+        small.run()
+    assert small.engine.figures().counts["prefix_evicted_blocks"] > 0
+    without = serving(prefix_cache=False)
+    without.submit("a", SHARED, max_tokens=3)
+    without.run()
+    counts = without.engine.figures().counts
+    assert [counts[name] for name in counts if name.startswith("prefix")] == [0, 0, 0]
+
+
+def test_salts_are_caches_apart():
+    """Nobody's first token comes sooner because of what somebody with another salt asked."""
+    served = serving(eos=())
+    for name, salt in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "")):
+        served.submit(name, SHARED, max_tokens=1, cache_salt=salt)
+        served.run()
+    served.submit("e", SHARED, max_tokens=1, prefix_cache=False)
+    served.run()
+    assert [len(batch.ids) for batch in served.model.steps] == [21, 21, 1, 21, 21]
 
 
 def test_every_sample_has_its_own_text_and_shares_the_prompts_blocks():
@@ -510,7 +574,7 @@ def test_a_failed_step_teaches_nothing_about_times():
     served.step()
     assert served.engine.figures().counts["failed_steps"] > 0
     assert served.engine._chunk.token_s == 0
-    served.submit("next", PROMPTS[4])
+    served.submit("next", PROMPTS[3])
     served.step()
     assert served.engine._chunk.token_s > 0
 

@@ -36,6 +36,8 @@ def test_every_parameter_arrives():
             "bad_words": ["no"],
             "n": 2,
             "priority": -1,
+            "prefix_cache": "false",
+            "cache_salt": "mine",
         },
         encode=lambda text: [len(text)],
     )
@@ -48,6 +50,7 @@ def test_every_parameter_arrives():
     assert (asked.stop, asked.stop_token_ids) == (("end",), (1, 2))
     assert (asked.max_tokens, asked.min_tokens, asked.ignore_eos) == (5, 2, True)
     assert (asked.n, asked.priority) == (2, -1)
+    assert (asked.prefix_cache, asked.cache_salt) == (False, "mine")
 
 
 def test_texts_of_numbers_are_taken_as_vllms_clients_send_them():
@@ -108,6 +111,8 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"priority": 10**9}, "priority is 1000000000; it has to be a whole number from -1000"),
         ({"seed": 2**63}, "seed is"),
         ({"seed": float("inf")}, "seed is inf"),
+        ({"prefix_cache": 1}, "prefix_cache is 1; it has to be true or false"),
+        ({"cache_salt": 1}, "cache_salt is 1; it has to be a text"),
         ({"bad_words": ["x"]}, "bad_words needs a tokenizer"),
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from builders.generation import Optimist, sequence
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import State
 from ge_backend.generate.settings import PreemptionMode
@@ -26,6 +27,9 @@ class Rig:
     mode: PreemptionMode = PreemptionMode.RECOMPUTE
     swap_blocks: int = 0
     optimist: bool = False
+    prefix_cache: bool = False
+    cache: dict = field(default_factory=dict)
+    saved: dict = field(default_factory=dict)
     made: list = field(default_factory=list)
     lengths: dict = field(default_factory=dict)
 
@@ -33,6 +37,7 @@ class Rig:
         self.pool = BlockPool(self.blocks + 1, self.block_size)
         self.scheduler = Scheduler(
             self.pool,
+            PrefixCache(self.pool, on=self.prefix_cache),
             Preemption(self.mode, self.swap_blocks),
             max_tokens=self.max_tokens,
             max_seqs=self.max_seqs,
@@ -40,13 +45,13 @@ class Rig:
         if self.optimist:
             self.scheduler.forecast = Optimist()
 
-    def add(self, prompt=4, output=4, *, at_s=None, ends_after=None):
+    def add(self, prompt=4, output=4, *, at_s=None, ends_after=None, text=None):
         """Let a sequence come; it has `output` tokens at most and really `ends_after`."""
         number = len(self.made)
         made = sequence(
             number=number,
             at_s=float(number) if at_s is None else at_s,
-            prompt=(1,) * prompt,
+            prompt=text or (1,) * prompt,
             max_output=output,
         )
         self.made.append(made)
@@ -91,12 +96,30 @@ class Rig:
             assert span.stop <= len(span.sequence.blocks) * self.block_size
             written = span.sequence.blocks[start // self.block_size :]
             assert all(self.pool.references(block) == 1 for block in written)
+            assert not self.pool._labels.keys() & set(written)
         return plan
+
+    def write(self, plan, done):
+        """Keep what the step writes; check that each reads the keys of its own tokens alone."""
+        for move in plan.swapped_out:
+            self.saved[move.sequence] = [dict(self.cache[block]) for block in move.blocks]
+        for move in plan.swapped_in:
+            self.cache.update(zip(move.blocks, self.saved.pop(move.sequence), strict=True))
+        for span in plan.spans:
+            tokens = span.sequence.ids(0, span.stop).tolist()
+            for place in range(span.stop):
+                block, offset = divmod(place, self.block_size)
+                keys = self.cache.setdefault(span.sequence.blocks[block], {})
+                if place < span.start:
+                    assert keys[offset] == tuple(tokens[: place + 1])
+                else:
+                    keys[offset] = tuple(tokens[: place + 1]) if span in done else None
 
     def step(self, chunk=1000, fails=()):
         """Plan a step and let it happen, but for the spans at the places in `fails`."""
         plan = self.plan(chunk)
         done = [span for place, span in enumerate(plan.spans) if place not in fails]
+        self.write(plan, done)
         self.scheduler.advance(done)
         for span in done:
             one = span.sequence
@@ -145,6 +168,7 @@ def rigs(draw):
         mode=draw(st.sampled_from(PreemptionMode)),
         swap_blocks=draw(st.sampled_from([0, 5, 100])),
         optimist=draw(st.booleans()),
+        prefix_cache=draw(st.booleans()),
     )
 
 
@@ -162,10 +186,15 @@ ACTIONS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(rigs(), ACTIONS, st.integers(1, 40))
 def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chunk):
-    """Budget, order, one owner per written block, and free + used = all hold after every step."""
+    """Budget, order, one owner per written block, and free + kept + used = all hold at every step.
+
+    Whatever is shared or found, each reads keys of its own text; some texts have a beginning or all
+    in common.
+    """
     for verb, prompt, output, other in actions:
         if verb == "add":
-            rig.add(prompt, output, at_s=float(other), ends_after=other)
+            text = (*(1,) * (prompt // 2), *(other % 3,) * (prompt - prompt // 2))
+            rig.add(text=text, output=output, at_s=float(other), ends_after=other)
         elif verb == "remove" and rig.made:
             victim = rig.made[prompt % len(rig.made)]
             if victim.state is not State.FINISHED:
@@ -367,14 +396,21 @@ def test_small_ones_do_not_overtake_a_large_one_for_ever():
     assert all(one.num_computed == 0 for one in rig.made[2:])
 
 
-def test_planning_for_256_sequences_costs_next_to_nothing():
+@pytest.mark.parametrize("prefix_cache", [False, True])
+def test_planning_for_256_sequences_costs_next_to_nothing(prefix_cache):
     """A step takes tens of milliseconds on the device; to plan it must not take one of them.
 
     Bounded at ten times what it takes, in this thread's own time, so that a busy machine passes.
     """
-    rig = Rig(blocks=256 * 32, block_size=16, max_tokens=256 * 300, max_seqs=256)
-    for _ in range(260):
-        rig.add(prompt=300, output=150)
+    rig = Rig(
+        blocks=256 * 32,
+        block_size=16,
+        max_tokens=256 * 300,
+        max_seqs=256,
+        prefix_cache=prefix_cache,
+    )
+    for number in range(260):
+        rig.add(text=(number,) * 300, output=150)
     rig.step(chunk=10**6)
     seconds = []
     for _ in range(20):
@@ -424,3 +460,78 @@ def test_a_follower_of_nobody_computes_everything_itself():
     follower = rig.add(prompt=8, output=6)
     follower.leader = leader
     assert computed([rig.step()], follower) == [(0, 8)]
+
+
+def test_a_beginning_that_was_computed_is_not_computed_again():
+    """Whoever comes later takes full blocks of those that run and of those that have ended."""
+    rig = Rig(prefix_cache=True, max_tokens=40)
+    first = rig.add(prompt=10, output=6)
+    rig.step()
+    second = rig.add(prompt=10, output=6)
+    assert computed([rig.step()], second) == [(8, 2)]
+    assert second.blocks[:2] == first.blocks[:2]
+    rig.run()
+    third = rig.add(prompt=13, output=1)
+    assert computed(rig.run(), third) == [(12, 1)]
+
+
+def test_who_comes_with_the_same_beginning_waits_for_the_first_to_compute_it():
+    """Together or in the midst of it: each block is computed once."""
+    rig = Rig(prefix_cache=True, max_tokens=40, blocks=60)
+    several = [rig.add(text=(*(1,) * 16, number), output=3) for number in range(2, 7)]
+    plans = rig.run()
+    assert computed(plans, several[0])[0] == (0, 17)
+    assert [computed(plans, one)[0] for one in several[1:]] == [(16, 1)] * 4
+    assert len(plans) == 4
+    first = rig.add(text=(9,) * 17, output=1)
+    rig.step(chunk=6)
+    late = rig.add(text=(*(9,) * 12, 8), output=1)
+    plans = rig.run(chunk=6)
+    assert (computed(plans, first), computed(plans, late)) == ([(6, 6), (12, 5)], [(12, 1)])
+
+
+def test_nobody_waits_for_what_will_not_come():
+    """Whoever computes the beginning may leave or fail; then the next one computes it."""
+    rig = Rig(prefix_cache=True, max_tokens=40)
+    first = rig.add(prompt=10, output=6)
+    rig.add(prompt=10, output=6)
+    assert spans(rig.step(chunk=5)) == [(0, 0, 5)]
+    rig.scheduler.remove(first, failed=True)
+    assert spans(rig.step()) == [(1, 0, 10)]
+    rig.run()
+
+
+def test_what_a_failed_sequence_computed_is_for_nobody():
+    """Its keys may be why it failed; what others share of it meanwhile stays theirs."""
+    rig = Rig(prefix_cache=True, max_tokens=40)
+    first = rig.add(prompt=10, output=6)
+    rig.step()
+    rig.step()
+    rig.scheduler.remove(first, failed=True)
+    assert rig.pool.num_kept == 0
+    second = rig.add(prompt=10, output=2)
+    assert computed(rig.run(), second)[0] == (0, 10)
+
+
+def test_who_had_to_leave_is_found_again_when_it_has_come_back():
+    """What was evicted meanwhile is computed again, and labelled again."""
+    rig = Rig(blocks=6, block_size=4, optimist=True, prefix_cache=True)
+    rig.add(text=(2,) * 8, output=16)
+    last = rig.add(text=(3,) * 7, output=16)
+    while not rig.step().recomputed:
+        assert last.state is State.RUNNING
+    rig.run()
+    twin = rig.add(text=last.ids(0, last.num_tokens).tolist(), output=1)
+    ((start, _),) = computed(rig.run(), twin)
+    assert start == (last.num_tokens - 1) // 4 * 4
+
+
+def test_kept_blocks_are_room_for_everybody():
+    """They are evicted, and nobody has to leave or wait because of them."""
+    rig = Rig(prefix_cache=True, blocks=10, max_tokens=40)
+    for number in range(30):
+        rig.add(text=(number + 2,) * 9, output=3)
+    plans = rig.run()
+    assert not any(plan.recomputed for plan in plans)
+    assert rig.pool.evicted > 0
+    assert rig.pool.num_kept + len(rig.pool._free) == rig.pool.capacity

@@ -39,11 +39,13 @@ def test_parameters_are_read_by_name():
         "preemption": "swap",
         "swap_bytes": "1KiB",
         "itl_target_ms": "50.5",
+        "prefix_cache": "off",
         "buckets.query": "16,32",
     }
     read = read_settings({**texts, **given})
     assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
+    assert read.prefix_cache is False
     assert (read.itl_target_ms, read.query_buckets, read.bucketed) == (50.5, "16,32", True)
 
 

@@ -270,6 +270,14 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         help="Host memory for `preemption: swap`, such as `1GiB`; what finds no room there is "
         "computed again.",
     ),
+    Setting(
+        key="prefix_cache",
+        default="on",
+        choices=("on", "off"),
+        help="Keep the keys and values of texts in blocks that nobody needs otherwise, and compute "
+        "a beginning that several prompts have in common once. A request may leave it out with its "
+        "parameter `prefix_cache`, or share with those of its own `cache_salt` only.",
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (

@@ -1,18 +1,36 @@
 """The blocks of a paged cache: who has how many, which are free, who shares which.
 
 A block holds the keys and values of `block_size` tokens in all layers. Block 0 is nobody's: padding
-writes there. A block has as many references as sequences name it in their tables; it is free again
-when the last one lets go. A block with one reference may be written; a shared one never is.
+writes there. A block has as many references as sequences name it in their tables; it is nobody's
+again when the last one lets go. A block with one reference may be written; a shared one never is.
+
+A full block may be labelled with its content. Then it is kept when the last one lets go, and found
+again by that content, until somebody needs the room: the blocks that were let go first go first, of
+one table the last ones, so that a beginning outlives what follows it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
 
 from ge_backend.errors import OutOfMemory, ProtocolError
 
-__all__ = ["BlockPool"]
+__all__ = ["BlockContent", "BlockPool"]
+
+
+class BlockContent(NamedTuple):
+    """What determines the keys and values of a full block; equal contents are equal keys.
+
+    Attributes:
+        before: a digest of all tokens before it in its text and of whatever else its keys follow
+            from; see `PrefixCache`.
+        tokens: its own.
+    """
+
+    before: bytes
+    tokens: bytes
 
 
 class BlockPool:
@@ -21,6 +39,7 @@ class BlockPool:
     Attributes:
         block_size: tokens of a block.
         capacity: blocks that sequences can have: all but block 0.
+        evicted: how many kept blocks have made room for others so far.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -36,18 +55,27 @@ class BlockPool:
                 f"the cache has {num_blocks} blocks; expected at least 2, one of them for padding; "
                 "give it more memory (kv_cache_bytes)"
             )
+        self.evicted = 0
         self._references = [0] * num_blocks
         self._free = list(range(num_blocks - 1, 0, -1))
+        self._kept: OrderedDict[int, None] = OrderedDict()  # let go long ago first
+        self._labels: dict[int, BlockContent] = {}
+        self._by_content: dict[BlockContent, int] = {}
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody has."""
-        return len(self._free)
+        """Blocks that nobody has, kept ones included."""
+        return len(self._free) + len(self._kept)
+
+    @property
+    def num_kept(self) -> int:
+        """Blocks that nobody has, and that are found by their content."""
+        return len(self._kept)
 
     @property
     def num_used(self) -> int:
         """Blocks that somebody has, each counted once."""
-        return self.capacity - len(self._free)
+        return self.capacity - self.num_free
 
     def blocks_for(self, tokens: int) -> int:
         """Return how many blocks hold so many tokens."""
@@ -59,37 +87,61 @@ class BlockPool:
         Raises:
             OutOfMemory: fewer are free; nothing was taken.
         """
-        if count > len(self._free):
+        if count > self.num_free:
             raise OutOfMemory(
-                f"{count} blocks of the cache were asked for, {len(self._free)} of "
+                f"{count} blocks of the cache were asked for, {self.num_free} of "
                 f"{self.capacity} are free"
             )
-        taken = [self._free.pop() for _ in range(count)]
+        taken = [self._free.pop() if self._free else self._evict() for _ in range(count)]
         for block in taken:
             self._references[block] = 1
         return taken
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a reference to blocks that somebody has.
+        """Add a reference to blocks that somebody has, or that are kept.
 
         Raises:
-            ProtocolError: nobody has one of them, or one is named twice; no reference was added.
+            ProtocolError: one of them is free, or named twice; no reference was added.
         """
-        self._check_held(blocks)
+        self._check_held(blocks, self._kept)
         for block in blocks:
             self._references[block] += 1
+            self._kept.pop(block, None)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Take a reference from each of these blocks; who had the last one frees it.
+        """Take a reference from each of these blocks of a table; a last one keeps or frees it.
 
         Raises:
             ProtocolError: nobody has one of them, or one is named twice; no reference was taken.
         """
         self._check_held(blocks)
-        for block in blocks:
+        for block in reversed(blocks):
             self._references[block] -= 1
-            if not self._references[block]:
+            if self._references[block]:
+                continue
+            if block in self._labels:
+                self._kept[block] = None
+            else:
                 self._free.append(block)
+
+    def label(self, block: int, content: BlockContent) -> None:
+        """Let a block that somebody has be found; without effect where another is found already.
+
+        Nobody may write to it from now on.
+        """
+        if self._by_content.setdefault(content, block) == block:
+            self._labels[block] = content
+
+    def unlabel(self, blocks: Iterable[int]) -> None:
+        """Let blocks that somebody has no longer be found, nor kept; they may be written again."""
+        for block in blocks:
+            content = self._labels.pop(block, None)
+            if content is not None:
+                del self._by_content[content]
+
+    def find(self, content: BlockContent) -> int | None:
+        """Return the block that holds this, kept or somebody's; None: there is none."""
+        return self._by_content.get(content)
 
     def references(self, block: int) -> int:
         """Return how many sequences name a block; 0 for a free one and for block 0."""
@@ -106,17 +158,32 @@ class BlockPool:
         if len(set(self._free)) != len(self._free) or 0 in self._free:
             problems.append(f"free blocks {sorted(self._free)} have a block twice, or block 0")
         used = sum(count > 0 for count in self._references)
-        if used + len(self._free) != self.capacity:
+        if used + self.num_free != self.capacity:
+            problems.append(f"{used} blocks used and {self.num_free} free are not {self.capacity}")
+        problems += [
+            f"block {block} is kept, has {self._references[block]} references and the label "
+            f"{self._labels.get(block)}"
+            for block in self._kept
+            if self._references[block] or block not in self._labels or block in self._free
+        ]
+        if {content: block for block, content in self._labels.items()} != self._by_content:
             problems.append(
-                f"{used} blocks used and {len(self._free)} free are not {self.capacity}"
+                f"{len(self._labels)} blocks have labels and {len(self._by_content)} are found"
             )
         return problems
 
-    def _check_held(self, blocks: Sequence[int]) -> None:
+    def _evict(self) -> int:
+        block, _ = self._kept.popitem(last=False)
+        self.unlabel((block,))
+        self.evicted += 1
+        return block
+
+    def _check_held(self, blocks: Sequence[int], also: Container[int] = ()) -> None:
         if len(set(blocks)) != len(blocks):
             raise ProtocolError(f"blocks {list(blocks)} of the cache name one of them twice")
         for block in blocks:
-            if not 0 < block < len(self._references) or not self._references[block]:
+            known = 0 < block < len(self._references)
+            if not known or not (self._references[block] or block in also):
                 raise ProtocolError(
                     f"block {block} of the cache is nobody's; it cannot be shared or given up"
                 )

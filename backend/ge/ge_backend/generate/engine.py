@@ -21,6 +21,7 @@ from ge_backend.generate.intake import Arrived, Intake
 from ge_backend.generate.live import LiveRequests
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.request import Limits, Request
 from ge_backend.generate.runner import Outcome, Runner
 from ge_backend.generate.scheduler import Scheduler
@@ -67,8 +68,10 @@ class Engine:
         self._tally = Tally()
         swap_blocks = settings.swap_bytes // model.cache_bytes_per_block()
         self._preemption = Preemption(settings.preemption, swap_blocks)
+        self._prefixes = PrefixCache(self._pool, on=settings.prefix_cache)
         self._scheduler = Scheduler(
             self._pool,
+            self._prefixes,
             self._preemption,
             max_tokens=settings.max_num_batched_tokens,
             max_seqs=settings.max_num_seqs,
@@ -137,7 +140,13 @@ class Engine:
             swapped=sum(sequence.swapped > 0 for sequence in waiting),
             blocks_used=self._pool.num_used,
             blocks_free=self._pool.num_free,
-            counts=dict(self._tally.counts),
+            blocks_kept=self._pool.num_kept,
+            counts={
+                **self._tally.counts,
+                "prefix_asked_tokens": self._prefixes.asked,
+                "prefix_found_tokens": self._prefixes.found,
+                "prefix_evicted_blocks": self._pool.evicted,
+            },
             histograms=self._tally.histograms(),
         )
 

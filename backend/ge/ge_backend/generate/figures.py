@@ -113,10 +113,12 @@ class Figures:
         running: sequences that have blocks.
         swapped: of those that wait, how many are in host memory.
         blocks_used, blocks_free: of the cache, without that for padding.
+        blocks_kept: of the free ones, how many hold what later requests may begin with.
         counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
-            bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; and how
-            sequences ended: `stop`, `length`, `cancelled`, `error`.
+            bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; how
+            sequences ended: `stop`, `length`, `cancelled`, `error`; and, of the prefix cache,
+            `prefix_asked_tokens`, of them `prefix_found_tokens`, and `prefix_evicted_blocks`.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
             `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:
             sequences of a step among those that may run at once.
@@ -127,5 +129,6 @@ class Figures:
     swapped: int
     blocks_used: int
     blocks_free: int
+    blocks_kept: int
     counts: Mapping[str, int]
     histograms: Mapping[str, HistogramFigures]

@@ -113,7 +113,7 @@ class LiveRequests:
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
         """End one sample with an error; the others of its request go on."""
         live = self._by_id[sequence.request.id]
-        self._leave(live, sequence, now_s)
+        self._leave(live, sequence, now_s, failed=True)
         self._tell_end(live, sequence.sample, Finish.ERROR, error)
 
     def end(self, name: str, finish: Finish, error: GeError, now_s: float) -> None:
@@ -173,9 +173,11 @@ class LiveRequests:
         for sample, given in followers:
             self._start(live, sample, given, leader)
 
-    def _leave(self, live: _Live, sequence: Sequence, now_s: float) -> None:
+    def _leave(
+        self, live: _Live, sequence: Sequence, now_s: float, *, failed: bool = False
+    ) -> None:
         """Free all that an ended sequence had; the request ends with its last one."""
-        self._scheduler.remove(sequence)
+        self._scheduler.remove(sequence, failed=failed)
         live.sequences.remove(sequence)
         self._follow(live, sequence)
         if not live.sequences:

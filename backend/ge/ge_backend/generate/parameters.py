@@ -48,6 +48,9 @@ class Parameters:
         ignore_eos: the model's ends of text end nothing.
         n: samples of the same prompt.
         priority: the smaller, the earlier; heeded where `scheduling` is `priority`.
+        prefix_cache: a beginning that was computed for another request is taken from the cache, and
+            what this one computes is left there.
+        cache_salt: only requests with the same one share what is in the cache.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -58,6 +61,8 @@ class Parameters:
     ignore_eos: bool = False
     n: int = 1
     priority: int = 0
+    prefix_cache: bool = True
+    cache_salt: str = ""
 
 
 def parse_parameters(
@@ -169,6 +174,12 @@ def _switch(name: str, value: Any) -> bool:
     return known[value]
 
 
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} is {value!r}; it has to be a text")
+    return value
+
+
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
@@ -207,6 +218,8 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "bad_words": _texts,
     "n": _whole(1, MAX_SAMPLES),
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
+    "prefix_cache": _switch,
+    "cache_salt": _text,
 }
 _OF_ENGINE = (
     "max_tokens",
@@ -216,4 +229,6 @@ _OF_ENGINE = (
     "ignore_eos",
     "n",
     "priority",
+    "prefix_cache",
+    "cache_salt",
 )

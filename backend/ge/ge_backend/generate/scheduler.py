@@ -17,7 +17,6 @@ Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py (the rule).
 
 from __future__ import annotations
 
-from array import array
 from bisect import insort
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from ge_backend.generate.admission import LengthForecast, PeakLoad
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.plan import Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.queue import WaitingQueue
 from ge_backend.generate.sequence import Sequence, State
 
@@ -74,12 +74,19 @@ class Scheduler:
     """
 
     def __init__(
-        self, pool: BlockPool, preemption: Preemption, *, max_tokens: int, max_seqs: int
+        self,
+        pool: BlockPool,
+        prefixes: PrefixCache,
+        preemption: Preemption,
+        *,
+        max_tokens: int,
+        max_seqs: int,
     ) -> None:
         """Begin with nobody.
 
         Args:
             pool: the cache's blocks.
+            prefixes: finds beginnings that were computed before.
             preemption: how sequences make room.
             max_tokens: of one step; at least `max_seqs`.
             max_seqs: that run at once.
@@ -88,6 +95,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.forecast = LengthForecast()
         self._pool = pool
+        self._prefixes = prefixes
         self._preemption = preemption
         self._max_tokens = max_tokens
         self._max_seqs = max_seqs
@@ -101,8 +109,15 @@ class Scheduler:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         self.waiting.add(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is; what it held is free at once."""
+    def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
+        """Take a sequence out, wherever it is; what it held is free at once.
+
+        What a failed one computed is not kept for others.
+        """
+        if failed:
+            self._pool.unlabel(sequence.blocks)
+        else:
+            self._prefixes.note(sequence)
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
         elif sequence.state is State.WAITING:
@@ -120,6 +135,8 @@ class Scheduler:
             chunk: tokens at most for those that lack more than one, together; at least 1.
         """
         draft = _Draft(budget=self._max_tokens, chunk=chunk)
+        for sequence in self.running:
+            self._prefixes.note(sequence)
         self._continue_running(draft)
         if not draft.out and not draft.recomputed:
             self._admit(draft)
@@ -185,17 +202,21 @@ class Scheduler:
     def _admit(self, draft: _Draft) -> None:
         """Let those join that come next, as long as everybody is expected to fit to the end.
 
-        Who is first blocks all behind it: nobody is overtaken for ever.
+        Who is first blocks all behind it: nobody is overtaken for ever. It waits also while another
+        one computes what it lacks, which in that step has the tokens that it could have had.
         """
         if not self.waiting or len(self.running) >= self._max_seqs:
             return
         load = PeakLoad(self.running, self.forecast, self._pool.block_size)
         capacity = self._pool.capacity * self._pool.block_size
+        coming = self._prefixes.coming(self.running)
         while self.waiting and len(self.running) < self._max_seqs:
             sequence = self.waiting.first()
             if self.running and load.with_one_more(sequence) > capacity:
                 return
             shared = self._find_computed(sequence)
+            if not sequence.swapped and self._prefixes.wanted(sequence, len(shared)) in coming:
+                return
             lacking = sequence.num_tokens - max(
                 sequence.num_computed, len(shared) * self._pool.block_size
             )
@@ -206,19 +227,24 @@ class Scheduler:
             self._start(sequence, shared, draft)
             self._grow(sequence, sequence.num_computed + count)
             draft.take(sequence, count, lacking)
+            coming |= self._prefixes.coming((sequence,))
 
-    def _find_computed(self, sequence: Sequence) -> array[int]:
-        """Return blocks of others that hold the first tokens of a sequence, at least one less.
+    def _find_computed(self, sequence: Sequence) -> Many[int]:
+        """Return blocks that hold the first tokens of a sequence, at least one less.
 
         Only full blocks, which nobody will write again.
         """
+        if sequence.swapped:
+            return ()
+        found = self._prefixes.find(sequence)
         leader = sequence.leader
-        if sequence.swapped or leader is None or leader.state is not State.RUNNING:
-            return array("q")
+        if leader is None or leader.state is not State.RUNNING:
+            return found
         same = min(leader.num_computed, sequence.num_prompt, sequence.num_tokens - 1)
-        return leader.blocks[: same // self._pool.block_size]
+        blocks = same // self._pool.block_size
+        return found if len(found) >= blocks else leader.blocks[:blocks]
 
-    def _start(self, sequence: Sequence, shared: array[int], draft: _Draft) -> None:
+    def _start(self, sequence: Sequence, shared: Many[int], draft: _Draft) -> None:
         """Let a sequence run that waits: with its own blocks again, or with those of others."""
         self.waiting.remove(sequence)
         if sequence.swapped:
@@ -226,7 +252,8 @@ class Scheduler:
             draft.into.append(Move(sequence, tuple(sequence.blocks)))
             self._preemption.gave_back(sequence.swapped)
             sequence.swapped = 0
-        elif shared:
+        else:
+            self._prefixes.count(sequence, len(shared))
             self._pool.share(shared)
             sequence.blocks.extend(shared)
             sequence.num_computed = len(shared) * self._pool.block_size
@@ -236,3 +263,4 @@ class Scheduler:
     def _free(self, sequence: Sequence) -> None:
         self._pool.release(sequence.blocks)
         del sequence.blocks[:]
+        sequence.labelled = 0

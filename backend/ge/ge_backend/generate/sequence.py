@@ -18,6 +18,7 @@ import numpy as np
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import SampleRow
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.generate.blocks import BlockContent
 from ge_backend.generate.request import Request
 from ge_backend.tensors import Array
 
@@ -77,6 +78,9 @@ class Sequence:
         saved: those.
         leader: another sample of the same prompt, whose blocks it may share.
         last_s: when its latest token was drawn here; 0 before there is one.
+        adapter: what computes its keys beside the model; "": nothing.
+        contents: of its first full blocks, as far as somebody asked.
+        labelled: how many of its blocks, from the first on, can be found by their contents.
     """
 
     request: Request
@@ -94,6 +98,9 @@ class Sequence:
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
     last_s: float = 0.0
+    adapter: str = ""
+    contents: list[BlockContent] = field(default_factory=list)
+    labelled: int = 0
     _ids: Array
 
     @property

@@ -43,6 +43,7 @@ class EngineSettings:
         aging_s: waiting that makes up for one level of priority, or for 1,000 tokens with sjf.
         max_waiting_requests: more are refused at once.
         swap_bytes: host memory for swapped sequences; what finds no room is recomputed.
+        prefix_cache: keep what was computed until its room is needed, and share it.
         batch_buckets, query_buckets, context_buckets: sizes as text, see `parse_axis`; all empty:
             steps have their own shapes. Context is counted in blocks.
         bucket_file: lists whole buckets in place of these.
@@ -60,6 +61,7 @@ class EngineSettings:
     max_waiting_requests: int = 1024
     preemption: PreemptionMode = PreemptionMode.RECOMPUTE
     swap_bytes: int = 0
+    prefix_cache: bool = True
     batch_buckets: str = ""
     query_buckets: str = ""
     context_buckets: str = ""
@@ -125,6 +127,7 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         max_waiting_requests=whole("max_waiting_requests"),
         preemption=PreemptionMode(given["preemption"]),
         swap_bytes=parse_bytes(given["swap_bytes"], "swap_bytes"),
+        prefix_cache=given["prefix_cache"] == "on",
         batch_buckets=given.get("buckets.batch", ""),
         query_buckets=given.get("buckets.query", ""),
         context_buckets=given.get("buckets.context", ""),

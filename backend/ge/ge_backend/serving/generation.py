@@ -17,7 +17,7 @@ __all__ = ["open_generation"]
 
 BUCKETS = ("batch", "query", "context")
 # Figures of an engine, and what they are as metrics; those with a label say which.
-LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free")
+LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
 FINISHED = ("stop", "length", "cancelled", "error")
 HISTOGRAMS = {

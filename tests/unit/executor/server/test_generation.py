@@ -100,6 +100,7 @@ def spec(**settings):
         "max_waiting_requests": "100",
         "preemption": "recompute",
         "swap_bytes": "0",
+        "prefix_cache": "on",
     }
     return ServiceSpec(
         folder="/m/1",

@@ -253,7 +253,7 @@ class _Member:
 
 
 def _difference(before: Figures, now: Figures) -> Seen:
-    levels = ("waiting", "running", "swapped", "blocks_used", "blocks_free")
+    levels = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
     histograms = {
         name: SeenHistogram(
             bounds=seen.bounds,
