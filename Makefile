@@ -18,7 +18,7 @@ RUN := $(VENV)/bin/python
 PIP = $(RUN) -m pip install $(PIP_EXTRA_ARGS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-EXTRAS_run := server,onnx,torch,text,generation,image,openai,tools,import,demo
+EXTRAS_run := server,onnx,torch,text,generation,structure,image,openai,tools,import,demo
 EXTRAS_bench := $(EXTRAS_run),test
 EXTRAS_test := $(EXTRAS_bench)
 EXTRAS_check := check

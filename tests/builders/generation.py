@@ -29,11 +29,23 @@ class Optimist(LengthForecast):
 
 
 def sequence(
-    *, number=0, at_s=0.0, prompt=(5, 6, 7), given=(), max_output=8, sample=0, eos=(), **parameters
+    *,
+    number=0,
+    at_s=0.0,
+    prompt=(5, 6, 7),
+    given=(),
+    max_output=8,
+    sample=0,
+    eos=(),
+    guide=None,
+    **parameters,
 ):
     """Return a sequence that waits; its key is its time."""
     request = Request(
-        id=str(number), prompt=tuple(prompt), parameters=Parameters(max_tokens=None, **parameters)
+        id=str(number),
+        prompt=tuple(prompt),
+        parameters=Parameters(max_tokens=None, **parameters),
+        guide=guide,
     )
     return make_sequence(
         request,
@@ -55,7 +67,9 @@ class Serving:
         self.updates = []
         self.stop_texts = set()  # tokens that end a sample, as a stop text would
 
-    def submit(self, name, prompt=(5, 6, 7), generated=(), timeout_s=None, **parameters):
+    def submit(
+        self, name, prompt=(5, 6, 7), generated=(), timeout_s=None, guide=None, **parameters
+    ):
         parameters = parse_parameters({"max_tokens": 8, **parameters})
         request = Request(
             id=name,
@@ -63,6 +77,7 @@ class Serving:
             parameters=parameters,
             generated=generated,
             timeout_s=timeout_s,
+            guide=guide,
         )
         self.engine.submit(request, self.take)
         return parameters

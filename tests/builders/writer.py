@@ -55,17 +55,7 @@ class Writer:
 def make_writer(folder: Path, seed: int = 0) -> Writer:
     """Write a Llama of 60,000 random weights and a byte-level tokenizer into a folder."""
     transformers.utils.logging.disable_progress_bar()
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<end>"],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(PROMPTS * 3, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer = write_tokenizer(folder)
     torch.manual_seed(seed)
     model = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
@@ -85,3 +75,19 @@ def make_writer(folder: Path, seed: int = 0) -> Writer:
     model.save_pretrained(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
     return Writer(folder, model, tokenizer)
+
+
+def write_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """Write `tokenizer.json`: every byte has its token, and token 0 ends a text."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<end>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(PROMPTS * 3, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer

@@ -1,8 +1,8 @@
 """A language model that computes nothing, so that every mistake with its cache shows.
 
 The cache keeps, per slot, the token and position that were written there. The next token is a
-function of the whole context as it is read back through the block table, and of seed and position.
-So a token that is missing, doubled, in the wrong place or somebody else's changes the text.
+function of the whole context as it is read back through the block table, and of seed and position;
+of those that are allowed the nearest above it. So a token that is missing, doubled, in the wrong place or somebody else's changes the text.
 """
 
 import hashlib
@@ -25,12 +25,18 @@ class Saved:
         return self.tokens.nbytes
 
 
-def next_token(context, seed, vocabulary, forbidden=()):
+def next_token(context, seed, vocabulary, forbidden=(), allowed=None):
     """Return the token behind a context."""
     text = f"{list(map(int, context))} {seed} {len(context)}".encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     token = digest % vocabulary
-    while token in forbidden:
+    kept = (
+        np.ones(vocabulary)
+        if allowed is None
+        else np.unpackbits(allowed, count=vocabulary, bitorder="little")
+    )
+    kept[list(forbidden)] = 0
+    while not kept[token]:
         token = (token + 1) % vocabulary
     return token
 
@@ -97,7 +103,9 @@ class FakeLanguageModel:
             context = contexts[int(index)]
             assert len(context) == row.position
             assert list(context) == [*row.prompt, *row.output]
-            tokens.append(next_token(context, row.sampling.seed, self.vocabulary, row.forbidden))
+            allowed = row.allowed() if row.allowed else None
+            seed = row.sampling.seed
+            tokens.append(next_token(context, seed, self.vocabulary, row.forbidden, allowed))
             if NAN in row.prompt:
                 failed[at] = GraphFailed("not a number")
         return Drawn(

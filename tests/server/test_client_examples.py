@@ -25,7 +25,7 @@ SHARED = "connection.py"
 EXAMPLES = sorted(
     set((ROOT / "client_examples").glob("*.py")) - {ROOT / "client_examples" / SHARED}
 )
-STREAMS = ("chat.py", "generate.py", "streaming_sequence.py")
+STREAMS = ("chat.py", "generate.py", "streaming_sequence.py", "structured.py")
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
@@ -388,6 +388,17 @@ def test_generate_goes_on_with_several_prompts_at_once(server):
     assert len(lines) == 3
     told = run("generate.py", "--url", server.grpc, "--stream", "--max-tokens", "5")
     assert told == " a sm\n"
+
+
+def test_structured_answers_are_in_their_form(server):
+    """A model that knows five tales answers by choice, as a date, and in JSON."""
+    lines = run("structured.py", "--url", server.grpc).splitlines()
+    said = dict(line.split(": ", 1) for line in lines)
+    assert said["guided_choice"] in {"yes", "no", "perhaps"}
+    assert re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", said["guided_regex"])
+    found = json.loads(said["guided_json"])
+    assert (set(found), 1 <= found["count"] <= 99) == ({"name", "count", "colour"}, True)
+    assert said["  parsed"] == str(found)
 
 
 def test_chat_answers_line_by_line(server):

@@ -15,6 +15,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
+from builders.structures import Wanted
 from builders.writer import PROMPTS, make_writer
 from ge_backend.tritonserver.directory import processes_of
 
@@ -167,6 +168,10 @@ def test_the_generate_endpoints_answer(server, writer):
         ({"best_off": 2}, "sampling parameter 'best_off' is unknown"),
         ({"max_tokens": 100_000}, "shorten the prompt or lower max_tokens"),
         ({"sampling_parameters": "{"}, "sampling_parameters is not JSON"),
+        (
+            {"guided_json": '{"type": "objekt"}'},
+            "guided_json cannot be compiled: Invalid type: obj",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_to_its_sender(server, client, writer, given, message):
@@ -202,6 +207,36 @@ def test_samples_and_their_log_probabilities(client):
         assert len(tokens) <= 6
         assert all(2 <= len(entries) <= 3 for entries in tokens)
         assert total < 0
+
+
+OBJECT = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, "é"]}, "b": {"type": "string", "maxLength": 5}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+STRUCTURES = (
+    Wanted("guided_json", OBJECT),
+    Wanted("guided_regex", "[0-9]{3}-[A-Z]?"),
+    Wanted("guided_choice", ["yes", "no", "I do not know"]),
+)
+
+
+def test_every_answer_keeps_to_its_structure(client):
+    """Whatever a model of random weights would rather say, greedily and by chance, in one batch."""
+    for wanted in STRUCTURES:
+        for sampling in ({"temperature": 0}, {"seed": 3, "n": 2}):
+            client.ask(
+                text_input=PROMPTS[0],
+                exclude_input_in_output=[True],
+                return_finish_reason=[True],
+                sampling={**sampling, wanted.name: wanted.value, "max_tokens": 100},
+            )
+    responses = client.wait()
+    for number, wanted in enumerate(wanted for wanted in STRUCTURES for _ in range(2)):
+        (tensors,) = responses[number]
+        assert set(tensors["finish_reason"]) == {b"stop"}
+        assert all(wanted.keeps(text.decode()) for text in tensors["text_output"])
 
 
 def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
@@ -248,10 +283,16 @@ def test_a_client_that_goes_frees_everything(server, client):
 def test_streams_go_on_after_an_executors_death(server, client, writer):
     """No token is lost, none comes twice, and the text is what it would have been."""
     long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    held = {"max_tokens": 100, "seed": 7, "guided_regex": "[a-z]{90}[0-9]*"}
+    client.ask(text_input="a", sampling=held, outputs=("output_ids",))
+    ((whole,),) = client.wait().values()
     numbers = [
         client.ask(text_input=p, stream=[True], sampling=long, outputs=("output_ids",))
         for p in PROMPTS
     ]
+    numbers.append(
+        client.ask(text_input="a", stream=[True], sampling=held, outputs=("output_ids",))
+    )
     seen = {number: [] for number in numbers}
     while min(map(len, seen.values())) < 3:
         number, tensors, _ = client.next()
@@ -268,7 +309,8 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
         number, tensors, final = client.next()
         seen[number] += tensors.get("output_ids", [])
         left -= final
-    for number, prompt in enumerate(PROMPTS):
+    assert seen[numbers[-1]] == whole["output_ids"]
+    for number, prompt in zip(numbers, PROMPTS, strict=False):
         assert seen[number] == writer.truth(prompt, 100)
     assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > restarts)
 

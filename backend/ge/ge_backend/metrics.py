@@ -216,7 +216,8 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_text_failed_steps_total", "Steps that failed and were tried in parts."),
         _counter(
             "ge_text_finished_total",
-            "Sequences by how they ended: `stop`, `length`, `cancelled`, `error`.",
+            "Sequences by how they ended: `stop`, `complete` (in their structure), `length`, "
+            "`cancelled`, `error`.",
             "reason",
         ),
         _histogram(

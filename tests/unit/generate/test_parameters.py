@@ -2,6 +2,7 @@
 
 import pytest
 
+from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import InvalidRequest
 from ge_backend.generate.parameters import generation_defaults, parse_parameters
 
@@ -38,6 +39,7 @@ def test_every_parameter_arrives():
             "priority": -1,
             "prefix_cache": "false",
             "cache_salt": "mine",
+            "guided_regex": "[a-z]+",
         },
         encode=lambda text: [len(text)],
     )
@@ -51,6 +53,22 @@ def test_every_parameter_arrives():
     assert (asked.max_tokens, asked.min_tokens, asked.ignore_eos) == (5, 2, True)
     assert (asked.n, asked.priority) == (2, -1)
     assert (asked.prefix_cache, asked.cache_salt) == (False, "mine")
+    assert asked.structure == Structure(StructureKind.REGEX, "[a-z]+")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"guided_json": {"type": "object"}}, "guided_json", '{"type": "object"}'),
+        ({"guided_json": '{"type": "object"}'}, "guided_json", '{"type": "object"}'),
+        ({"guided_choice": ["yes", "no"]}, "guided_choice", '["yes", "no"]'),
+        ({"guided_choice": '["yes", "no"]'}, "guided_choice", '["yes", "no"]'),
+        ({"guided_grammar": "start: x", "guided_json": None}, "guided_grammar", "start: x"),
+    ],
+)
+def test_structures_come_as_values_or_as_texts(given, kind, text):
+    """A request parameter can only be a text, a JSON object can hold the value itself."""
+    assert parse_parameters(given).structure == Structure(StructureKind(kind), text)
 
 
 def test_texts_of_numbers_are_taken_as_vllms_clients_send_them():
@@ -114,6 +132,17 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"prefix_cache": 1}, "prefix_cache is 1; it has to be true or false"),
         ({"cache_salt": 1}, "cache_salt is 1; it has to be a text"),
         ({"bad_words": ["x"]}, "bad_words needs a tokenizer"),
+        ({"guided_regex": ""}, "guided_regex is of 0 letters; it has to be a text of 1 to 65536"),
+        ({"guided_regex": 7}, "guided_regex is 7; it has to be a text"),
+        ({"guided_grammar": "x" * 65537}, "guided_grammar is of 65537 letters"),
+        ({"guided_json": {"enum": ["x" * 65536]}}, "guided_json is of 65550 letters"),
+        ({"guided_choice": []}, "guided_choice is []; it has to be a list of texts, at least one"),
+        ({"guided_choice": "yes"}, "guided_choice is 'yes'; it has to be a list of texts"),
+        ({"guided_choice": ["a", ""]}, "guided_choice is ['a', '']; it has to be a text"),
+        (
+            {"guided_regex": "a", "guided_choice": ["a"]},
+            "guided_regex and guided_choice are given; a text has one structure",
+        ),
     ],
 )
 def test_the_impossible_is_refused_by_name_and_range(given, message):

@@ -69,6 +69,7 @@ class Tally:
                 "swapped_in",
                 "failed_steps",
                 "stop",
+                "complete",
                 "length",
                 "cancelled",
                 "error",
@@ -117,7 +118,7 @@ class Figures:
         counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
             bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; how
-            sequences ended: `stop`, `length`, `cancelled`, `error`; and, of the prefix cache,
+            sequences ended: `stop`, `complete`, `length`, `cancelled`, `error`; and, of the prefix cache,
             `prefix_asked_tokens`, of them `prefix_found_tokens`, and `prefix_evicted_blocks`.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
             `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:

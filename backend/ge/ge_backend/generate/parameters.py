@@ -8,12 +8,14 @@ Source: vllm-project/vllm, vllm/sampling_params.py; triton-inference-server/vllm
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import InvalidRequest
 
 __all__ = ["Parameters", "generation_defaults", "parse_parameters"]
@@ -22,6 +24,7 @@ DEFAULT_MAX_TOKENS = 16
 MAX_SAMPLES = 128
 MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
 MAX_SEED = 2**63 - 1
+MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
 _MOST = 2**31 - 1
 _FROM_CONFIG = {  # generation_config.json → our name; source: vLLM's get_diff_sampling_param
     "temperature": "temperature",
@@ -51,6 +54,7 @@ class Parameters:
         prefix_cache: a beginning that was computed for another request is taken from the cache, and
             what this one computes is left there.
         cache_salt: only requests with the same one share what is in the cache.
+        structure: what the output has to be; None: anything.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -63,6 +67,7 @@ class Parameters:
     priority: int = 0
     prefix_cache: bool = True
     cache_salt: str = ""
+    structure: Structure | None = None
 
 
 def parse_parameters(
@@ -94,9 +99,10 @@ def parse_parameters(
         if value is not None or name == "max_tokens"
     }
     words = values.pop("bad_words", ())
+    structure = _structure(values)
     own = {name: values.pop(name) for name in _OF_ENGINE if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
-    return _consistent(Parameters(sampling=sampling, **own))
+    return _consistent(Parameters(sampling=sampling, structure=structure, **own))
 
 
 def generation_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,6 +141,15 @@ def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, 
         if within and len(within) == len(bare) and within[0] != bare[0]:
             found.append(within)
     return tuple(found)
+
+
+def _structure(values: dict[str, Any]) -> Structure | None:
+    """Take the structure out of what was given; there is one at most."""
+    given = [kind for kind in StructureKind if kind.value in values]
+    if len(given) > 1:
+        names = " and ".join(kind.value for kind in given)
+        raise InvalidRequest(f"{names} are given; a text has one structure, leave the others out")
+    return Structure(given[0], values.pop(given[0].value)) if given else None
 
 
 def _number(name: str, value: Any) -> float:
@@ -199,6 +214,29 @@ def _biases(name: str, value: Any) -> dict[int, float]:
     return {_whole(0, _MOST)(name, token): _number(name, bias) for token, bias in value.items()}
 
 
+def _written(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_STRUCTURE:
+        said = f"of {len(value)} letters" if isinstance(value, str) else repr(value)
+        raise InvalidRequest(f"{name} is {said}; it has to be a text of 1 to {MAX_STRUCTURE}")
+    return value
+
+
+def _schema(name: str, value: Any) -> str:
+    """Return a JSON schema as text; it may come as one."""
+    return _written(name, value if isinstance(value, str) else json.dumps(value))
+
+
+def _choices(name: str, value: Any) -> str:
+    """Return texts to choose from as a JSON list; they may come as one."""
+    try:
+        texts = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        texts = None
+    if not isinstance(texts, (list, tuple)) or not texts:
+        raise InvalidRequest(f"{name} is {value!r}; it has to be a list of texts, at least one")
+    return _written(name, json.dumps(_texts(name, texts)))
+
+
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "temperature": _number,
     "top_p": _number,
@@ -220,6 +258,10 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
     "prefix_cache": _switch,
     "cache_salt": _text,
+    "guided_json": _schema,
+    "guided_regex": _written,
+    "guided_choice": _choices,
+    "guided_grammar": _written,
 }
 _OF_ENGINE = (
     "max_tokens",

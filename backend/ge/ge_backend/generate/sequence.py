@@ -18,6 +18,7 @@ import numpy as np
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import SampleRow
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.structure import Guide
 from ge_backend.generate.blocks import BlockContent
 from ge_backend.generate.request import Request
 from ge_backend.tensors import Array
@@ -28,9 +29,10 @@ _SEEDS = 2**64
 
 
 class Finish(Enum):
-    """Why a sequence ended, in the words that clients see."""
+    """Why a sequence ended: `COMPLETE`: nothing may follow in its structure; clients see a stop."""
 
     STOP = "stop"
+    COMPLETE = "complete"
     LENGTH = "length"
     CANCELLED = "cancelled"
     ERROR = "error"
@@ -77,6 +79,8 @@ class Sequence:
         swapped: how many of them are in host memory instead.
         saved: those.
         leader: another sample of the same prompt, whose blocks it may share.
+        guide: where it is in the structure that it has to keep to, which then says alone when the
+            text may end: `min_tokens` and `ignore_eos` do not.
         last_s: when its latest token was drawn here; 0 before there is one.
         adapter: what computes its keys beside the model; "": nothing.
         contents: of its first full blocks, as far as somebody asked.
@@ -97,6 +101,7 @@ class Sequence:
     swapped: int = 0
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
+    guide: Guide | None = None
     last_s: float = 0.0
     adapter: str = ""
     contents: list[BlockContent] = field(default_factory=list)
@@ -128,26 +133,32 @@ class Sequence:
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
         self._ids[self.num_tokens] = token
         self.num_tokens += 1
+        if self.guide is not None:
+            self.guide.advance(token)
 
     def finish(self) -> Finish | None:
         """Return why the sequence ends with its latest token, if it does."""
-        if (
-            self.num_output >= self.request.parameters.min_tokens
-            and int(self._ids[self.num_tokens - 1]) in self.ends
-        ):
+        if not self._too_short and int(self._ids[self.num_tokens - 1]) in self.ends:
             return Finish.STOP
+        if self.guide is not None and self.guide.complete:
+            return Finish.COMPLETE
         return Finish.LENGTH if self.remaining <= 0 else None
 
     def sample_row(self) -> SampleRow:
         """Return what drawing the token behind the known ones needs."""
-        few = self.num_output < self.request.parameters.min_tokens
         return SampleRow(
             sampling=self.sampling,
             position=self.num_tokens,
             prompt=self._ids[: self.num_prompt],
             output=self._ids[self.num_prompt : self.num_tokens],
-            forbidden=tuple(self.ends) if few else (),
+            forbidden=tuple(self.ends) if self._too_short else (),
+            allowed=None if self.guide is None else self.guide.mask,
         )
+
+    @property
+    def _too_short(self) -> bool:
+        """Whether no end may come yet."""
+        return self.guide is None and self.num_output < self.request.parameters.min_tokens
 
 
 def make_sequence(
@@ -164,7 +175,12 @@ def make_sequence(
     tokens = request.prompt + given
     ids = np.zeros(max(64, 2 * len(tokens)), np.int64)
     ids[: len(tokens)] = tokens
-    ends = parameters.stop_token_ids + (() if parameters.ignore_eos else eos)
+    guide = None if request.guide is None else request.guide.fork()
+    if guide is not None:
+        for token in given:
+            guide.advance(token)
+    ignore_eos = parameters.ignore_eos and guide is None
+    ends = parameters.stop_token_ids + (() if ignore_eos else eos)
     return Sequence(
         request=request,
         sample=sample,
@@ -174,6 +190,7 @@ def make_sequence(
         max_output=max_output,
         ends=frozenset(ends),
         num_tokens=len(tokens),
+        guide=guide,
         _ids=ids,
     )
 

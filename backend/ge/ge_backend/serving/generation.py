@@ -19,7 +19,7 @@ BUCKETS = ("batch", "query", "context")
 # Figures of an engine, and what they are as metrics; those with a label say which.
 LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
-FINISHED = ("stop", "length", "cancelled", "error")
+FINISHED = ("stop", "complete", "length", "cancelled", "error")
 HISTOGRAMS = {
     "first_token": "ge_text_first_token_seconds",
     "inter_token": "ge_text_inter_token_seconds",

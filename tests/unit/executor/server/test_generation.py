@@ -3,13 +3,16 @@
 import json
 import queue
 import socket
+import threading
 
+import numpy as np
 import pytest
 
 from builders.null_models import comes_true
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.device.language.open import OpenedLanguage
 from ge_backend.device.null.device import NullDevice
+from ge_backend.errors import InvalidRequest
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
@@ -22,8 +25,6 @@ class Letters:
     """A tokenizer: a token is a letter."""
 
     def encode(self, text, special=True):
-        import numpy as np
-
         return np.array([ord(letter) - 55 for letter in text], np.int64)
 
     def decode(self, ids):
@@ -59,18 +60,44 @@ class Sink:
         return [token for deltas in self.deltas for token in deltas[sample].ids]
 
 
+class Spelling:
+    """A guide: the text is these letters."""
+
+    def __init__(self, text):
+        self.left = list(Letters().encode(text))
+
+    @property
+    def complete(self):
+        return not self.left
+
+    def fork(self):
+        return self
+
+    def advance(self, token):
+        assert token == self.left.pop(0)
+
+    def mask(self, drafts=()):
+        return np.packbits(np.arange(64) == self.left[0], bitorder="little")
+
+
 class Rig:
     def __init__(self, monkeypatch, tokenizer=None, **settings):
         self.models = []
         monkeypatch.setattr(generation, "open_language", self.opened)
         self.tokenizer = tokenizer or Letters()
+        self.compile_structure = None
         self.executor = Executor(NullDevice(), linger_s=0.0)
         self.key = spec(**settings).key()
         self.clients = []
 
     def opened(self, asked):
         self.models.append(FakeLanguageModel(block_size=asked.block_size))
-        return OpenedLanguage(model=self.models[-1], tokenizer=self.tokenizer, sampling={})
+        return OpenedLanguage(
+            model=self.models[-1],
+            tokenizer=self.tokenizer,
+            sampling={},
+            compile_structure=self.compile_structure,
+        )
 
     def connect(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -211,8 +238,43 @@ def test_text_without_a_tokenizer_is_refused(rig):
     rig.tokenizer = None
     client = rig.client()
     assert "no tokenizer.json" in str(ask(client, text="A").end())
+    assert "guided_regex needs a tokenizer" in str(ask(client, ids=[9], guided_regex="a").end())
     sink = ask(client, ids=[9])
     assert (sink.end(), sink.text(), sink.ids()) == (None, "", expected([9]))
+
+
+def test_a_structure_is_compiled_while_texts_go_on(rig):
+    """A stream of the same client ends meanwhile; the text of the structure is whole, and stopped."""
+    compiling, done = threading.Event(), threading.Event()
+
+    def compile_structure(structure):
+        compiling.set()
+        assert done.wait(10)
+        return Spelling(structure.text)
+
+    rig.compile_structure = compile_structure
+    client = rig.client()
+    running = ask(client, ids=[9, 9])
+    held = ask(client, ids=[9], guided_regex="XYZ")
+    assert compiling.wait(10)
+    assert running.end() is None
+    assert running.ids() == expected([9, 9])
+    done.set()
+    assert held.end() is None
+    assert (held.text(), held.deltas[-1][0].finish) == ("XYZ", "stop")
+
+
+def test_a_structure_that_cannot_be_kept_is_refused_alone(rig):
+    """Compiling fails for one request; a neighbour does not notice."""
+
+    def refuse(structure):
+        raise InvalidRequest(f"{structure.kind.value} cannot be compiled: no")
+
+    rig.compile_structure = refuse
+    client = rig.client()
+    right, wrong = ask(client, ids=[9, 9]), ask(client, ids=[9], guided_json={"type": "x"})
+    assert str(wrong.end()) == "guided_json cannot be compiled: no"
+    assert right.end() is None
 
 
 def test_a_failing_step_fails_who_caused_it(rig):

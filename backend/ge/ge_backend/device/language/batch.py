@@ -7,7 +7,7 @@ a group, Q new tokens of each of them, N blocks of its longest row, S tokens to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +48,9 @@ class SampleRow:
         prompt: int64 [P], the tokens that were given.
         output: int64 [O], the tokens that were drawn so far. Read only by penalties and bad words.
         forbidden: ids that must not be drawn now, such as the end of text below `min_tokens`.
+        allowed: for a text that has to keep to a structure: returns which tokens may be drawn, as
+            `Guide.mask` does, and raises what that raises. Called when the scores are on their way,
+            so that an accelerator computes meanwhile.
     """
 
     sampling: Sampling
@@ -55,6 +58,7 @@ class SampleRow:
     prompt: Array
     output: Array
     forbidden: tuple[int, ...] = ()
+    allowed: Callable[[], Array] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.base import LanguageModel, Tokenizer
+from ge_backend.device.language.structure import CompileStructure
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["OpenLanguage", "OpenedLanguage", "open_language"]
@@ -40,11 +41,15 @@ class OpenLanguage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLanguage:
-    """A model, its tokenizer (None where the checkpoint has none), its defaults for sampling."""
+    """A model, its tokenizer, its defaults for sampling, and what compiles structures.
+
+    Tokenizer and compiler are None where the checkpoint has no `tokenizer.json`.
+    """
 
     model: LanguageModel
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
+    compile_structure: CompileStructure | None = None
 
 
 def open_language(asked: OpenLanguage) -> OpenedLanguage:

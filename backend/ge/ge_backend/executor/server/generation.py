@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ge_backend.device.language.base import Tokenizer
 from ge_backend.device.language.open import OpenLanguage, open_language
+from ge_backend.device.language.structure import Guide
 from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.executor.protocol.generation_messages import (
     Look,
@@ -148,6 +149,7 @@ class GenerationService:
             parameters=parameters,
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
+            guide=self._guide(parameters),
         )
         answer = TextAnswer(asked, parameters, member.outbox, self._opened.tokenizer, len(prompt))
         member.numbers.add(asked.number)
@@ -172,6 +174,18 @@ class GenerationService:
             seed=asked.seed,
             encode=None if tokenizer is None else lambda text: _plain(tokenizer, text),
         )
+
+    def _guide(self, parameters: Parameters) -> Guide | None:
+        """Return the compiled structure; made here, where no step waits for it."""
+        structure, compile_structure = parameters.structure, self._opened.compile_structure
+        if structure is None:
+            return None
+        if compile_structure is None:
+            raise InvalidRequest(
+                f"{structure.kind.value} needs a tokenizer, and the checkpoint has no "
+                "tokenizer.json; leave it out or put the file there"
+            )
+        return compile_structure(structure)
 
     def _prompt(self, asked: Submit) -> tuple[int, ...]:
         if asked.ids:

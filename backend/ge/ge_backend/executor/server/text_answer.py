@@ -17,6 +17,8 @@ from ge_backend.generate.update import Update
 
 __all__ = ["TextAnswer"]
 
+WORDS = {Finish.COMPLETE: Finish.STOP.value}  # what clients know; else as they are
+
 
 @dataclass(slots=True)
 class _Sample:
@@ -82,7 +84,7 @@ class TextAnswer:
                 samples=len(self._samples),
                 logprobs=self._logprobs(update),
                 cumulative=sample.cumulative,
-                finish="" if finish is None else finish.value,
+                finish="" if finish is None else WORDS.get(finish, finish.value),
                 prompt_tokens=self.prompt_tokens,
             )
         )

@@ -1,5 +1,7 @@
 """Scores change as transformers' processors and vLLM's formulas say, and only where asked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -105,3 +107,14 @@ def test_lower_precisions_are_widened_first():
     found = adjusted(torch.ones(1, 4, dtype=torch.bfloat16), [row({"logit_bias": {1: 0.001}})])
     assert found.dtype == torch.float32
     assert float(found[0, 1]) == pytest.approx(1.001)
+
+
+def test_a_structure_leaves_its_own_tokens(scores):
+    """Of a row that has one all others are out, those behind the last bit too; before all else."""
+    bits = np.packbits(np.isin(np.arange(24), (3, 17, 20)), bitorder="little")
+    held = replace(row({"logit_bias": {3: 2.0, 4: 50.0}}, forbidden=(20,)), allowed=lambda: bits)
+    found = adjusted(scores, [row(), held, row()])
+    expected = torch.full((WIDTH,), -torch.inf)
+    expected[3], expected[17] = scores[1, 3] + 2, scores[1, 17]
+    torch.testing.assert_close(found[1], expected)
+    assert torch.equal(found[[0, 2]], scores[[0, 2]])

@@ -7,6 +7,7 @@ import torch
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage
+from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.device.pytorch.language.loading import load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
@@ -39,6 +40,9 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
         model=model,
         tokenizer=None if path is None else open_tokenizer(path),
         sampling=checkpoint.sampling,
+        compile_structure=None
+        if path is None
+        else open_guides(path, checkpoint.vocabulary, checkpoint.eos),
     )
 
 

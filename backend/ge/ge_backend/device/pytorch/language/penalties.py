@@ -1,4 +1,4 @@
-"""What changes single scores before a token is drawn: forbidden tokens, biases, penalties.
+"""What changes single scores before a token is drawn: structures, bans, biases, penalties.
 
 In vLLM's order. Source: vllm-project/vllm, vllm/v1/sample/sampler.py, `apply_logits_processors`.
 """
@@ -25,7 +25,7 @@ def adjusted(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
     if not any(_changes(row) for row in rows):
         return scores
     scores = scores.clone() if scores is logits else scores
-    for change in (_forbid, _bias, _repetition, _presence_and_frequency):
+    for change in (_keep_to_structure, _forbid, _bias, _repetition, _presence_and_frequency):
         change(scores, rows)
     return scores
 
@@ -33,13 +33,21 @@ def adjusted(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
 def _changes(row: SampleRow) -> bool:
     wish = row.sampling
     return bool(
-        row.forbidden
+        row.allowed
+        or row.forbidden
         or wish.bad_words_ids
         or wish.logit_bias
         or wish.repetition_penalty != 1
         or wish.presence_penalty
         or wish.frequency_penalty
     )
+
+
+def _keep_to_structure(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:
+    packed = {index: row.allowed() for index, row in enumerate(rows) if row.allowed is not None}
+    for index, bits in packed.items():
+        wrong = np.unpackbits(bits, count=scores.shape[1], bitorder="little") == 0
+        scores[index].masked_fill_(torch.from_numpy(wrong).to(scores.device), -torch.inf)
 
 
 def _forbid(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:

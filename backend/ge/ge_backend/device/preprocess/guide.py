@@ -1,0 +1,159 @@
+"""Structures compiled by llguidance, for one tokenizer.
+
+Compiling may take a second for a schema of 64 KiB; like masks it runs without Python's lock, so
+that whoever generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ge_backend.device.failures import reason
+from ge_backend.device.language.structure import CompileStructure, Structure, StructureKind
+from ge_backend.errors import InvalidRequest, Unsupported
+from ge_backend.tensors import Array
+
+__all__ = ["GrammarGuide", "open_guides"]
+
+EXTRA = "pip install 'triton-ge-backend[structure]'"
+KEPT = 32  # compiled structures that are kept for the next request with the same one
+# Each state takes 1 to 2 kB, and every text has its own: 40 MB at most, of the library's 500.
+MOST_STATES = 20_000
+# Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
+# model may write white space for ever.
+WHITE = r"( |\n {0,16})?"
+FORMATS = {
+    StructureKind.REGEX: "regex",
+    StructureKind.CHOICE: "choice",
+    StructureKind.GRAMMAR: "grammar",
+}
+
+
+def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> CompileStructure:
+    """Return what compiles structures for a `tokenizer.json`; it keeps some that it made.
+
+    Takes about a second for 50,000 tokens. Where this cannot be done, what is returned says why,
+    and only requests that ask for a structure are hurt.
+
+    Args:
+        tokenizer: the file.
+        vocabulary: the model's; it may have more tokens than the file or fewer.
+        eos: tokens that end a text; may be empty.
+    """
+    try:
+        import llguidance
+    except ImportError:
+        return partial(_refuse, f"needs llguidance; {EXTRA}")
+    text = tokenizer.read_text(encoding="utf-8")
+    tokens = _count(json.loads(text))
+    ends = [token for token in eos if token < tokens]
+    if not ends:
+        text, ends, tokens = _with_an_end(text, max(tokens, vocabulary))
+    try:
+        known = llguidance.LLTokenizer(text, n_vocab=max(tokens, vocabulary), eos_token=ends)
+    except ValueError as error:
+        return partial(_refuse, f"cannot be had with this tokenizer: {reason(error)}")
+    return lru_cache(KEPT)(partial(_compile, llguidance, known))
+
+
+class GrammarGuide:
+    """A `Guide`; see there.
+
+    Args:
+        matcher: llguidance's, which never raises: it enters a state of error and stays there.
+        kind: of its structure, for errors.
+    """
+
+    def __init__(self, matcher: Any, kind: StructureKind) -> None:
+        self._matcher = matcher
+        self._kind = kind
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text is whole and nothing may follow."""
+        return bool(self._matcher.is_stopped()) and not self._matcher.is_error()
+
+    def fork(self) -> GrammarGuide:
+        """Return another one for a text with the same beginning."""
+        return GrammarGuide(self._matcher.deep_copy(), self._kind)
+
+    def advance(self, token: int) -> None:
+        """Take a token that was drawn."""
+        self._matcher.consume_token(token)
+
+    def mask(self, drafts: Sequence[int] = ()) -> Array:
+        """Return which tokens may follow; see `Guide`."""
+        taken = 0
+        for token in drafts:
+            if self._matcher.is_stopped():  # an end behind the end is not counted by `rollback`
+                break
+            taken += self._matcher.consume_token(token)
+        bits = self._matcher.compute_bitmask()
+        if self._matcher.is_error():
+            error = self._matcher.get_error()
+            raise InvalidRequest(f"{self._kind.value} cannot be kept to: {_in_one_line(error)}")
+        if taken:
+            self._matcher.rollback(taken)
+        return np.frombuffer(bits, np.uint8)
+
+    def fitting(self, drafts: Sequence[int]) -> int:
+        """Return how many of these tokens may follow."""
+        return int(self._matcher.validate_tokens(list(drafts)))
+
+
+def _in_one_line(error: str) -> str:
+    return " ".join(error.split())
+
+
+def _refuse(why: str, structure: Structure) -> GrammarGuide:
+    raise Unsupported(f"{structure.kind.value} {why}")
+
+
+def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide:
+    limits = library.LLParserLimits(max_lexer_states=MOST_STATES, verbose_errors=False)
+    try:
+        grammar = _grammar(library, structure)
+    except ValueError as error:
+        raise _impossible(structure, str(error)) from error
+    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+    matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
+    if matcher.is_error():
+        raise _impossible(structure, matcher.get_error())
+    return GrammarGuide(matcher, structure.kind)
+
+
+def _grammar(library: Any, structure: Structure) -> str:
+    if structure.kind is StructureKind.JSON:
+        made = library.LLMatcher.grammar_from_json_schema(
+            structure.text, defaults={"whitespace_pattern": WHITE}
+        )
+    else:
+        made = library.grammar_from(FORMATS[structure.kind], structure.text)
+    return str(made)
+
+
+def _impossible(structure: Structure, error: str) -> InvalidRequest:
+    return InvalidRequest(f"{structure.kind.value} cannot be compiled: {_in_one_line(error)}")
+
+
+def _with_an_end(text: str, token: int) -> tuple[str, list[int], int]:
+    """Return a tokenizer with an end of text that no model draws, as the library needs one."""
+    tokenizer = json.loads(text)
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
+    end = {"id": token, "content": "<end of text>", "special": True, **dict.fromkeys(flags, False)}
+    tokenizer["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), end]
+    return json.dumps(tokenizer), [token], token + 1
+
+
+def _count(tokenizer: Any) -> int:
+    """Return the number of tokens that a `tokenizer.json` has, holes included."""
+    vocabulary = tokenizer.get("model", {}).get("vocab", {})
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    added = (token["id"] for token in tokenizer.get("added_tokens") or ())
+    return max((*ids, *added), default=0) + 1

@@ -1,0 +1,206 @@
+"""A guide lets exactly those tokens through that keep to its structure."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+from builders.writer import VOCABULARY, write_tokenizer
+from ge_backend.device.language.structure import Structure, StructureKind
+from ge_backend.device.preprocess.guide import WHITE, open_guides
+from ge_backend.errors import InvalidRequest, Unsupported
+
+END = 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tokenizer")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return write_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def compiled(tokenizer, folder):
+    made = open_guides(folder / "tokenizer.json", VOCABULARY, (END,))
+    return lambda kind, text: made(Structure(StructureKind(f"guided_{kind}"), text)).fork()
+
+
+def allowed(guide, drafts=()):
+    return set(np.flatnonzero(np.unpackbits(guide.mask(drafts), bitorder="little")).tolist())
+
+
+def ids(tokenizer, text):
+    """Return the tokens of each letter, so that a text may go on behind any of them."""
+    return [token for letter in text for token in tokenizer.encode(letter).ids]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "right", "wrong"),
+    [
+        ("choice", '["red", "green"]', ("red", "green"), ("blue", "redgreen", "re")),
+        ("choice", '["a\\"b\\\\n", "\\u00e9\\n"]', ('a"b\\n', "é\n"), ("a",)),
+        ("regex", "[0-9]{2,3}-x?", ("12-", "123-x"), ("1-", "12-y")),
+        ("json", '{"type": "integer", "minimum": 5}', ("5", "123"), ("4", "1.5", '"5"')),
+        ("json", '{"enum": [1, "a"]}', ("1", '"a"'), ("2",)),
+        ("grammar", 'start: "a" b\nb: /[0-9]+/', ("a1", "a123"), ("a", "1")),
+        ("grammar", 'root ::= "a" b*\nb ::= [0-9]', ("a", "a12"), ("ab",)),
+    ],
+)
+def test_texts_that_fit_are_let_through_to_their_end(compiled, tokenizer, kind, text, right, wrong):
+    """Each token of a right text is allowed and an end behind it; never so for a wrong one."""
+    guide = compiled(kind, text)
+    for good in right:
+        tokens = [*ids(tokenizer, good), END]
+        assert guide.fitting(tokens) == len(tokens)
+        for count in range(len(tokens)):
+            assert tokens[count] in allowed(guide, tokens[:count])
+    for bad in wrong:
+        tokens = [*ids(tokenizer, bad), END]
+        fitting = guide.fitting(tokens)
+        assert fitting < len(tokens)
+        assert tokens[fitting] not in allowed(guide, tokens[:fitting])
+
+
+def test_drafts_are_assumed_and_forgotten(compiled, tokenizer):
+    """Masks behind drafts, an end among them, leave the guide where it was."""
+    guide = compiled("choice", '["abc", "abd"]')
+    before = allowed(guide)
+    tokens = ids(tokenizer, "abc")
+    assert allowed(guide, tokens[:2]) == set(ids(tokenizer, "cd"))
+    assert allowed(guide, tokens) == {END}
+    assert allowed(guide, [*tokens, END]) == {END}
+    assert allowed(guide) == before
+    assert not guide.complete
+    for token in tokens:
+        guide.advance(token)
+    assert guide.complete
+
+
+def test_a_guide_follows_from_its_tokens(compiled, tokenizer):
+    """One that is made anew and told the tokens so far allows what the first one allows."""
+    first = compiled("json", '{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    for token in ids(tokenizer, '{"a": 1'):
+        second = compiled("json", '{"type": "object", "properties": {"a": {"type": "integer"}}}')
+        first.advance(token)
+    for token in ids(tokenizer, '{"a": 1'):
+        second.advance(token)
+    assert allowed(second) == allowed(first)
+
+
+def test_forks_go_their_own_ways(compiled, tokenizer):
+    """What one text takes, another one of the same beginning does not notice."""
+    first = compiled("choice", '["ab", "cd"]')
+    second = first.fork()
+    first.advance(ids(tokenizer, "a")[0])
+    assert allowed(first) == set(ids(tokenizer, "b"))
+    assert set(ids(tokenizer, "ac")) <= allowed(second)
+
+
+def test_threads_may_fork_and_compile_at_once(compiled):
+    """Whatever the connections that requests come by, none meets a guide in use."""
+
+    def work(number):
+        for count in range(50):
+            guide = compiled("regex", f"[a-z]{{{count % 5 + 1}}}")
+            assert guide.fitting([number]) == 0
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("regex", "(a", "unclosed group"),
+        ("regex", "(?=a)b", "look-ahead"),
+        ("json", "{", "EOF while parsing"),
+        ("json", "7", "object schema"),
+        ("json", '{"type": "objekt"}', "Invalid type: objekt"),
+        ("json", '{"not": {"type": "string"}}', 'Unimplemented keys: ["not"]'),
+        ("json", '{"$ref": "http://127.0.0.1:1/x"}', "does not fetch"),
+        ("json", '{"enum": []}', "Unsatisfiable"),
+        ("json", '{"items":' * 200 + "{}" + "}" * 200, "recursion limit"),
+        ("grammar", "start: nowhere", "nowhere"),
+        ("grammar", "root ::= nowhere", "nowhere"),
+        ("grammar", "start: " + "(" * 5000, ""),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_in_the_compilers_words(compiled, kind, text, message):
+    """The client reads which parameter it was and why, in one line."""
+    with pytest.raises(InvalidRequest, match=f"guided_{kind} cannot be compiled: .") as caught:
+        compiled(kind, text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_that_does_not_fit_is_told_with_the_next_mask(compiled, tokenizer):
+    """Taking it raises nothing; from then on there is no mask."""
+    guide = compiled("choice", '["ab"]')
+    guide.advance(ids(tokenizer, "x")[0])
+    assert not guide.complete
+    with pytest.raises(InvalidRequest, match="guided_choice cannot be kept to"):
+        guide.mask()
+
+
+def test_white_space_comes_to_an_end(compiled, tokenizer):
+    """JSON may be written in one line or indented, but not with white space for ever."""
+    guide = compiled("json", '{"type": "object", "properties": {"a": {"type": "array"}}}')
+    for indent in (None, 2):
+        text = json.dumps({"a": [1, [2]]}, indent=indent)
+        assert guide.fitting(ids(tokenizer, text)) == len(text)
+    assert guide.fitting(ids(tokenizer, "{" + " " * 9)) == 2
+    assert guide.fitting(ids(tokenizer, "{\n" + " " * 30)) == 18
+    assert WHITE.endswith("?")
+
+
+def test_tokens_that_only_one_side_knows_are_never_allowed(tokenizer, folder):
+    """A model may have more tokens than its tokenizer, or fewer."""
+    anything = Structure(StructureKind.REGEX, "[a-z]*")
+    for vocabulary in (VOCABULARY - 50, VOCABULARY + 50):
+        guide = open_guides(folder / "tokenizer.json", vocabulary, (END,))(anything)
+        assert END in allowed(guide)
+        assert max(allowed(guide)) < VOCABULARY
+
+
+def test_a_model_without_ends_of_text_is_complete_all_the_same(tokenizer, folder):
+    """Where nothing may follow the text is whole, though no token says so."""
+    guide = open_guides(folder / "tokenizer.json", VOCABULARY, ())(
+        Structure(StructureKind.CHOICE, '["ab"]')
+    )
+    guide = guide.fork()
+    for token in ids(tokenizer, "ab"):
+        assert not guide.complete
+        guide.advance(token)
+    assert guide.complete
+    assert max(allowed(guide)) >= VOCABULARY
+
+
+def test_tokenizers_that_lose_letters_are_refused_when_asked(tmp_path):
+    """A checkpoint with such a tokenizer is served; a request for a structure is told why not."""
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    compile_structure = open_guides(tmp_path / "tokenizer.json", 1, ())
+    with pytest.raises(Unsupported, match="guided_regex cannot be had with this tokenizer"):
+        compile_structure(Structure(StructureKind.REGEX, "a"))
+
+
+def test_without_the_library_a_request_is_told_what_to_install(tokenizer, folder, monkeypatch):
+    """Everything else works without it."""
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    compile_structure = open_guides(folder / "tokenizer.json", VOCABULARY, ())
+    with pytest.raises(Unsupported, match=r"guided_json needs llguidance; pip install .*structure"):
+        compile_structure(Structure(StructureKind.JSON, "{}"))
+
+
+def test_the_same_structure_is_compiled_once(tokenizer, folder):
+    """Every request of a program brings the same schema."""
+    compile_structure = open_guides(folder / "tokenizer.json", VOCABULARY, ())
+    structure = Structure(StructureKind.JSON, '{"type": "object"}')
+    assert compile_structure(structure) is compile_structure(replace(structure))
