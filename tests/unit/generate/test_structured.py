@@ -92,7 +92,9 @@ def test_who_has_to_make_room_stays_in_its_structure(compiled, tokenizer, mode):
         blocks=30, max_num_seqs=4, preemption=mode, swap_bytes=10**7, prefill_chunk=5
     ).be_optimistic()
     for number in range(4):
-        served.submit(str(number), PROMPT, guide=compiled(wanted), seed=number, max_tokens=60)
+        served.submit(
+            str(number), PROMPT[number:], guide=compiled(wanted), seed=number, max_tokens=60
+        )
     served.run()
     counts = served.engine.figures().counts
     assert counts["swapped_in" if mode is PreemptionMode.SWAP else "recomputed"] > 0
