@@ -119,7 +119,8 @@ class Figures:
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
             bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; how
             sequences ended: `stop`, `complete`, `length`, `cancelled`, `error`; and, of the prefix
-            cache, `prefix_asked_tokens`, of them `prefix_found_tokens`, and `prefix_evicted_blocks`.
+            cache, `prefix_asked_tokens`, of them `prefix_found_tokens`, and
+            `prefix_evicted_blocks`.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
             `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:
             sequences of a step among those that may run at once.
