@@ -169,8 +169,8 @@ def test_the_generate_endpoints_answer(server, writer):
         ({"max_tokens": 100_000}, "shorten the prompt or lower max_tokens"),
         ({"sampling_parameters": "{"}, "sampling_parameters is not JSON"),
         (
-            {"guided_json": '{"type": "objekt"}'},
-            "guided_json cannot be compiled: Invalid type: obj",
+            {"guided_json": '{"type": "thing"}'},
+            "guided_json cannot be compiled: Invalid type: thing",
         ),
     ],
 )

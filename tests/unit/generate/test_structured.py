@@ -47,7 +47,7 @@ def check(served, name, sample, wanted, tokenizer, before=()):
     assert wanted.keeps(text), text
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(wanted=st.lists(STRUCTURES, min_size=1, max_size=4), seed=st.integers(0, 10**6))
 def test_every_answer_parses(compiled, tokenizer, wanted, seed):
     """Several structures in one batch, three samples each, beside texts that are free."""

@@ -71,10 +71,10 @@ def test_texts_that_fit_are_let_through_to_their_end(compiled, tokenizer, kind, 
 
 def test_drafts_are_assumed_and_forgotten(compiled, tokenizer):
     """Masks behind drafts, an end among them, leave the guide where it was."""
-    guide = compiled("choice", '["abc", "abd"]')
+    guide = compiled("choice", '["abc", "abe"]')
     before = allowed(guide)
     tokens = ids(tokenizer, "abc")
-    assert allowed(guide, tokens[:2]) == set(ids(tokenizer, "cd"))
+    assert allowed(guide, tokens[:2]) == set(ids(tokenizer, "ce"))
     assert allowed(guide, tokens) == {END}
     assert allowed(guide, [*tokens, END]) == {END}
     assert allowed(guide) == before
@@ -123,7 +123,7 @@ def test_threads_may_fork_and_compile_at_once(compiled):
         ("regex", "(?=a)b", "look-ahead"),
         ("json", "{", "EOF while parsing"),
         ("json", "7", "object schema"),
-        ("json", '{"type": "objekt"}', "Invalid type: objekt"),
+        ("json", '{"type": "thing"}', "Invalid type: thing"),
         ("json", '{"not": {"type": "string"}}', 'Unimplemented keys: ["not"]'),
         ("json", '{"$ref": "http://127.0.0.1:1/x"}', "does not fetch"),
         ("json", '{"enum": []}', "Unsatisfiable"),
