@@ -77,6 +77,7 @@ def address_in(
     python=sys.executable,
     pool_bytes=0,
     run_timeout_s=0.0,
+    memory_bytes=0,
 ):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
@@ -88,6 +89,7 @@ def address_in(
         linger_s=linger_s,
         pool_bytes=pool_bytes,
         run_timeout_s=run_timeout_s,
+        memory_bytes=memory_bytes,
     )
 
 

@@ -136,6 +136,12 @@ METRICS: Mapping[str, Metric] = {
             "device",
         ),
         _gauge(
+            "ge_executor_memory_bytes",
+            "Memory of the machine that the device's executor has for itself; see "
+            "`GE_EXECUTOR_MEMORY`.",
+            "device",
+        ),
+        _gauge(
             "ge_device_outstanding_seconds",
             "Estimated time for all runs that wait or run on the device, of all models.",
             "device",

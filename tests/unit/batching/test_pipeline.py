@@ -543,6 +543,7 @@ def test_devices_are_sampled(open_pipeline):
     assert counts == {
         ("ge_device_up", "null"): 1,
         ("ge_device_outstanding_seconds", "null"): 0,
+        ("ge_executor_memory_bytes", "null"): 0,
         ("ge_evicted_graphs", "null"): 0,
     }
 

@@ -153,6 +153,7 @@ class Pipeline:
             values: dict[str, float] = {
                 "ge_device_up": state.up,
                 "ge_device_outstanding_seconds": state.outstanding_ns / 1e9,
+                "ge_executor_memory_bytes": state.memory_bytes,
                 "ge_evicted_graphs": pool.evictions,
             }
             if pool.size_bytes:

@@ -104,6 +104,7 @@ class MachineConfig:
     linger_s: float
     run_timeout_s: float
     workspace_pool: Mapping[str, int]
+    executor_memory: Mapping[str, int]
     kept_bytes: int
     cache_dir: Path | None
     numpy_2: bool
@@ -125,6 +126,7 @@ class MachineConfig:
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
             run_timeout_s=_seconds("GE_RUN_TIMEOUT_S", given["run_timeout_s"]),
             workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
+            executor_memory=parse_device_bytes(given["executor_memory"], "GE_EXECUTOR_MEMORY"),
             kept_bytes=parse_bytes(given["keep_files"], "GE_KEEP_FILES"),
             cache_dir=_cache_dir(given["cache_dir"], environment),
             numpy_2=given["numpy_2"] == "allow",

@@ -409,6 +409,17 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         "of it is refused at load. 0: no limit, nobody waits.",
     ),
     Setting(
+        key="executor_memory",
+        default="0",
+        variable="GE_EXECUTOR_MEMORY",
+        help="Memory of the machine that an executor may have for itself, such as `8GiB`, or one "
+        "per device as with `GE_WORKSPACE_POOL`: engines may grow with the shapes that come. At "
+        "nine tenths it is said in the log; at the limit the executor is replaced: runs that have "
+        "begun are answered, those that wait are repeated in the next one (live sequences lose "
+        "their states). One that needs nine tenths for what it has loaded is not replaced. What "
+        "it shares with stubs, and pages of files, do not count. 0: no limit.",
+    ),
+    Setting(
         key="keep_files",
         default="1GiB",
         variable="GE_KEEP_FILES",

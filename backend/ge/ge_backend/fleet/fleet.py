@@ -74,13 +74,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """One device as it is now; `outstanding_ns` and `pool` are of all models there."""
+    """One device as it is now; all but `up` is the same for all models there."""
 
     device: str
     up: bool
     outstanding_ns: int
     pool: PoolSample
     health: Health
+    memory_bytes: int = 0
 
 
 class Fleet:
@@ -124,6 +125,7 @@ class Fleet:
                 outstanding_ns=member.session.outstanding_ns if member.up else 0,
                 pool=member.session.pool if member.up else PoolSample(),
                 health=member.session.health if member.up else Health(),
+                memory_bytes=member.session.memory_bytes if member.up else 0,
             )
             for member in self._members
         ]

@@ -127,5 +127,6 @@ def executor_of(config: ModelConfig, device: str) -> Callable[[], Link]:
         pool_bytes=pool_bytes,
         lanes=config.lanes,
         run_timeout_s=machine.run_timeout_s,
+        memory_bytes=size_of_device(machine.executor_memory, device),
     )
     return functools.partial(connect, address)

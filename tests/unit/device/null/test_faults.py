@@ -142,7 +142,7 @@ def test_the_process_can_die(tmp_path):
 )
 def test_what_is_no_fault_is_refused(tmp_path, fault):
     """An unknown key or word is a ModelError that lists the known ones."""
-    with pytest.raises(ModelError, match="out_of_memory, fault, sleep, hold, die"):
+    with pytest.raises(ModelError, match="out_of_memory, fault, sleep, hold, grow, die"):
         NullDevice().load(model(tmp_path, fault))
 
 

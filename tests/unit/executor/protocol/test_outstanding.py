@@ -49,7 +49,9 @@ def test_the_devices_health_is_seen_beside_it(page):
     page.show(PoolSample(size_bytes=1, evictions=7))
     health = Health(abnormal=1, cube=50, vector=-1, aicpu=100)
     page.show_health(health)
+    page.show_memory(2**40)
     assert (view.health, view.pool.evictions) == (health, 7)
+    assert view.memory_bytes == 2**40
 
 
 def test_a_view_outlives_the_executor():

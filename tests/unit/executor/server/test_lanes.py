@@ -104,6 +104,19 @@ def test_jobs_begin_in_the_order_they_came():
     assert order == list(range(50))
 
 
+def test_finishing_waits_for_what_runs_and_begins_nothing_more():
+    """What waits is neither done nor dropped: its owner finds the process gone."""
+    lanes, running, waiting = Lanes(1, Pool(0)), Gate(), Gate()
+    submit(lanes, running)
+    submit(lanes, waiting, drop=waiting.drop)
+    assert running.begun.wait(5)
+    assert not lanes.finish(0.05)
+    running.go.set()
+    assert lanes.finish(5)
+    assert not waiting.begun.wait(0.05)
+    assert not waiting.dropped.is_set()
+
+
 def test_closing_lets_queued_jobs_finish():
     """What was submitted before the end is still done."""
     lanes, done = Lanes(2, Pool(0)), []

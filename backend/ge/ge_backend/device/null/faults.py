@@ -26,7 +26,7 @@ __all__ = ["GONE", "Fault", "Faults", "check_there"]
 # The variable that names a folder; a null device is gone while that holds a file of its number.
 GONE = "GE_NULL_GONE"
 EVENTS = ("load", "prepare", "run")
-DEEDS = ("fail", "out_of_memory", "fault", "sleep", "hold", "die")
+DEEDS = ("fail", "out_of_memory", "fault", "sleep", "hold", "grow", "die")
 # How often a held run looks whether it may go on.
 LOOK_S = 0.005
 
@@ -38,12 +38,13 @@ class Fault:
     Attributes:
         on: `load`, `prepare` or `run`.
         do: `fail` (GraphFailed), `out_of_memory` (OutOfMemory), `fault` (DeviceFault), `sleep` (for
-            `ms`), `hold` (make `file`, and go on when somebody has removed it), or `die`: the
-            process ends at once, as after `kill -9`.
+            `ms`), `hold` (make `file`, and go on when somebody has removed it), `grow` (by `mib`,
+            for ever), or `die`: the process ends at once, as after `kill -9`.
         nth: only at the nth such event since the fault was added; 0 is every one.
         value: only where some input holds this value; None is any input.
         ms: how long `sleep` lasts.
         file: what `hold` makes.
+        mib: mebibytes that `grow` takes.
     """
 
     on: str
@@ -52,6 +53,7 @@ class Fault:
     value: float | None = None
     ms: float = 0.0
     file: str = ""
+    mib: int = 0
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], origin: str) -> Fault:
@@ -74,6 +76,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._counts: dict[Fault, int] = {}
+        self._grown: list[bytes] = []
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> None:
@@ -99,6 +102,8 @@ class Faults:
                 os._exit(86)
             if fault.do == "sleep":
                 time.sleep(fault.ms / 1e3)
+            elif fault.do == "grow":
+                self._grown.append(b"\1" * (fault.mib << 20))
             elif fault.do == "hold":
                 _hold(Path(fault.file))
             elif fault.do == "fail":

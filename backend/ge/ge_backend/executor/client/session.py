@@ -191,6 +191,12 @@ class Session:
         return Health() if link is None else link.outstanding.health
 
     @property
+    def memory_bytes(self) -> int:
+        """The memory that the executor has for itself; 0 while it is lost."""
+        link = self._link
+        return 0 if link is None else link.outstanding.memory_bytes
+
+    @property
     def executor_pid(self) -> int:
         """The executor's process id."""
         return self._live().welcome.pid

@@ -30,6 +30,7 @@ class ExecutorAddress:
         pool_bytes: of the device's workspace pool; 0: none.
         lanes: how many runs the device executes at once; 0: as many as suit it.
         run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
+        memory_bytes: at which the executor is replaced; 0: no limit.
     """
 
     device: str
@@ -41,6 +42,7 @@ class ExecutorAddress:
     pool_bytes: int = 0
     lanes: int = 0
     run_timeout_s: float = 0.0
+    memory_bytes: int = 0
 
     @property
     def socket(self) -> Path:

@@ -174,6 +174,7 @@ def _spawn(address: ExecutorAddress, *, ready: int, lock: int) -> subprocess.Pop
         f"--workspace-pool={address.pool_bytes}",
         f"--lanes={address.lanes}",
         f"--run-timeout={address.run_timeout_s}",
+        f"--memory={address.memory_bytes}",
     ]
     try:
         return subprocess.Popen(

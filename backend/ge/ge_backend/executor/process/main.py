@@ -25,6 +25,7 @@ from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.owner import wait_for_end
+from ge_backend.executor.server.memory import MemoryLimit
 from ge_backend.executor.server.service import Executor
 
 __all__ = ["main"]
@@ -53,6 +54,7 @@ def main() -> None:
             run_timeout_s=arguments.run_timeout,
             on_fault=functools.partial(_end_broken, door),
         )
+        executor.replace_at(MemoryLimit(arguments.memory), functools.partial(_leave, door))
         running.append(executor)
         door.open()
     except GeError as error:
@@ -73,6 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--linger", type=float, required=True)
     parser.add_argument("--workspace-pool", type=int, required=True, help="bytes; 0: none")
     parser.add_argument("--run-timeout", type=float, required=True, help="seconds; 0: no limit")
+    parser.add_argument("--memory", type=int, required=True, help="bytes; 0: no limit")
     parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
     return parser.parse_args()
 

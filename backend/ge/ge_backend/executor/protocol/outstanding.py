@@ -3,8 +3,8 @@
 A stub with several devices sends its next runs to the one that will be done soonest. What other
 stubs have sent there counts, and an answer to an earlier question would be old: so every stub reads
 the executor's own sum, which costs less than a microsecond and no message. Beside it stands what
-the stubs publish of the executor's workspace pool and of the device's health, and when the executor
-was last alive.
+the stubs publish of the executor's workspace pool, its memory and the device's health, and when the
+executor was last alive.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class PoolSample:
 POOL_CELLS = slice(1, 1 + len(fields(PoolSample)))
 BEAT_CELL = POOL_CELLS.stop
 HEALTH_CELLS = slice(BEAT_CELL + 1, BEAT_CELL + 1 + len(fields(Health)))
+MEMORY_CELL = HEALTH_CELLS.stop
 
 
 class Outstanding:
@@ -83,6 +84,10 @@ class Outstanding:
         """Let the stubs see how the device is."""
         for index, value in enumerate(astuple(health), start=HEALTH_CELLS.start):
             self._cells[index] = value
+
+    def show_memory(self, nbytes: int) -> None:
+        """Let the stubs see how much memory this process has for itself."""
+        self._cells[MEMORY_CELL] = nbytes
 
     def close(self) -> None:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
@@ -137,6 +142,12 @@ class OutstandingView:
     def beat_ns(self) -> int:
         """When the executor was last seen alive, CLOCK_MONOTONIC."""
         value: int = self._cells[BEAT_CELL]
+        return value
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that the executor had for itself a second ago; 0 where nobody tells."""
+        value: int = self._cells[MEMORY_CELL]
         return value
 
     @property

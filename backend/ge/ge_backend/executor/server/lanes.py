@@ -37,6 +37,7 @@ class Lanes:
         self._solo = False  # the job that runs is a solo one
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
+        self._ending = False  # what waits is not begun any more
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # for the watch, and for `close`
         names = {f"lane-{index}": self._work for index in range(count)} | {"watch": self._watch}
@@ -73,6 +74,15 @@ class Lanes:
         for job in jobs:
             _drop(job, Cancelled("the client has given up on the request"))
 
+    def finish(self, timeout_s: float) -> bool:
+        """Begin no job any more; return whether those that run have ended, and were told, in time.
+
+        What waits is left to its owners: the process ends.
+        """
+        with self._changed:
+            self._ending = True
+            return self._changed.wait_for(lambda: not self._running, timeout_s)
+
     def close(self) -> None:
         """Let the waiting jobs finish, then end the threads."""
         with self._changed:
@@ -91,6 +101,7 @@ class Lanes:
         while (
             self._running < self._count
             and not self._solo
+            and not self._ending
             and (started := self._waiting.take(now_ns, running=self._running))
         ):
             self._running += 1
@@ -98,7 +109,7 @@ class Lanes:
             if started.job.bounded:
                 self._since_ns[started] = now_ns
             self._begun.put(started)
-        if self._closing:
+        if self._closing or self._ending:
             self._changed.notify_all()
 
     def _give_back(self, started: Started) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import Device
 from ge_backend.device.health import Monitored
 from ge_backend.executor.protocol.messages import GraphReport, Report
@@ -18,6 +19,7 @@ from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.connection import Connection
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.memory import MemoryLimit, own_bytes
 from ge_backend.executor.server.registry import Registry
 from ge_backend.executor.server.services import SERVICES, Services
 from ge_backend.executor.server.shelf import Shelves
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 HEALTH_S = 5.0  # between two questions how the device is
+MEMORY_S = 1.0  # between two looks at the memory
+# For the runs that have begun, when the executor is to be replaced.
+DRAIN_S = 30.0
 
 
 class Executor:
@@ -72,8 +77,22 @@ class Executor:
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._asked_at = -HEALTH_S
+        self._memory = MemoryLimit(0)
+        self._end: Callable[[], None] = lambda: None
+        self._measured_at = -MEMORY_S
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
+
+    def replace_at(self, memory: MemoryLimit, end: Callable[[], None]) -> None:
+        """Have the executor replaced when it has too much memory.
+
+        What runs is answered; the stubs repeat what waits in the next one.
+
+        Args:
+            memory: says when.
+            end: ends the process.
+        """
+        self._memory, self._end = memory, end
 
     def serve(self, listener: socket.socket) -> None:
         """Accept connections until there have been none for the linger time.
@@ -89,6 +108,7 @@ class Executor:
             self.services.close_idle()
             self.registry.close_idle()
             self._show()
+            self._look_at_memory()
             now = time.monotonic()
             if self.num_connections:
                 idle_since = now
@@ -176,6 +196,18 @@ class Executor:
                 evictions=self.registry.evictions,
             )
         )
+
+    def _look_at_memory(self) -> None:
+        now = time.monotonic()
+        if now - self._measured_at < MEMORY_S:
+            return
+        self._measured_at, nbytes = now, own_bytes()
+        self.outstanding.show_memory(nbytes)
+        loaded = [entry.id for entry in self.registry.entries()], len(self.services)
+        if self._memory.exceeded(nbytes, loaded):
+            log.warning("memory is at its limit with %s: replaced", format_bytes(nbytes))
+            self.lanes.finish(DRAIN_S)
+            self._end()
 
     def _accept_from(self, listener: socket.socket) -> None:
         try:
