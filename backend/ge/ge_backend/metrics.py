@@ -210,6 +210,12 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_text_generated_tokens_total", "Tokens drawn."),
         _counter("ge_text_computed_tokens_total", "Tokens that steps computed, real ones."),
         _counter("ge_text_padded_tokens_total", "Tokens that steps computed for padding."),
+        _counter(
+            "ge_text_buckets_total",
+            "Parts of steps by the bucket (batch, query, context blocks) that they ran in, where "
+            "there are buckets.",
+            "bucket",
+        ),
         _counter("ge_text_unplanned_groups_total", "Parts of steps outside of every bucket."),
         _counter(
             "ge_text_preempted_total",

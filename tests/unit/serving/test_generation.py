@@ -40,10 +40,14 @@ def test_all_that_an_engine_counts_is_a_metric():
     seen = Seen(
         levels=dict.fromkeys(LEVELS, 1.0),
         counts=dict.fromkeys(tally.counts, 1),
+        buckets={"8x1x4": 2},
         histograms=histograms,
     )
-    _record(seen, recorder)
-    assert len(recorder.drain()) == len(LEVELS) + len(tally.counts)
+    _record(seen, recorder, "cpu")
+    drained = recorder.drain()
+    assert len(drained) == len(LEVELS) + len(tally.counts) + 2
+    assert drained["ge_text_buckets_total", (("bucket", "8x1x4"),)] == 2
+    assert drained["ge_run_seconds_total", (("device", "cpu"),)] == tally.step.figures().bounds[0]
     assert {name for name, _ in recorder.drain_observations()} == set(HISTOGRAMS.values())
     for name, figures in tally.histograms().items():
         assert METRICS[HISTOGRAMS[name]].bounds == figures.bounds

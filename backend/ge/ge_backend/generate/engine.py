@@ -112,8 +112,8 @@ class Engine:
         """End a request with the next step, if it has not ended by then. Any thread."""
         self._intake.cancel(name)
 
-    def step(self) -> None:
-        """Bring the running sequences further.
+    def step(self) -> StepPlan:
+        """Bring the running sequences further; return what was planned for it.
 
         Raises:
             DeviceFault: the device broke; `abort` tells the clients.
@@ -124,6 +124,7 @@ class Engine:
         self._scheduler.advance(outcome.computed)
         self._tell(outcome)
         self._measure(plan, outcome, begun_s)
+        return plan
 
     def abort(self, error: GeError) -> None:
         """End all requests with an error. For the thread that steps."""
@@ -147,6 +148,7 @@ class Engine:
                 "prefix_found_tokens": self._prefixes.found,
                 "prefix_evicted_blocks": self._pool.evicted,
             },
+            buckets=dict(self._tally.buckets),
             histograms=self._tally.histograms(),
         )
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from ge_backend.tensors import Shape
 
 __all__ = ["Figures", "Histogram", "HistogramFigures", "Tally"]
 
@@ -48,6 +51,7 @@ class Tally:
 
     Attributes:
         counts: by the names of `Figures.counts`.
+        buckets: groups of rows that ran in a shape that was made ready, by shape.
         first_token, inter_token, latency: seconds.
         step, scheduling, overhead: seconds of a step in the model, of planning it, and of all that
             is not the model.
@@ -77,6 +81,7 @@ class Tally:
             0,
         )
     )
+    buckets: Counter[Shape] = field(default_factory=Counter)
     first_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     inter_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     latency: Histogram = field(default_factory=lambda: Histogram(SECONDS))
@@ -121,6 +126,7 @@ class Figures:
             sequences ended: `stop`, `complete`, `length`, `cancelled`, `error`; and, of the prefix
             cache, `prefix_asked_tokens`, of them `prefix_found_tokens`, and
             `prefix_evicted_blocks`.
+        buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
             `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:
             sequences of a step among those that may run at once.
@@ -133,4 +139,5 @@ class Figures:
     blocks_free: int
     blocks_kept: int
     counts: Mapping[str, int]
+    buckets: Mapping[Shape, int]
     histograms: Mapping[str, HistogramFigures]

@@ -133,6 +133,8 @@ class Runner:
         built = build_batch(groups, block_size)
         self._tally.add("padded_tokens", len(built.batch.ids) - sum(span.count for span in spans))
         self._note_unplanned([group.shape for group in groups if not group.planned])
+        if self.shapes:
+            self._tally.buckets.update(group.shape for group in groups if group.planned)
         begun = self._clock()
         drawn = self._model.step(built.batch)
         outcome.model_s += self._clock() - begun

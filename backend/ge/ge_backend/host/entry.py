@@ -60,7 +60,12 @@ def open_instance(args: dict[str, str]) -> Instance:
         recorder.add("ge_executor_restarts_total", device=device)
 
     client = open_generation(config, recorder, on_restart=note_restart)
+
+    def look() -> None:
+        recorder.set("ge_device_up", client.ready, device=config.device)
+        client.look()
+
     labels = {"model": config.name, "version": config.version, "device": config.device}
-    counters = Counters(recorder, labels, client.look)
+    counters = Counters(recorder, labels, look)
     sensors = open_sensors(config.placement.devices, os.environ, recorder)
     return Generation(client, recorder, (*sensors, counters))

@@ -75,11 +75,11 @@ def open_generation(
         executor_of(config, config.device),
         spec.key(),
         on_restart=lambda: on_restart(config.device),
-        on_seen=lambda seen: _record(seen, recorder),
+        on_seen=lambda seen: _record(seen, recorder, config.device),
     )
 
 
-def _record(seen: Seen, recorder: Recorder) -> None:
+def _record(seen: Seen, recorder: Recorder, device: str) -> None:
     for name in LEVELS:
         recorder.set(f"ge_text_{name}", seen.levels[name])
     for name, count in seen.counts.items():
@@ -91,6 +91,9 @@ def _record(seen: Seen, recorder: Recorder) -> None:
             recorder.add("ge_text_finished_total", count, reason=name)
         else:
             recorder.add(f"ge_text_{name}_total", count)
+    for bucket, count in seen.buckets.items():
+        recorder.add("ge_text_buckets_total", count, bucket=bucket)
+    recorder.add("ge_run_seconds_total", seen.histograms["step"].total, device=device)
     for name, histogram in seen.histograms.items():
         recorder.observe(HISTOGRAMS[name], _observations(histogram))
 

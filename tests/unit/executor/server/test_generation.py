@@ -331,7 +331,22 @@ def test_buckets_are_made_ready_before_the_first_request(monkeypatch):
     assert shapes <= {(b, 1, c) for b in (2, 8) for c in (16, 128)} | {
         (1, q, c) for q in (8, 64) for c in (16, 128)
     }
+    seen = []
+    looker = rig.client(on_seen=seen.append)
+    looker.look()
+    assert comes_true(lambda: bool(seen))
+    assert seen[0].buckets == {"1x64x16": 1, "2x1x16": 7}
     rig.close()
+
+
+def test_every_step_is_in_the_timeline_and_in_the_sum_of_what_is_to_be_done(rig):
+    """By the sequences and tokens that it computed; with the model's name, as any run."""
+    assert ask(rig.client(), ids=[9, 10, 11]).end() is None
+    assert comes_true(lambda: len(rig.executor.timeline.history(1, 0).runs) == 8)
+    runs = rig.executor.timeline.history(1, 0).runs
+    assert [run.bucket for run in runs] == [(1, 3)] + [(1, 1)] * 7
+    assert {(run.model, run.real_rows, run.error) for run in runs} == {("m", 1, "")}
+    assert rig.executor.outstanding._total_ns == 0
 
 
 def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):

@@ -183,10 +183,12 @@ class Seen:
 
     Attributes:
         levels, counts, histograms: by the names of `generate.figures.Figures`.
+        buckets: those that were used, as `8x1x12`.
     """
 
     levels: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    buckets: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, SeenHistogram] = field(default_factory=dict)
 
 

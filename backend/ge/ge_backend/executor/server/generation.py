@@ -82,6 +82,7 @@ class GenerationService:
         self._looked = self._engine.figures()
         self._joined = itertools.count()
         self._stepping = False
+        self._step_ns = 0  # what the latest step took, which is what the next one is expected to
         self._lock = threading.Lock()
 
     def _warm_up(self, settings: EngineSettings, *, static: bool) -> None:
@@ -204,28 +205,33 @@ class GenerationService:
             if self._stepping or not self._engine.has_work:
                 return
             self._stepping = True
+        self._claim = self._workshop.outstanding.claim(self._step_ns)
         self._workshop.lanes.submit(
             Job(work=self._step, drop=self._dropped, priority=self._spec.priority, owner=self)
         )
 
     def _step(self, turn: Turn) -> Callable[[], None]:
         started_ns = time.monotonic_ns()
-        error = settled(self._engine.step, self._workshop.on_fault)
-        if error is not None:
-            self._engine.abort(error)
-        figures = self._engine.figures()
-        caption = Caption(self._spec.served_as, (figures.running,), figures.running)
-        name = "" if error is None else type(error).__name__
-        self._workshop.timeline.add(caption, turn, started_ns, name)
+        plan = settled(self._engine.step, self._workshop.on_fault)
+        if isinstance(plan, GeError):
+            self._engine.abort(plan)
+            caption, error = Caption(self._spec.served_as), type(plan).__name__
+        else:
+            rows = len(plan.spans)
+            caption, error = Caption(self._spec.served_as, (rows, plan.num_tokens), rows), ""
+        self._workshop.timeline.add(caption, turn, started_ns, error)
+        self._step_ns = time.monotonic_ns() - started_ns
         return self._end_step
 
     def _end_step(self) -> None:
+        self._claim.release()
         with self._lock:
             self._stepping = False
         self._kick()
 
     def _dropped(self, error: GeError) -> None:
         del error  # only at the executor's end
+        self._claim.release()
         with self._lock:
             self._stepping = False
 
@@ -281,5 +287,10 @@ def _difference(before: Figures, now: Figures) -> Seen:
     return Seen(
         levels={name: float(getattr(now, name)) for name in levels},
         counts={name: count - before.counts[name] for name, count in now.counts.items()},
+        buckets={
+            "x".join(map(str, bucket)): grown
+            for bucket, count in now.buckets.items()
+            if (grown := count - before.buckets.get(bucket, 0))
+        },
         histograms=histograms,
     )
