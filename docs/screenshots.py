@@ -117,7 +117,7 @@ def top(server: TritonServer) -> str:
     before = scrape(server.metrics)
     time.sleep(TOP_S)
     after = scrape(server.metrics)
-    return screen(model_lines(before, after), device_lines(before, after))
+    return screen(model_lines(before, after), [], device_lines(before, after))
 
 
 def terminal(text: str, title: str) -> str:

@@ -96,3 +96,40 @@ def recording(model="encoder", **changes):
         **changes,
     }
     return Recording(**given)
+
+
+def text_reading(at_s, share, model="writer"):
+    """Return metrics of a server that has generated a share of 800 tokens of 30 texts."""
+    counters = {
+        "ge_requests_total": 30,
+        "ge_text_steps_total": 100,
+        "ge_text_prompt_tokens_total": 200,
+        "ge_text_generated_tokens_total": 800,
+        "ge_text_computed_tokens_total": 1000,
+        "ge_text_step_seconds_sum": 2.0,
+        "ge_text_preempted_total__how-recomputed": 5,
+        "ge_text_preempted_total__how-swapped_out": 2,
+        "ge_text_preempted_total__how-swapped_in": 2,
+        "ge_text_finished_total__reason-stop": 20,
+        "ge_text_finished_total__reason-length": 10,
+        "ge_text_buckets_total__bucket-8x1x12": 90,
+        "ge_text_buckets_total__bucket-1x64x4": 10,
+        "ge_text_first_token_seconds_bucket__le-0.1": 15,
+        "ge_text_first_token_seconds_bucket__le-0.2": 30,
+        "ge_text_first_token_seconds_bucket__le-+Inf": 30,
+        "ge_text_inter_token_seconds_bucket__le-0.01": 100,
+        "ge_text_inter_token_seconds_bucket__le-0.02": 700,
+        "ge_text_inter_token_seconds_bucket__le-0.05": 780,
+        "ge_text_inter_token_seconds_bucket__le-+Inf": 800,
+        "ge_run_seconds_total__device-cpu": 2.0,
+    }
+    gauges = {
+        "ge_device_up__device-cpu": 1,
+        "ge_text_running": 8,
+        "ge_text_waiting": 3,
+        "ge_text_swapped": 1,
+        "ge_text_blocks_used": 25,
+        "ge_text_blocks_free": 75,
+    }
+    done = {name: share * value for name, value in counters.items()}
+    return Reading(at_s=at_s, values=series(model, **done, **gauges))

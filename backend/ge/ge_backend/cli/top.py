@@ -12,6 +12,7 @@ from typing import Any
 from ge_backend.cli.watch.readings import device_lines, model_lines
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.cli.watch.screen import screen
+from ge_backend.cli.watch.text import text_lines
 
 __all__ = ["register"]
 
@@ -23,8 +24,8 @@ def register(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "top",
         help="show what a running server is doing, live",
-        description="Requests, batches, padding, buckets and devices of a running server, from its "
-        "own metrics. Ends with ^C.",
+        description="Requests, batches, padding, buckets, text generation and devices of a running "
+        "server, from its own metrics. Ends with ^C.",
     )
     parser.add_argument("--url", default=URL, help="the server's metrics (default: %(default)s)")
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
@@ -52,7 +53,9 @@ def _screens(url: str, every_s: float) -> Iterator[str]:
     while True:
         time.sleep(every_s)
         after = scrape(url)
-        yield screen(model_lines(before, after), device_lines(before, after))
+        yield screen(
+            model_lines(before, after), text_lines(before, after), device_lines(before, after)
+        )
         before = after
 
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from builders.recordings import RUNS, reading, recording
+from builders.recordings import RUNS, past_run, reading, recording, text_reading
 from ge_backend.cli.page.page import pictures, render
 from ge_backend.cli.watch.executors import DeviceRuns
 
@@ -108,3 +108,24 @@ def test_one_reading_more_or_less_does_not_matter():
     """The shortest recording has two."""
     short = recording(readings=(reading(10.0, 0), reading(11.0, 1)))
     assert "100.0" in render(short)
+
+
+def test_a_server_that_only_writes_has_a_page():
+    """Tokens, first and next ones, the cache and how texts ended; no pictures of rows."""
+    step = past_run(1, came_ms=0, started_ms=1, ended_ms=5, model="writer", bucket=(8, 57))
+    texts = recording(
+        readings=(text_reading(10.0, 0), text_reading(11.0, 0.25), text_reading(12.0, 1)),
+        devices=(DeviceRuns(device="cpu", pid=1, runs=(step,), missed=0),),
+    )
+    titles = [picture.title for picture in pictures(texts)]
+    assert titles[:3] == ["Requests", "Tokens", "Cache"]
+    assert "Lengths and buckets" not in titles
+    page = Outline(render(texts))
+    cells = [text for text in page.texts if text]
+    at = cells.index("writer", cells.index("Text generation"))
+    assert cells[at : at + 9] == [
+        *("writer", "400.0", "100.0", "100", "198", "15", "50", "20.0", "10.0")
+    ]
+    assert cells[at + 9 : at + 14] == ["7", "20", "10", "0", "0"]
+    assert "8x1x12" in cells
+    assert "8x57" in cells

@@ -1,7 +1,9 @@
 """What a person sees."""
 
+from builders.recordings import text_reading
 from ge_backend.cli.watch.readings import DeviceLine, ModelLine
 from ge_backend.cli.watch.screen import screen
+from ge_backend.cli.watch.text import text_lines
 
 MODEL = ModelLine(
     model="encoder",
@@ -36,7 +38,7 @@ DEVICE = DeviceLine(
 
 def test_models_and_devices_have_a_line_each():
     """With dashes where nothing happened, and a loud word where a device is lost."""
-    lines = screen([MODEL, IDLE], [DEVICE]).splitlines()
+    lines = screen([MODEL, IDLE], [], [DEVICE]).splitlines()
     assert lines[1].split() == [
         "encoder",
         "123.4",
@@ -65,4 +67,17 @@ def test_models_and_devices_have_a_line_each():
 
 def test_nothing_served_is_said():
     """Not an empty screen."""
-    assert "nothing" in screen([], []) or "no model" in screen([], [])
+    assert "nothing" in screen([], [], []) or "no model" in screen([], [], [])
+
+
+def test_text_has_a_table_of_its_own():
+    """Tokens, first and next tokens, steps, the cache and who had to make room."""
+    texts = text_lines(text_reading(10.0, 0), text_reading(12.0, 1))
+    lines = screen([IDLE], texts, [DEVICE]).splitlines()
+    assert lines[3].split()[:3] == ["text", "tokens/s", "prompt/s"]
+    assert lines[4].split() == [
+        *("writer", "400.0", "100.0", "100/198", "15/50", "20.0", "8", "3", "25%", "7")
+    ]
+    assert "cache" not in screen([IDLE], [], [DEVICE])
+    idle = text_lines(text_reading(10.0, 0), text_reading(12.0, 0))
+    assert screen([IDLE], idle, [DEVICE]).splitlines()[4].split()[3:6] == ["-", "-", "-"]

@@ -19,8 +19,10 @@ from ge_backend.cli.page.numbers import (
 )
 from ge_backend.cli.page.recording import Recording
 from ge_backend.cli.page.spent import draw_latencies, draw_parts
+from ge_backend.cli.page.text import draw_cache, draw_tokens
 from ge_backend.cli.page.traffic import draw_padding, draw_rates, draw_shapes, shapes_height
 from ge_backend.cli.watch.executors import DeviceRuns
+from ge_backend.cli.watch.text import text_lines
 from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["Picture", "pictures", "render"]
@@ -53,6 +55,7 @@ def render(recording: Recording) -> str:
         version=_version(),
         models=models,
         steps={model.model: model.steps_ms for model in models if model.steps_ms},
+        texts=text_lines(recording.first, recording.last),
         hosts=host_latencies(recording),
         runs=run_latencies(_runs(recording)),
         missed=sum(device.missed for device in recording.devices),
@@ -68,9 +71,11 @@ def pictures(recording: Recording) -> list[Picture]:
     """Return the pictures that this recording has something for, in the page's order."""
     models = model_numbers(recording)
     names = {model.model for model in models} | {run.model for run in _runs(recording)}
+    names |= {line.model for line in text_lines(recording.first, recording.last)}
     colours = colours_of(sorted(names))
     return [
         *_of_metrics(recording, models, colours),
+        *_of_text(recording, colours),
         *_of_latency(recording),
         *_of_executors(recording, colours),
         *_of_pool(recording),
@@ -90,16 +95,19 @@ def _of_metrics(
             "a slash is a step of a fused ensemble.",
             height_inches=2.8,
             draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
-        ),
-        Picture(
-            title="Lengths and buckets",
-            text="How long the rows were that clients sent, and the shapes that they ran in. "
-            "Engines that take any shape run at the rows' own; there a bucket is the nearest "
-            "measured one.",
-            height_inches=shapes_height(ran),
-            draw=lambda figure: draw_shapes(figure, ran, colours),
-        ),
+        )
     ]
+    if ran:
+        found.append(
+            Picture(
+                title="Lengths and buckets",
+                text="How long the rows were that clients sent, and the shapes that they ran in. "
+                "Engines that take any shape run at the rows' own; there a bucket is the nearest "
+                "measured one.",
+                height_inches=shapes_height(ran),
+                draw=lambda figure: draw_shapes(figure, ran, colours),
+            )
+        )
     if padded:
         found.append(
             Picture(
@@ -109,17 +117,40 @@ def _of_metrics(
                 draw=lambda figure: draw_padding(figure, padded),
             )
         )
-    found.append(
-        Picture(
-            title="Where the time goes",
-            text="Per request, summed. An instance reads, plans, stages, waits and splits one "
-            "batch after the other; queue and run are in the executor while it waits, and may be "
-            "longer than the wait where several runs go side by side.",
-            height_inches=1.0 + 0.6 * len(ran),
-            draw=lambda figure: draw_parts(figure, ran),
+    if ran:
+        found.append(
+            Picture(
+                title="Where the time goes",
+                text="Per request, summed. An instance reads, plans, stages, waits and splits one "
+                "batch after the other; queue and run are in the executor while it waits, and may "
+                "be longer than the wait where several runs go side by side.",
+                height_inches=1.0 + 0.6 * len(ran),
+                draw=lambda figure: draw_parts(figure, ran),
+            )
         )
-    )
     return found
+
+
+def _of_text(recording: Recording, colours: Mapping[str, str]) -> list[Picture]:
+    if not text_lines(recording.first, recording.last):
+        return []
+    return [
+        Picture(
+            title="Tokens",
+            text="Drawn by the models that generate text, and taken in with prompts, between two "
+            "looks at their metrics.",
+            height_inches=3.6,
+            draw=lambda figure: draw_tokens(figure, recording.readings, colours),
+        ),
+        Picture(
+            title="Cache",
+            text="How much of the key-value cache texts had, and how many were in the making; "
+            "dotted: how many waited. Where it is full while texts wait, more `kv_cache_bytes` "
+            "would let more run at once.",
+            height_inches=3.6,
+            draw=lambda figure: draw_cache(figure, recording.readings, colours),
+        ),
+    ]
 
 
 def _of_latency(recording: Recording) -> list[Picture]:
@@ -161,7 +192,8 @@ def _timeline(device: DeviceRuns, colours: Mapping[str, str]) -> Picture:
     return Picture(
         title=f"Timeline of the executor of {device.device}",
         text="A bar is a run, with its bucket. It is solid as far as its rows were real; the "
-        "faint rest filled the bucket up. Below: runs that waited for a lane or for workspace.",
+        "faint rest filled the bucket up. A step of text generation has its texts and their "
+        "tokens in place of a bucket. Below: runs that waited for a lane or for workspace.",
         height_inches=2.2 + 0.5 * lanes,
         draw=lambda figure: draw_lanes(figure, device, colours),
     )

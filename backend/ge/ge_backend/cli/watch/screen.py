@@ -1,24 +1,33 @@
-"""The lines of `ge-backend top`: models, then devices."""
+"""The lines of `ge-backend top`: models, those that generate text, then devices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ge_backend.cli.report.table import table
 from ge_backend.cli.watch.readings import DeviceLine, ModelLine
+from ge_backend.cli.watch.text import QUANTILES, TextLine
 from ge_backend.config.sizes import format_bytes
 
 __all__ = ["screen"]
 
 MODELS = ("model", "req/s", "failed/s", "rows/batch", "padding", "queue ms", "run ms", "buckets")
+TEXTS = (
+    *("text", "tokens/s", "prompt/s", "first ms p50/p99", "next ms p50/p99", "step ms"),
+    *("running", "waiting", "cache", "preempted"),
+)
 DEVICES = ("device", "state", "waiting ms", "busy", "pool", "used", "peak")
 
 
-def screen(models: Sequence[ModelLine], devices: Sequence[DeviceLine]) -> str:
-    """Return both tables as text."""
-    if not models:
+def screen(
+    models: Sequence[ModelLine], texts: Sequence[TextLine], devices: Sequence[DeviceLine]
+) -> str:
+    """Return the tables as text; models that generate text have a line in the second."""
+    if not models and not texts:
         return "no model of this backend has served anything yet"
     lines = table(MODELS, [_model(line) for line in models], names=1, left=1)
+    if texts:
+        lines += ["", *table(TEXTS, [_text(line) for line in texts], names=1)]
     lines += ["", *table(DEVICES, [_device(line) for line in devices], names=1)]
     return "\n".join(lines)
 
@@ -34,6 +43,25 @@ def _model(line: ModelLine) -> tuple[str, ...]:
         _number(line.run_ms, 2),
         "  ".join(line.buckets) or "-",
     )
+
+
+def _text(line: TextLine) -> tuple[str, ...]:
+    return (
+        line.model,
+        f"{line.tokens_per_s:.1f}",
+        f"{line.prompt_tokens_per_s:.1f}",
+        _spread(line.first_ms),
+        _spread(line.next_ms),
+        _number(line.step_ms, 1),
+        f"{line.running:.0f}",
+        f"{line.waiting:.0f}",
+        "-" if line.cache is None else f"{100 * line.cache:.0f}%",
+        f"{line.preempted:.0f}",
+    )
+
+
+def _spread(quantiles: Mapping[float, float]) -> str:
+    return "/".join(f"{quantiles[share]:.0f}" for share in QUANTILES) if quantiles else "-"
 
 
 def _device(line: DeviceLine) -> tuple[str, ...]:
