@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
+from ge_backend.cli.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
 from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.config.engine_table import ENGINES
 from ge_backend.config.settings import (
@@ -207,6 +207,13 @@ PRESETS_LEAVE_OUT = (
     ("whose buckets are listed whole, or have more elements in one row", "`max_elements`"),
 )
 
+PRESETS_TEXT = """\
+## Models that generate text
+
+They have the same three presets, with settings of their own; which ones a model takes, the command
+sees by its folder. What they gain has not been measured.
+"""
+
 PRESETS_TAIL = """\
 An ensemble has none of these settings; the command refuses it and names its steps.
 An axis that `buckets.<axis>` does not limit is looked up in the model file only at load:
@@ -217,16 +224,13 @@ what to raise.
 
 def presets() -> str:
     """Return the text of docs/presets.md."""
-    whom = ((f"`{preset.name}`", preset.whom) for preset in PRESETS.values())
-    values = ([f"`{value}`" for value in (key, DEFAULTS[key], *_values(key))] for key in KEYS)
-    reasons = (_reasons(preset) for preset in PRESETS.values())
     return "\n".join(
         (
             PRESETS_HEAD,
-            _table(("preset", "for whom"), whom),
-            _table(("setting", "default", *(f"`{name}`" for name in PRESETS)), values),
-            *reasons,
+            *_presets(PRESETS, "##"),
             PRESETS_FIGURES,
+            PRESETS_TEXT,
+            *_presets(TEXT_PRESETS, "###"),
             "## What no preset sets\n",
             _table(("setting", "why"), PRESETS_SET_NONE_OF),
             "## Where a setting does not apply\n",
@@ -237,13 +241,21 @@ def presets() -> str:
     )
 
 
-def _values(key: str) -> list[str]:
-    return [preset.choices[key].value for preset in PRESETS.values()]
+def _presets(presets: Mapping[str, Preset], level: str) -> Iterator[str]:
+    """Yield whom each preset is for, all values side by side, and the reasons."""
+    yield _table(("preset", "for whom"), ((f"`{p.name}`", p.whom) for p in presets.values()))
+    rows = (
+        [f"`{v}`" for v in (key, DEFAULTS[key], *(p.choices[key].value for p in presets.values()))]
+        for key in next(iter(presets.values())).choices
+    )
+    yield _table(("setting", "default", *(f"`{name}`" for name in presets)), rows)
+    for preset in presets.values():
+        yield _reasons(preset, level)
 
 
-def _reasons(preset: Preset) -> str:
+def _reasons(preset: Preset, level: str) -> str:
     rows = ((f"`{key}`", f"`{c.value}`", c.why) for key, c in preset.choices.items())
-    lines = [f"## `{preset.name}`\n", _table(("setting", "value", "why"), rows)]
+    lines = [f"{level} `{preset.name}`\n", _table(("setting", "value", "why"), rows)]
     if preset.hint:
         lines.append(f"Beside it, {preset.hint}.\n")
     return "\n".join(lines)

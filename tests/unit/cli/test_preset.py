@@ -5,7 +5,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
-from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS
+from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, TEXT_PRESETS
 
 HEAD = 'backend: "ge"  # ours\n'
 BATCHED = """\
@@ -126,6 +126,21 @@ def test_what_changes_is_told_with_the_reason(written, ge_backend):
     assert "+instance_group [{ count: 1 kind: KIND_CPU }]" in lines
 
 
+@pytest.mark.parametrize("name", TEXT_PRESETS)
+def test_a_checkpoint_gets_the_settings_of_text(written, ge_backend, name):
+    """The three names mean something else there; applied again, and after another, they hold."""
+    folder = written(HEAD)
+    (folder / "1" / "config.json").write_text('{"model_type": "llama"}')
+    for other in (name, *TEXT_PRESETS, name, name):
+        code, out, err = ge_backend("preset", folder, other)
+        assert (code, err) == (0, "")
+    assert f"tiny: {name}, nothing to change" in out
+    given = {key: value.string_value for key, value in read(folder).parameters.items()}
+    choices = {key: choice.value for key, choice in TEXT_PRESETS[name].choices.items()}
+    assert {**{key: DEFAULTS[key] for key in choices}, **given} == choices
+    assert not read(folder).instance_group
+
+
 def test_a_dry_run_writes_nothing(written, ge_backend):
     """It says the same."""
     folder = written(STYLES["long"])
@@ -224,6 +239,6 @@ def test_the_list_names_every_value_and_reason(ge_backend):
         [*(preset.choices[key].value for preset in PRESETS.values()), DEFAULTS[key], key]
         for key in KEYS
     ]
-    for preset in PRESETS.values():
+    for preset in (*PRESETS.values(), *TEXT_PRESETS.values()):
         assert f"{preset.name}: {preset.whom}" in out
         assert all(choice.why in out for choice in preset.choices.values())

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ge_backend.cli.model.applied import apply_settings, preview_settings
 from ge_backend.cli.model.changes import changes_of, refuse_ensemble
-from ge_backend.cli.model.presets import PRESETS
+from ge_backend.cli.model.presets import PRESETS, TEXT_PRESETS
 from ge_backend.cli.report.presets import changes_text, presets_text
 from ge_backend.config.model_folder import read_document, read_folder
+from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.errors import ConfigError
 
 __all__ = ["register"]
@@ -48,9 +49,10 @@ def preset(arguments: argparse.Namespace) -> int:
         raise ConfigError("expected a model's folder and the name of a preset, or --list")
     if arguments.name not in PRESETS:
         raise ConfigError(f"preset {arguments.name!r} is unknown; known are {', '.join(PRESETS)}")
-    chosen = PRESETS[arguments.name]
     refuse_ensemble(read_document(arguments.model.resolve()))
     folder = read_folder(arguments.model)
+    presets = TEXT_PRESETS if is_checkpoint(folder.directory) else PRESETS
+    chosen = presets[arguments.name]
     found = changes_of(chosen, folder.document, folder.config(os.environ))
     write = preview_settings if arguments.dry_run else apply_settings
     diff = write(folder.config_file, found.settings)

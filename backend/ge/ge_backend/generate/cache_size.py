@@ -6,18 +6,28 @@ from ge_backend.device.language.base import LanguageModel
 from ge_backend.errors import OutOfMemory
 from ge_backend.generate.settings import EngineSettings
 
-__all__ = ["cache_blocks"]
+__all__ = ["cache_blocks", "fitting_blocks"]
 
 
 def cache_blocks(model: LanguageModel, settings: EngineSettings) -> int:
+    """Return the number of blocks of a model that has none yet; see `fitting_blocks`."""
+    memory = settings.kv_cache_bytes or model.memory_left()
+    longest = -(-model.max_positions // model.block_size)
+    return fitting_blocks(settings, memory, model.cache_bytes_per_block(), longest)
+
+
+def fitting_blocks(settings: EngineSettings, memory: int, each: int, longest: int) -> int:
     """Return the number of blocks, that for padding included: never more than could be used.
+
+    Args:
+        settings: how many sequences there may be.
+        memory: bytes that there are.
+        each: bytes of a block.
+        longest: blocks of the model's longest sequence.
 
     Raises:
         OutOfMemory: the memory is too little for a single sequence's first block.
     """
-    each = model.cache_bytes_per_block()
-    memory = settings.kv_cache_bytes or model.memory_left()
-    longest = -(-model.max_positions // model.block_size)
     blocks = min(memory // each, settings.max_num_seqs * longest + 1)
     if blocks < 2:  # noqa: PLR2004 - one for padding, one to use
         where = "kv_cache_bytes" if settings.kv_cache_bytes else "the device has left"

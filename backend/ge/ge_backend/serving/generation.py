@@ -13,7 +13,7 @@ from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import executor_of
 
-__all__ = ["open_generation"]
+__all__ = ["generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
 # Figures of an engine, and what they are as metrics; those with a label say which.
@@ -50,12 +50,6 @@ def open_generation(
             f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
             "runs on one: give each device a model of its own"
         )
-    unknown = sorted(set(config.buckets) - set(BUCKETS))
-    if unknown:
-        raise ConfigError(
-            f"parameter 'buckets.{unknown[0]}' is unknown for a model that generates text; known "
-            f"are {', '.join(f'buckets.{axis}' for axis in BUCKETS)}"
-        )
     files = [*read_checkpoint(config.directory).files, *filter(None, [config.bucket_file])]
     spec = ServiceSpec(
         folder=str(config.directory.resolve()),
@@ -64,12 +58,7 @@ def open_generation(
         threads=config.threads,
         priority=config.priority,
         served_as=config.name,
-        settings={
-            **config.generation,
-            **{f"buckets.{axis}": sizes for axis, sizes in config.buckets.items()},
-            "buckets": str(config.bucket_file or ""),
-            "max_graphs": str(config.max_graphs),
-        },
+        settings=generation_settings(config),
     )
     return GenerationClient(
         executor_of(config, config.device),
@@ -77,6 +66,26 @@ def open_generation(
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),
     )
+
+
+def generation_settings(config: ModelConfig) -> dict[str, str]:
+    """Return a model's settings of generation, as `generate.settings.read_settings` takes them.
+
+    Raises:
+        ConfigError: buckets of an axis are given that there is not.
+    """
+    unknown = sorted(set(config.buckets) - set(BUCKETS))
+    if unknown:
+        raise ConfigError(
+            f"parameter 'buckets.{unknown[0]}' is unknown for a model that generates text; known "
+            f"are {', '.join(f'buckets.{axis}' for axis in BUCKETS)}"
+        )
+    return {
+        **config.generation,
+        **{f"buckets.{axis}": sizes for axis, sizes in config.buckets.items()},
+        "buckets": str(config.bucket_file or ""),
+        "max_graphs": str(config.max_graphs),
+    }
 
 
 def _record(seen: Seen, recorder: Recorder, device: str) -> None:

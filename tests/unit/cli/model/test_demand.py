@@ -1,7 +1,13 @@
 import pytest
 
+from builders.writer import make_writer
 from ge_backend.cli.model.demand import measure_demand
+from ge_backend.config.sizes import parse_bytes
+from ge_backend.device.host_memory import host_memory
+from ge_backend.device.language.open import OpenLanguage, open_language
 from ge_backend.errors import GeError
+from ge_backend.generate.engine import Engine
+from ge_backend.generate.settings import EngineSettings
 
 CONFIG = """\
 backend: "ge"
@@ -83,3 +89,39 @@ def test_files_beside_an_onnx_model_are_weights(tmp_path, monkeypatch):
     model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 4000
     onnx.save(model, path, save_as_external_data=True, location="weights.bin")
     assert measured(path.parent.parent, "cpu").weights_bytes > table.nbytes
+
+
+@pytest.mark.parametrize(
+    ("precision", "held", "cache"),
+    [("origin", 4, "20KiB"), ("bf16", 2, "1MiB"), ("fp16", 4, "1MiB"), ("origin", 4, "0")],
+)
+def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache):
+    """As the engine would have them, by the checkpoint's headers: nothing is loaded."""
+    folder = tmp_path / "writer"
+    (folder / "1").mkdir(parents=True)
+    model = make_writer(folder / "1").model
+    settings = {"kv_cache_bytes": cache, "precision": precision, "max_num_seqs": "3"}
+    lines = [
+        f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in settings.items()
+    ]
+    (folder / "config.pbtxt").write_text("\n".join(['backend: "ge"', *lines]))
+    found = measured(folder)
+    opened = open_language(
+        OpenLanguage(
+            device="cpu",
+            folder=folder / "1",
+            precision=precision,
+            threads=1,
+            block_size=16,
+            memory=host_memory,
+        )
+    ).model
+    engine = Engine(
+        opened, EngineSettings(kv_cache_bytes=parse_bytes(cache, "c"), max_num_seqs=3), lambda: 0.0
+    )
+    assert found.weights_bytes == sum(p.numel() for p in model.parameters()) * held
+    blocks = engine.figures().blocks_free + 1
+    assert found.cache_bytes == blocks * opened.cache_bytes_per_block()
+    assert blocks == (3 if cache == "20KiB" else 3 * 16 + 1)
+    assert (found.devices, found.io_bytes, found.workspace_bytes) == (("cpu",), None, 0)
+    opened.close()

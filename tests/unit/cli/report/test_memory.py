@@ -8,7 +8,9 @@ from ge_backend.cli.report.memory import Repository, memory_json, memory_text, p
 GIB = 1 << 30
 
 
-def demand(model, workspace, *, weights=1.0, io=0.0, run_ms=10, devices=("npu:0",), memory=32):
+def demand(
+    model, workspace, *, weights=1.0, io=0.0, run_ms=10, devices=("npu:0",), memory=32, cache=0
+):
     return Demand(
         model=model,
         devices=devices,
@@ -17,6 +19,7 @@ def demand(model, workspace, *, weights=1.0, io=0.0, run_ms=10, devices=("npu:0"
         workspace_bytes=int(workspace * GIB),
         run_ns=run_ms * 1_000_000,
         memory_bytes=int(memory * GIB),
+        cache_bytes=int(cache * GIB),
     )
 
 
@@ -75,6 +78,18 @@ def test_what_is_not_known():
     assert lines[2].split() == ["free", "1", "GiB", "-", "-", "-"]
     assert lines[-1] == "not known before they run, and not in the pool: the workspace of free"
     assert repository(demand("free", 0, io=None), pool=12).fits
+
+
+def test_caches_of_text_count():
+    """In a column of their own, where there is one, in the sum, and in what is missing."""
+    found = repository(demand("writer", 0, io=None, weights=8, cache=26), A, pool=12)
+    lines = memory_text(found)
+    assert lines[1].split()[:4] == ["model", "weights", "cache", "io"]
+    assert lines[2].split()[:5] == ["writer", "8", "GiB", "26", "GiB"]
+    assert lines[3].split()[:4] == ["a", "10", "GiB", "-"]
+    assert "weights 18 GiB, caches 26 GiB, io buffers 0 B, pool 12 GiB: 56 GiB in all" in lines[5]
+    assert "does not fit: npu:0 has 24 GiB too little" in lines
+    assert json.loads(memory_json(found))["devices"]["npu:0"]["cache_bytes"] == 26 * GIB
 
 
 def test_who_waits_for_everybody():

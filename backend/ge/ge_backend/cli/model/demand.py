@@ -9,14 +9,23 @@ from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket, largest_buckets
 from ge_backend.cli.model.opened import OpenModel, open_model
+from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
+from ge_backend.device.base import MemoryInfo, open_device
+from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import model_files
+from ge_backend.device.language.open import held_as, memory_for_cache
 from ge_backend.executor.protocol.messages import Prepared
+from ge_backend.generate.cache_size import fitting_blocks
+from ge_backend.generate.settings import read_settings
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.serving.generation import generation_settings
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
+
+ITEM_BYTES = {"FP32": 4, "BF16": 2, "FP16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,7 @@ class Demand:
         io_bytes: inputs and outputs of its largest bucket, once per instance; None where they are
             only known when a request is there.
         workspace_bytes: scratch of one run in its largest bucket; 0 where that is not known.
+        cache_bytes: of the keys and values of a model that generates text.
         run_ns: how long such a run takes.
         memory_bytes: of the device, in all.
     """
@@ -40,6 +50,7 @@ class Demand:
     workspace_bytes: int
     run_ns: int
     memory_bytes: int
+    cache_bytes: int = 0
 
 
 def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
@@ -53,20 +64,58 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
     Raises:
         GeError: the model would not load in a server either.
     """
-    given = read_folder(path).config(os.environ)
+    folder = read_folder(path)
+    given = folder.config(os.environ)
+    devices = _devices(device) if device else given.placement.devices
+    if is_checkpoint(folder.directory):
+        return _of_text(given, devices)
     with open_model(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)
         tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
         known = [nbytes for nbytes in tensors if nbytes is not None]
         return Demand(
             model=model.config.name,
-            devices=_devices(device) if device else given.placement.devices,
+            devices=devices,
             weights_bytes=_weights_bytes(Path(model.session.source.path)),
             io_bytes=max(known) * given.instances if len(known) == len(tensors) else None,
             workspace_bytes=max((one.workspace_bytes for one in prepared), default=0),
             run_ns=max((one.cost_ns for one in prepared), default=0),
             memory_bytes=model.session.inspect().total_bytes,
         )
+
+
+def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
+    """Return what a checkpoint takes, by its headers: nothing is loaded and nothing run.
+
+    Its cache is as large as the executor would make it on the device as it is now.
+    """
+    checkpoint, settings = read_checkpoint(config.directory), generation_settings(config)
+    dtype = held_as(checkpoint.dtype, config.precision, devices[0])
+    weights = checkpoint.weight_bytes * ITEM_BYTES[dtype] // ITEM_BYTES[checkpoint.dtype]
+    memory = _memory(devices[0])
+    engine = read_settings(settings)
+    each = checkpoint.cache_elements_per_token() * ITEM_BYTES[dtype] * engine.block_size
+    left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
+    longest = -(-checkpoint.max_positions // engine.block_size)
+    blocks = fitting_blocks(engine, engine.kv_cache_bytes or left, each, longest)
+    return Demand(
+        model=config.name,
+        devices=devices,
+        weights_bytes=weights,
+        io_bytes=None,
+        workspace_bytes=0,
+        run_ns=0,
+        memory_bytes=memory.total_bytes,
+        cache_bytes=blocks * each,
+    )
+
+
+def _memory(device: str) -> MemoryInfo:
+    opened = open_device(device)
+    try:
+        return opened.memory()
+    finally:
+        opened.close()
 
 
 def _devices(device: str) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The presets: what each sets, and why. docs/presets.md is generated from this table.
 
-Every preset names the same settings, so that one undoes what another did. None names what would
-change answers or refuse requests by their size (`precision`, `overflow`, `max_batch_size`), what
-belongs to a whole device (`lanes`, the workspace pool), a list that is the model's own
-(`buckets.<axis>`, `preferred_batch_size`), or `early_reply`, whose default was best for all.
+Models that generate text have the same three, with settings of their own. Every preset of a table
+names the same settings, so that one undoes what another did. None names what would change answers
+or refuse requests by their size (`precision`, `overflow`, `max_batch_size`), what belongs to a
+whole device (`lanes`, the workspace pool), a list that is the model's own (`buckets.<axis>`,
+`preferred_batch_size`), or `early_reply`, whose default was best for all.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
-from ge_backend.config.settings import SETTINGS
+from ge_backend.config.settings import GENERATION_SETTINGS, SETTINGS
 
-__all__ = ["DEFAULTS", "KEYS", "PRESETS", "Choice", "Preset"]
+__all__ = ["DEFAULTS", "KEYS", "PRESETS", "TEXT_KEYS", "TEXT_PRESETS", "Choice", "Preset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +124,73 @@ PRESETS: Mapping[str, Preset] = {
     )
 }
 
+TEXT_PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="high_throughput",
+            whom="many texts at once, which nobody reads as they are written",
+            choices={
+                "max_num_seqs": Choice(
+                    value="128", why="a step reads all weights once, for however many texts"
+                ),
+                "max_num_batched_tokens": Choice(
+                    value="4096", why="prompts go in few large pieces, which compute best"
+                ),
+                "itl_target_ms": Choice(
+                    value="1000", why="nobody waits for the next token, so prompts go first"
+                ),
+                "max_waiting_requests": Choice(value="8192", why="a whole job may be sent at once"),
+                "priority": Choice(
+                    value="3", why="models that somebody waits for go first on a shared device"
+                ),
+            },
+        ),
+        Preset(
+            name="low_latency",
+            whom="somebody reads along, and rather hears `try again` than waits long: dialogue",
+            choices={
+                "max_num_seqs": Choice(
+                    value="16", why="each further text makes the step of all others longer"
+                ),
+                "max_num_batched_tokens": Choice(
+                    value="1024", why="no step of prompts alone is long, and the next one comes in"
+                ),
+                "itl_target_ms": Choice(
+                    value="50", why="20 tokens a second are more than anybody reads"
+                ),
+                "max_waiting_requests": Choice(
+                    value="32", why="more load than can be served is refused at once"
+                ),
+                "priority": Choice(value="1", why="goes first on a device that models share"),
+            },
+        ),
+        Preset(
+            name="memory_constrained",
+            whom="a model that hardly fits, or one of many on a device",
+            choices={
+                "max_num_seqs": Choice(
+                    value="8", why="the cache is never larger than so many longest texts"
+                ),
+                "max_num_batched_tokens": Choice(
+                    value="512", why="scratch memory grows with the tokens of a step"
+                ),
+                "itl_target_ms": Choice(value="100", why="costs no memory"),
+                "max_waiting_requests": Choice(value="64", why="requests that wait hold prompts"),
+                "priority": Choice(value="2", why="costs no memory"),
+            },
+            hint="`kv_cache_bytes` bounds the cache itself, and with it the longest text; "
+            "`ge-backend plan` says what it takes",
+        ),
+    )
+}
+
 KEYS: tuple[str, ...] = tuple(next(iter(PRESETS.values())).choices)
+TEXT_KEYS: tuple[str, ...] = tuple(next(iter(TEXT_PRESETS.values())).choices)
 # What a configuration means that does not name a setting.
 DEFAULTS: Mapping[str, str] = {
     INSTANCES: "1",
     BATCHING_DELAY: "0",
-    **{setting.key: setting.default for setting in SETTINGS if setting.key in KEYS},
+    **{s.key: s.default for s in SETTINGS if s.key in KEYS},
+    **{s.key: s.default for s in GENERATION_SETTINGS if s.key in TEXT_KEYS},
 }

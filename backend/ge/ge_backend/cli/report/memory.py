@@ -45,6 +45,11 @@ class DevicePlan:
         return sum(demand.io_bytes or 0 for demand in self.demands)
 
     @property
+    def cache_bytes(self) -> int:
+        """All caches of models that generate text."""
+        return sum(demand.cache_bytes for demand in self.demands)
+
+    @property
     def apart_bytes(self) -> int:
         """The workspace that they take if none shares with another."""
         return sum(footprint(d.workspace_bytes) for d in self.demands if d.workspace_bytes)
@@ -52,7 +57,8 @@ class DevicePlan:
     @property
     def needed_bytes(self) -> int:
         """What is taken of the device in all."""
-        return self.weights_bytes + self.io_bytes + (self.pool_bytes or self.apart_bytes)
+        held = self.weights_bytes + self.io_bytes + self.cache_bytes
+        return held + (self.pool_bytes or self.apart_bytes)
 
     @property
     def missing_bytes(self) -> int:
@@ -126,10 +132,20 @@ def _device_lines(memory: DevicePlan) -> list[str]:
     count = len(memory.demands)
     return [
         f"{memory.device}: {count} model{'s' * (count != 1)}, {pool}",
-        *table(HEADER, [_row(memory, demand) for demand in memory.demands], left=2),
+        *_table(memory),
         *_sums(memory),
         *_complaints(memory),
     ]
+
+
+def _table(memory: DevicePlan) -> list[str]:
+    """Return a line per model; caches have a column where a model generates text."""
+    rows = [_row(memory, demand) for demand in memory.demands]
+    if not memory.cache_bytes:
+        return table(HEADER, rows, left=2)
+    caches = [format_bytes(d.cache_bytes) if d.cache_bytes else UNKNOWN for d in memory.demands]
+    rows = [(*row[:2], cache, *row[2:]) for row, cache in zip(rows, caches, strict=True)]
+    return table((*HEADER[:2], "cache", *HEADER[2:]), rows, left=2)
 
 
 def _row(memory: DevicePlan, demand: Demand) -> tuple[str, ...]:
@@ -162,6 +178,7 @@ def _sums(memory: DevicePlan) -> list[str]:
     scratch = format_bytes(memory.pool_bytes or memory.apart_bytes)
     parts = [
         f"weights {format_bytes(memory.weights_bytes)}",
+        *([f"caches {format_bytes(memory.cache_bytes)}"] if memory.cache_bytes else []),
         f"io buffers {format_bytes(memory.io_bytes)}",
         f"{'pool' if memory.pool_bytes else 'workspace'} {scratch}",
     ]
@@ -209,6 +226,7 @@ def _device_json(memory: DevicePlan) -> dict[str, Any]:
         "pool_bytes": memory.pool_bytes,
         "weights_bytes": memory.weights_bytes,
         "io_bytes": memory.io_bytes,
+        "cache_bytes": memory.cache_bytes,
         "apart_bytes": memory.apart_bytes,
         "needed_bytes": memory.needed_bytes,
         "total_bytes": memory.total_bytes,
@@ -224,6 +242,7 @@ def _model_json(demand: Demand, plan: MemoryPlan) -> dict[str, Any]:
     return {
         "weights_bytes": demand.weights_bytes,
         "io_bytes": demand.io_bytes,
+        "cache_bytes": demand.cache_bytes,
         "workspace_bytes": demand.workspace_bytes,
         "run_ns": demand.run_ns,
         "range": None if place is None else (place.offset, place.end),

@@ -14,12 +14,14 @@ from ge_backend.errors import ConfigError, DeviceUnavailable
 __all__ = ["write_memory_plot"]
 
 # Colours that people with any colour vision tell apart (Okabe and Ito).
-OWN, SHARED, MISSING, WEIGHTS, BUFFERS = "#0072B2", "#E69F00", "#D55E00", "#4D4D4D", "#56B4E9"
+OWN, SHARED, MISSING, WEIGHTS = "#0072B2", "#E69F00", "#D55E00", "#4D4D4D"
+CACHES, BUFFERS = "#009E73", "#56B4E9"
 LEGEND = {
     "workspace of one model": OWN,
     "workspace of several, which take turns": SHARED,
     "what there is too little": MISSING,
     "weights": WEIGHTS,
+    "caches of text": CACHES,
     "io buffers": BUFFERS,
 }
 BAR = 0.62
@@ -96,12 +98,12 @@ def _workspace(axes: Any, memory: DevicePlan) -> None:
 
 def _fixed(axes: Any, memory: DevicePlan) -> None:
     """Draw what each model holds all the time."""
-    weights = [demand.weights_bytes for demand in memory.demands]
-    buffers = [demand.io_bytes or 0 for demand in memory.demands]
-    unit, divisor = _unit(max(map(sum, zip(weights, buffers, strict=True))))
-    for line, (held, more) in enumerate(zip(weights, buffers, strict=True)):
-        _bar(axes, line, Range(offset=0, nbytes=held), divisor, WEIGHTS)
-        _bar(axes, line, Range(offset=held, nbytes=more), divisor, BUFFERS)
+    held = [(d.weights_bytes, d.cache_bytes, d.io_bytes or 0) for d in memory.demands]
+    unit, divisor = _unit(max(map(sum, held)))
+    for line, sizes in enumerate(held):
+        for at, (nbytes, colour) in enumerate(zip(sizes, (WEIGHTS, CACHES, BUFFERS), strict=True)):
+            place = Range(offset=sum(sizes[:at]), nbytes=nbytes)
+            _bar(axes, line, place, divisor, colour)
     axes.tick_params(labelleft=False)
     _dress(axes, "held all the time", unit)
 

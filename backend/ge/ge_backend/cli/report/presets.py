@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ge_backend.cli.model.changes import Changes
-from ge_backend.cli.model.presets import DEFAULTS, KEYS, PRESETS, Preset
+from ge_backend.cli.model.presets import (
+    DEFAULTS,
+    PRESETS,
+    TEXT_PRESETS,
+    Preset,
+)
 from ge_backend.cli.report.table import table
 
 __all__ = ["changes_text", "presets_text"]
 
 
 def presets_text() -> Iterator[str]:
-    """Yield a table of all presets, then for each whom it is for, and its reasons."""
+    """Yield what the presets are for most models, then what for those that generate text."""
+    yield from _table_text(PRESETS)
+    yield ""
+    yield "Models that generate text:"
+    yield from _table_text(TEXT_PRESETS)
+
+
+def _table_text(presets: Mapping[str, Preset]) -> Iterator[str]:
+    """Yield a table of presets, then for each whom it is for, and its reasons."""
+    keys = next(iter(presets.values())).choices
     rows = [
-        (*(preset.choices[key].value for preset in PRESETS.values()), DEFAULTS[key], key)
-        for key in KEYS
+        (*(preset.choices[key].value for preset in presets.values()), DEFAULTS[key], key)
+        for key in keys
     ]
-    yield from table((*PRESETS, "default", "setting"), rows, left=1)
-    for preset in PRESETS.values():
+    yield from table((*presets, "default", "setting"), rows, left=1)
+    for preset in presets.values():
         yield ""
         yield f"{preset.name}: {preset.whom}"
         for key, choice in preset.choices.items():

@@ -12,9 +12,12 @@ from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.structure import CompileStructure
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["OpenLanguage", "OpenedLanguage", "open_language"]
+__all__ = ["OpenLanguage", "OpenedLanguage", "held_as", "memory_for_cache", "open_language"]
 
 OPENER = "ge_backend.device.pytorch.language.open:open_torch"
+DTYPES = {"bf16": "BF16", "fp16": "FP16"}
+# Of the memory that is free when a cache may be chosen: a host has other things to do.
+HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 EXTRA = "pip install 'triton-ge-backend[generation]'"
 
 
@@ -67,3 +70,20 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         raise DeviceUnavailable(f"a language model needs {error.name}; {EXTRA}") from error
     opened: OpenedLanguage = opener(asked)
     return opened
+
+
+def held_as(stored: str, precision: str, device: str) -> str:
+    """Return what weights and cache are held in: FP32, BF16 or FP16; a CPU computes none in FP16.
+
+    Args:
+        stored: the type of the checkpoint.
+        precision: as `OpenLanguage` has it.
+        device: its name.
+    """
+    dtype = DTYPES.get(precision, stored)
+    return "FP32" if device == "cpu" and dtype == "FP16" else dtype
+
+
+def memory_for_cache(free_bytes: int, device: str) -> int:
+    """Return what a cache may have of a device's free memory, where nothing else is configured."""
+    return int(free_bytes * (HOST_SHARE if device == "cpu" else DEVICE_SHARE))

@@ -14,6 +14,7 @@ from ge_backend.device.failures import failure, reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, padding_batch
+from ge_backend.device.language.open import memory_for_cache
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of
@@ -27,8 +28,6 @@ __all__ = ["TorchLanguageModel"]
 log = logging.getLogger(__name__)
 
 NO_BUCKET = (0, 0, 0)
-# Of the memory that is free when a cache may be chosen: a host has other things to do.
-HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 NAMES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
 
 
@@ -74,8 +73,7 @@ class TorchLanguageModel:
 
     def memory_left(self) -> int:
         """See `LanguageModel`."""
-        share = HOST_SHARE if self._decoder.device.type == "cpu" else DEVICE_SHARE
-        return int(self._memory().free_bytes * share)
+        return memory_for_cache(self._memory().free_bytes, str(self._decoder.device))
 
     def open_cache(self, num_blocks: int) -> None:
         """See `LanguageModel`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
-from ge_backend.device.language.open import OpenedLanguage, OpenLanguage
+from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, held_as
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.device.pytorch.language.loading import load_decoder
@@ -16,15 +16,14 @@ from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["open_torch"]
 
-DTYPES = {"bf16": "BF16", "fp16": "FP16"}
-
 
 def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     """See `open_language`."""
     checkpoint = read_checkpoint(asked.folder)
     streams = _streams(asked.device)
     device = _device(asked.device)
-    decoder = load_decoder(checkpoint, dtype=_dtype(asked, checkpoint), device=device)
+    dtype = held_as(checkpoint.dtype, asked.precision, asked.device)
+    decoder = load_decoder(checkpoint, dtype=dtype, device=device)
     if streams is not None:
         streams.vendor.synchronize()  # weights were brought by another stream
     model = TorchLanguageModel(
@@ -44,12 +43,6 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
         if path is None
         else open_guides(path, checkpoint.vocabulary, checkpoint.eos),
     )
-
-
-def _dtype(asked: OpenLanguage, checkpoint: Checkpoint) -> str:
-    """Return what weights and cache are held in; a CPU has no arithmetic in FP16."""
-    dtype = DTYPES.get(asked.precision, checkpoint.dtype)
-    return "FP32" if asked.device == "cpu" and dtype == "FP16" else dtype
 
 
 def _streams(name: str) -> Streams | None:
