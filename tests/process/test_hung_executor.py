@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from builders.null_models import comes_true, run_values, sums, write_null
+from builders.null_models import comes_true, fleet_of, order, run_values, sums, write_null
+from ge_backend.errors import DeadlineExceeded
 
 # A second of silence, and the start of another.
 SOON_S = 10.0
@@ -81,3 +82,24 @@ def test_a_run_that_never_ends_is_given_up(machine, tmp_path):
     outcomes = run_values(session, 1, 666.0, 3)
     assert sums(outcomes) == [3, "ExecutorLost", 9]
     assert machine.restarts == 2
+
+
+def test_a_deadline_is_kept_while_an_executor_says_nothing(machine, source):
+    """Before it counts as hung, and is ended; the batch itself ends when it is."""
+    session = machine.session(source)
+    assert sums(run_values(session, 1)) == [3]
+    stop(machine, 0)
+    soon_ns = time.monotonic_ns() + 300_000_000
+    orders = []
+
+    def staged(_, chosen, *, again):
+        session.reserve(128, keep=again)
+        orders[:] = [order(session, 1, deadline_ns=soon_ns)]
+        return orders
+
+    runs = fleet_of(session).run([1.0], staged)
+    ended = next(runs)
+    assert ended.given_up
+    assert isinstance(ended.outcome.error, DeadlineExceeded)
+    assert list(runs) == []
+    assert sums(run_values(session, 2)) == [6]

@@ -21,8 +21,9 @@ from ge_backend.errors import (
     Status,
     TensorsLost,
 )
+from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.protocol.messages import FedRef, KeptRows
-from ge_backend.fleet.fleet import Fleet
+from ge_backend.fleet.fleet import SILENT_NS, Fleet
 
 
 class Fleets:
@@ -486,3 +487,51 @@ def test_deadlines_are_kept_while_there_is_no_executor(fleets):
     left = sorted(runs, key=lambda end: end.index)
     assert [end.index for end in left] == [1, 2]
     assert sums([end.outcome for end in left]) == [6, 9]
+
+
+def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch):
+    """Runs whose time is over fail at once; a late answer is nobody's, and hurts no later run."""
+    one = fleets(1)
+    gate = one.hold(0)
+    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    soon_ns = time.monotonic_ns() + 100_000_000
+    runs = one.begin([1, 2], deadline_ns=soon_ns)
+    begun = time.monotonic()
+    ended = [next(runs), next(runs)]
+    assert 0.05 < time.monotonic() - begun < 5
+    assert {end.index for end in ended} == {0, 1}
+    assert all(end.given_up and isinstance(end.outcome.error, DeadlineExceeded) for end in ended)
+    gate.set()
+    assert list(runs) == []
+    monkeypatch.undo()
+    assert one.answers(4, 5) == [12, 15]
+
+
+def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
+    """When the silent executor dies, its other runs are; each ends once."""
+    one = fleets(1)
+    one.hold(0)
+    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    now_ns = time.monotonic_ns()
+
+    def stage(session, chosen, *, again):
+        session.reserve(256, keep=again)
+        times = {0: now_ns + 200_000_000, 1: 0}
+        return [replace(order(session, 1 + i), deadline_ns=times[i]) for i in chosen]
+
+    runs = one.fleet.run([1000.0, 1000.0], stage)
+    first = next(runs)
+    assert (first.index, first.given_up) == (0, True)
+    one.benches[0].device.faults.strike = lambda *_: None
+    one.benches[0].cut()
+    (second,) = runs
+    assert (second.index, sums([second.outcome])) == (1, [6])
+
+
+def test_an_executor_that_lives_keeps_deadlines_itself(fleets):
+    """A run that has begun ends when it ends, however late."""
+    one = fleets(1)
+    gate = one.hold(0)
+    threading.Timer(0.4, gate.set).start()
+    (outcome,), _ = one.run([1], deadline_ns=time.monotonic_ns() + 100_000_000)
+    assert sums([outcome]) == [3]

@@ -1,5 +1,6 @@
 """A batch's replies reach their own requests, early or together, and errors stay where they belong."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -108,6 +109,13 @@ def test_early_replies_are_sent_and_the_last_is_returned(execute, pb_utils):
     assert [len(request.sender.sent) for request in requests] == [0, 1, 1]
     assert requests[2].sender.sent[0][1] == pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
     assert recorded["ge_early_replies_total", ()] == 2
+
+
+def test_a_reply_is_not_held_up_by_an_executor_that_says_nothing(execute):
+    """Even the last of a batch is sent at once, since the batch may take for ever."""
+    responses, requests, _ = execute(echo(remaining_ns=math.inf, failing={0}), ints([1]))
+    assert responses == [None]
+    assert requests[0].sender.sent[0][0].has_error()
 
 
 def test_early_replies_can_be_switched_off(execute):

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import blamed
 from ge_backend.batching.concatenate import one_run
@@ -47,7 +47,8 @@ class Reply:
     Attributes:
         request: its position in the list that was run.
         outputs: by name; views of the arena that hold until the next batch.
-        remaining_ns: how long the rest of the batch is expected to take from now.
+        remaining_ns: how long the rest of the batch is expected to take from now; infinite where
+            that hangs on an executor that shows no life.
         states: the shape of each state of its sequence after this step, by input name.
         kept: outputs that have stayed on the device, by name.
     """
@@ -219,6 +220,8 @@ class Pipeline:
             left_ns = remaining_ns / self.policy.lanes
             sub_batch = sub_batches[ended.index]
             replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
+            if ended.given_up:
+                replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
             self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
             self._correct(sub_batch, ended)
             yield from replies

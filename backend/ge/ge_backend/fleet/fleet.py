@@ -45,6 +45,8 @@ PATIENCE = 20
 # How often it is asked whether the runs in flight are still wanted. Asking the host costs 10-25 us
 # per request (tested on 2.51), and a batch that is done sooner asks nothing.
 LOOK_EVERY_NS = 50_000_000
+# An executor that has been silent for so long is not trusted with deadlines any more.
+SILENT_NS = 500_000_000
 DEFAULT_PAUSES = Pauses()
 
 
@@ -65,11 +67,19 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run of a batch that has ended: which one, how, and where; "" if it came to no device."""
+    """A run of a batch that has ended.
+
+    Attributes:
+        index: which one.
+        outcome: how.
+        device: where; "" if it came to none.
+        given_up: it has not ended, but its time is over, and its device's executor says nothing.
+    """
 
     index: int
     outcome: Outcome
     device: str = ""
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +158,7 @@ class Fleet:
             unwanted: whether nobody waits for a run any more. Asked now and then while it is in
                 flight; a run that has not begun is not begun then, and ends with `Cancelled`.
             deadlines: of each run, as in its order. Executors keep them; they are kept here while
-                there is none. Empty where no run has one.
+                there is none, or none that shows life. Empty where no run has one.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
@@ -317,9 +327,26 @@ class _Share:
         ended = self._flight.receive()
         if ended is not None:
             index, outcome = ended
-            del self._left[index]
+            known = self._left.pop(index, None)
             self._submit()
-            yield Ended(index, outcome, self._member.device)
+            if known is not None:
+                yield Ended(index, outcome, self._member.device)
+
+    def give_up(self) -> Iterator[Ended]:
+        """Yield the runs whose time is over, if the executor shows no life.
+
+        They stay in flight, since it may go on and write what they give; nobody waits for that.
+        """
+        if self._flight.silent_ns < SILENT_NS:
+            return
+        now_ns = time.monotonic_ns()
+        for index in [i for i, order in self._left.items() if 0 < order.deadline_ns < now_ns]:
+            del self._left[index]
+            if index in self._unsent:
+                self._unsent.remove(index)
+            text = "the request's time is over, and its device's executor shows no life"
+            outcome = Outcome(outputs={}, error=DeadlineExceeded(text))
+            yield Ended(index, outcome, self._member.device, given_up=True)
 
     def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
         """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
@@ -341,7 +368,8 @@ class _Share:
             yield from _failing(list(self._left), error, self._member.device)
         elif self._solo and self._flight.started:
             died = _died("when it was repeated with nothing else running")
-            yield from _failing(self._flight.indices, died, self._member.device)
+            guilty = [index for index in self._flight.indices if index in self._left]
+            yield from _failing(guilty, died, self._member.device)
 
     def drain(self) -> None:
         """Wait until nothing is in flight any more; what has not been sent stays so."""
@@ -379,6 +407,7 @@ def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator
                     yield from share.receive()
                 if looking and share.running:
                     yield from share.cancel(unwanted)
+                    yield from share.give_up()
             except GeError as error:
                 yield from share.lose(error)
         if looking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -124,7 +125,8 @@ class Backend:
                 if self._steps is not None:
                     self._steps.settle(index, reply)
                 request = arrivals[index].request
-                responses[index] = self._answer(request, reply, early=len(open_) > 1)
+                early = len(open_) > 1 or math.isinf(reply.remaining_ns)
+                responses[index] = self._answer(request, reply, early=early)
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")

@@ -67,9 +67,14 @@ class Backlog:
         self._next: list[Arrival] = []  # the batch whose turn it is
         self._waiting: deque[Arrival] = deque()
         self._serving = self._closing = False
+        self._alarm_ns: float = math.inf  # when the deadlines are looked at next
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="backlog", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in {"backlog": self._work, "deadlines": self._keep_deadlines}.items()
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, arrivals: Sequence[Arrival]) -> list[Any]:
         """Take over what came together: a response to what is refused, None for all that waits."""
@@ -86,11 +91,12 @@ class Backlog:
         return responses
 
     def close(self) -> None:
-        """Serve what waits, then end the thread."""
+        """Serve what waits, then end the threads."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _admit(self, arrival: Arrival) -> Any:
         """Let a request wait and return None, or return its refusal; the lock is held."""
@@ -111,6 +117,8 @@ class Backlog:
             )
         self._waiting.append(arrival)
         self._recorder.add("ge_backlog_requests")
+        if 0 < arrival.deadline_ns < self._alarm_ns:
+            self._changed.notify_all()
         return None
 
     def _work(self) -> None:
@@ -118,6 +126,20 @@ class Backlog:
             for arrival, response in zip(batch, self._service.serve(batch), strict=True):
                 if response is not None:
                     _send(arrival, response)
+
+    def _keep_deadlines(self) -> None:
+        """Refuse requests as their time passes, also while a batch takes longer than expected."""
+        while True:
+            with self._changed:
+                late = self._take_late()
+                if not late:
+                    if self._closing:
+                        return
+                    known = (a.deadline_ns for a in self._waiting if a.deadline_ns)
+                    self._alarm_ns = min(known, default=math.inf)
+                    left_s = (self._alarm_ns - time.monotonic_ns()) / 1e9
+                    self._changed.wait(None if math.isinf(left_s) else max(0.0, left_s))
+            self._refuse(late)
 
     def _take(self) -> list[Arrival] | None:
         """Wait for the next batch; None when there will be none."""

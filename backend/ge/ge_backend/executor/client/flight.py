@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -78,6 +79,11 @@ class Flight:
     def indices(self) -> list[int]:
         """The runs in flight, in the order of their submission."""
         return [index for index, _ in self._runs.values()]
+
+    @property
+    def silent_ns(self) -> int:
+        """How long the executor has shown no life; it beats several times a second."""
+        return time.monotonic_ns() - self._link.outstanding.beat_ns
 
     def fileno(self) -> int:
         """Return what becomes readable when a run has ended, or the executor is gone."""
