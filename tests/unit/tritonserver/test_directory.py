@@ -1,7 +1,9 @@
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,68 @@ def test_making_one_sweeps_those_whose_owner_was_killed_and_keeps_living_ones():
     assert not region.exists()
     assert living.path.is_dir()
     fresh.remove()
+    living.remove()
+
+
+@pytest.fixture
+def stray():
+    """A region of a server whose folder is gone."""
+    region = Path("/dev/shm", f"{PREFIX}{uuid.uuid4().hex[:8]}_region")
+    region.touch()
+    yield region
+    region.unlink(missing_ok=True)
+
+
+def test_regions_without_a_folder_are_swept(stray):
+    """What a stub made after all else of its dead server was removed."""
+    ServerDirectory.make().remove()
+    assert not stray.exists()
+
+
+def test_regions_that_a_process_has_are_not_swept(stray):
+    """Whoever has one mapped, or was told of it, lives."""
+    stray.write_bytes(b"1" * 4096)
+    code = (
+        "import mmap, os, sys\n"
+        "memory = mmap.mmap(os.open(sys.stdin.readline().strip(), os.O_RDWR), 4096)\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    process.stdin.write(f"{stray}\n".encode())
+    process.stdin.flush()
+    process.stdout.readline()
+    ServerDirectory.make().remove()
+    assert stray.exists()
+    process.communicate()
+    ServerDirectory.make().remove()
+    assert not stray.exists()
+
+
+def test_regions_of_a_living_server_stay_when_its_folder_is_gone(temporary):
+    """Its lock lies beside them, for containers that share shared memory and no folders."""
+    living = ServerDirectory.make()
+    region = Path("/dev/shm", f"{living.shm_prefix}region")
+    region.touch()
+    shutil.rmtree(living.path)
+    ServerDirectory.make().remove()
+    assert region.exists()
+    for lock in living.locks:
+        os.close(lock)
+    ServerDirectory.make().remove()
+    assert list(Path("/dev/shm").glob(f"{living.path.name}*")) == []
+
+
+def test_regions_are_left_to_the_folder_that_is_there():
+    """A folder that is locked is a living server's, wherever the lock beside the regions is."""
+    living = ServerDirectory.make()
+    region = Path("/dev/shm", f"{living.shm_prefix}region")
+    region.touch()
+    Path("/dev/shm", f"{living.path.name}.lock").unlink()
+    ServerDirectory.make().remove()
+    assert region.exists()
     living.remove()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ PREFIX = "ge-server-"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # An AF_UNIX address has 108 bytes; the sockets' names need some of them.
 LONGEST_PARENT = 60
+# What begins the names of a server's regions: its folder's name, as `mkdtemp` makes it.
+_NAME = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,13 @@ class ServerDirectory:
 
     Attributes:
         path: the folder; its name is also the prefix of the server's shared-memory regions.
-        lock: descriptor of the lock, inherited by the server and its stubs.
+        locks: descriptors of its lock and of one beside its regions, inherited by the server and
+            its stubs: the folder may be away while they live, and the other way round, where
+            containers share one of the two.
     """
 
     path: Path
-    lock: int
+    locks: tuple[int, int]
 
     @classmethod
     def make(cls) -> ServerDirectory:
@@ -36,13 +42,12 @@ class ServerDirectory:
         if len(str(parent)) > LONGEST_PARENT:
             parent = Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
         _sweep(parent)
+        _sweep_regions(parent)
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         for folder in ("backends", "cwd", "run"):
             (path / folder).mkdir(mode=0o700)
-        lock = os.open(path / "lock.new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (path / "lock.new").rename(path / "lock")  # so nobody finds it unlocked
-        return cls(path=path, lock=lock)
+        lock, beside = _locked(path / "lock"), _locked(_lock_of(path.name))
+        return cls(path=path, locks=(lock, beside))
 
     @property
     def backends(self) -> Path:
@@ -67,7 +72,8 @@ class ServerDirectory:
     def remove(self) -> None:
         """Remove the folder and the shared-memory regions; the server is gone by then."""
         _remove(self.path)
-        os.close(self.lock)
+        for lock in self.locks:
+            os.close(lock)
 
 
 def processes_of(run: Path) -> list[int]:
@@ -86,32 +92,82 @@ def shared_memory_of(prefix: str) -> list[Path]:
 
 
 def _environment(process: Path) -> list[bytes]:
+    return _content(process / "environ").split(b"\0")
+
+
+def _content(path: Path) -> bytes:
     try:
-        return (process / "environ").read_bytes().split(b"\0")
+        return path.read_bytes()
     except OSError:
-        return []  # it ended meanwhile, or is somebody else's
+        return b""  # the process has ended meanwhile, or is somebody else's
+
+
+def _lock_of(name: str) -> Path:
+    """Return the lock beside the regions of the server whose folder has this name."""
+    return SHARED_MEMORY / f"{name}.lock"
+
+
+def _locked(path: Path) -> int:
+    """Make a file that is locked; nobody finds it unlocked."""
+    new = path.with_name(f"{path.name}.new")
+    lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(path)
+    return lock
+
+
+def _is_free(path: Path) -> bool:
+    """Whether there is a lock of ours, and nobody holds it.
+
+    A lock, not a process id: in another container that shares the folder ids mean other processes.
+    """
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False  # somebody else's, or being made or removed
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False  # its server lives
+    finally:
+        os.close(lock)
+    return True
 
 
 def _sweep(parent: Path) -> None:
-    """Remove our folders whose lock nobody holds.
-
-    A lock, not a process id: in another container that shares this folder ids mean other processes.
-    """
+    """Remove our folders whose lock nobody holds, with their regions."""
     for path in parent.glob(f"{PREFIX}*"):
-        try:
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # somebody else's, or being made or removed
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_free(path / "lock"):
             _remove(path)
-        except BlockingIOError:
-            pass  # its server lives
-        finally:
-            os.close(lock)
+
+
+def _sweep_regions(parent: Path) -> None:
+    """Remove regions whose folder is gone, and whose server is.
+
+    One that a dying stub has made once its server's were removed has no lock; it is removed if no
+    process has it.
+    """
+    found = (_NAME.match(path.name) for path in SHARED_MEMORY.glob(f"{PREFIX}*"))
+    for name in {match.group() for match in found if match}:
+        lock = _lock_of(name)
+        dead = _is_free(lock) if lock.exists() else not _is_used(name)
+        if dead and not (parent / name).exists():
+            _remove(parent / name)
+
+
+def _is_used(name: str) -> bool:
+    """Whether some process that can be seen has a region mapped, or names one as stubs do."""
+    mark = f"{name}_".encode()
+    return any(
+        mark in content
+        for process in Path("/proc").iterdir()
+        if process.name.isdigit()
+        for content in (_content(process / "maps"), _content(process / "cmdline"))
+    )
 
 
 def _remove(path: Path) -> None:
-    for region in shared_memory_of(f"{path.name}_"):
-        region.unlink(missing_ok=True)
+    for region in (*shared_memory_of(f"{path.name}_"), _lock_of(path.name)):
+        with contextlib.suppress(OSError):  # gone, or somebody else's
+            region.unlink()
     shutil.rmtree(path, ignore_errors=True)

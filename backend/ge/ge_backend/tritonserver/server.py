@@ -177,7 +177,7 @@ class TritonServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[self.directory.lock],
+                pass_fds=self.directory.locks,
                 start_new_session=True,
             )
 
