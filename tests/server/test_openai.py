@@ -7,9 +7,11 @@ import json
 import re
 import urllib.error
 import urllib.request
+from typing import Annotated, Literal
 
 import numpy as np
 import openai
+import pydantic
 import pytest
 import tritonclient.grpc as grpcclient
 
@@ -25,7 +27,9 @@ parameters { key: "block_size" value { string_value: "4" } }
 parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
 """
 TEMPLATE = (
-    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
+    "{% for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}</tool_call>"
+    "{% endfor %}{% endfor %}"
     "{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}> {% endif %}"
 )
 GREEDY = {"model": "writer", "max_tokens": TOKENS, "temperature": 0}
@@ -168,7 +172,7 @@ def test_a_chat_goes_through_the_checkpoints_template(client, writer):
 
 
 def test_tools_are_for_the_template(client, writer):
-    """It sees them unless the client wants none; a call cannot be forced."""
+    """It sees them unless the client wants none."""
     tools = [{"type": "function", "function": {"name": "f"}}]
     messages = [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]
     ask = {"messages": messages, "tools": tools, **GREEDY, **EXACT}
@@ -176,8 +180,84 @@ def test_tools_are_for_the_template(client, writer):
         answer = client.chat.completions.create(tool_choice=choice, **ask)
         truth = writer.truth(chat_prompt(*messages, tools=shown), TOKENS)
         assert answer.choices[0].message.content == writer.text(truth)
-    with pytest.raises(openai.BadRequestError, match="tool_choice"):
-        client.chat.completions.create(tool_choice="required", **ask)
+
+
+class Item(pydantic.BaseModel):
+    name: Literal["a", "é"]
+    count: Annotated[int, pydantic.Field(ge=0, le=9)]
+
+
+SHORT = {"model": "writer", "max_tokens": 120, "temperature": 0}
+
+
+def test_an_answer_is_in_the_format_that_was_asked_for(client):
+    """A schema, by the client's own parsing of it; any object; and one of some texts."""
+    ask = {"messages": [{"role": "user", "content": "a"}], **SHORT}
+    parsed = client.chat.completions.parse(response_format=Item, **ask)
+    assert isinstance(parsed.choices[0].message.parsed, Item)
+    choice = client.chat.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
+    assert choice.choices[0].message.content in {"yes", "no"}
+    free = client.chat.completions.create(
+        **{**ask, "max_tokens": 9}, response_format={"type": "json_object"}
+    )
+    assert free.choices[0].message.content.startswith("{")
+
+
+TOOLS = [  # so short that prompt and answer fit into the tiny model
+    {"type": "function", "function": {"name": "f", "parameters": {"enum": [{"a": 1}, {"a": 2}]}}},
+    {"type": "function", "function": {"name": "g", "parameters": {"const": {}}}},
+]
+
+
+def calls_of(answer):
+    """Return names and arguments, content and end of a whole answer or a stream."""
+    if not isinstance(answer, openai.Stream):
+        (choice,) = answer.choices
+        found = choice.message.tool_calls or []
+        text = choice.message.content
+        return [(c.function.name, c.function.arguments) for c in found], text, choice.finish_reason
+    found, text, finish = {}, "", None
+    for event in answer:
+        (choice,) = event.choices
+        text += choice.delta.content or ""
+        finish = choice.finish_reason or finish
+        for call in choice.delta.tool_calls or []:
+            assert call.id.startswith("call_")
+            found[call.index] = (call.function.name, call.function.arguments)
+    return [found[number] for number in sorted(found)], text or None, finish
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_of_tools(client, stream):
+    """Read out of what the model writes, or forced: any of them, or one."""
+    messages = [{"role": "user", "content": "a"}]
+    ask = {"messages": messages, "tools": TOOLS, "stream": stream, **SHORT, "max_tokens": 70}
+    written = 'so <tool_call>{"name": "f", "arguments": {"a": 2}}</tool_call>'
+    answer = client.chat.completions.create(**ask, extra_body={"guided_choice": [written]})
+    assert calls_of(answer) == ([("f", '{"a": 2}')], "so", "tool_calls")
+    for choice, end in (
+        ("required", "tool_calls"),
+        ({"type": "function", "function": {"name": "f"}}, "stop"),
+    ):
+        (call,), text, finish = calls_of(
+            client.chat.completions.create(**ask, tool_choice=choice, parallel_tool_calls=False)
+        )
+        assert (text, finish) == (None, end)
+        name, arguments = call
+        assert (name, json.loads(arguments)) in [("f", {"a": 1}), ("f", {"a": 2}), ("g", {})]
+        assert choice == "required" or name == "f"
+
+
+def test_a_call_and_its_result_go_on_with_the_chat(client, writer):
+    """What a client got as a call it may send back; the template shows it to the model."""
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": "7"},
+    ]
+    answer = client.chat.completions.create(messages=messages, **GREEDY, **EXACT)
+    shown = 'assistant: \n<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>tool: 7\n> '
+    assert answer.choices[0].message.content == writer.text(writer.truth(shown, TOKENS))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -246,9 +326,9 @@ def test_log_probabilities_in_both_forms(client):
         ({"max_tokens": 100_000}, openai.BadRequestError, "lower max_tokens"),
         ({"extra_body": {"best_off": 2}}, openai.BadRequestError, "best_off is not known"),
         (
-            {"extra_body": {"response_format": {"type": "json_object"}}},
+            {"extra_body": {"guided_json": {"not": {}}}},
             openai.BadRequestError,
-            "yet",
+            'guided_json cannot be compiled: Unimplemented keys: ["not"]',
         ),
         ({"echo": True}, openai.BadRequestError, "echo is not supported"),
         ({"prompt": "a" * 5_000}, openai.BadRequestError, "5000 bytes, at most 4000"),

@@ -3,6 +3,7 @@
 from ge_backend.openai.forms import ChatForm, CompletionForm
 from ge_backend.openai.logprobs import TokenLogprob
 from ge_backend.openai.text_call import Piece
+from ge_backend.openai.tool_calls import NamedCall, TaggedCalls
 
 TOKEN = TokenLogprob(token="a", logprob=-1.0, top=(("a", -1.0),))
 PIECE = Piece(text="a", tokens=1, logprobs=(TOKEN,), finish="stop")
@@ -31,3 +32,46 @@ def test_a_chat_is_a_message():
     assert whole["logprobs"]["content"][0]["top_logprobs"] == []
     delta = form.delta(0, Piece(text="", tokens=1, finish="length"), 0)
     assert (delta["delta"], delta["finish_reason"], delta["logprobs"]) == ({}, "length", None)
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
+def test_calls_are_apart_from_a_chats_text():
+    """Each with an id of its own; the content is null where there is nothing else."""
+    form = ChatForm(None, TaggedCalls)
+    whole = form.choice(0, Piece(text=CALL + CALL, tokens=9, finish="stop"))
+    calls = whole["message"]["tool_calls"]
+    assert (whole["message"]["content"], whole["finish_reason"]) == (None, "tool_calls")
+    assert [call["function"] for call in calls] == [{"name": "f", "arguments": '{"a": 1}'}] * 2
+    assert len({call["id"] for call in calls}) == 2
+    text = form.choice(1, Piece(text="no", tokens=1, finish="stop"))
+    assert (text["message"]["content"], text["finish_reason"]) == ("no", "stop")
+    assert "tool_calls" not in text["message"]
+
+
+def test_calls_are_streamed_when_they_are_complete():
+    """Numbered in their order; a piece of one is no event."""
+    form = ChatForm(None, TaggedCalls)
+    pieces = ("so:", CALL[:20], CALL[20:] + "\n", CALL)
+    deltas = [form.delta(0, Piece(text=text, tokens=1), 0) for text in pieces]
+    assert [delta and delta["delta"].get("content") for delta in deltas] == [
+        "so:",
+        None,
+        None,
+        None,
+    ]
+    assert deltas[1] is None
+    assert [delta["delta"]["tool_calls"][0]["index"] for delta in deltas[2:]] == [0, 1]
+    end = form.delta(0, Piece(text="", tokens=1, finish="stop"), 0)
+    assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
+
+
+def test_the_call_of_a_named_tool_ends_as_openai_has_it():
+    """With `stop`, or `length` where it was cut off."""
+    for finish in ("stop", "length"):
+        whole = ChatForm(None, lambda: NamedCall("f")).choice(
+            0, Piece(text="{}", tokens=1, finish=finish)
+        )
+        assert whole["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+        assert whole["finish_reason"] == finish

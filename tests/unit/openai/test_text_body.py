@@ -8,6 +8,11 @@ from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.text_body import ReplyForm, read_chat, read_completion
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOLS = [
+    {"type": "function", "function": {"name": "f", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "g"}},
+]
 
 
 def completion(**given):
@@ -63,7 +68,7 @@ def test_parameters_are_the_engines():
         {"n": 0},
         {"logprobs": 6},
         {"stream_options": {"include_usage": True}},
-        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "xml"}},
         {"tempo": 1},
     ],
 )
@@ -104,13 +109,68 @@ def test_log_probabilities_of_a_chat():
 
 
 def test_tools_can_be_left_out():
-    """`none` hides them from the template; a call cannot be forced."""
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    assert chat(tools=tools).tools == chat(tools=tools, tool_choice="auto").tools == tuple(tools)
-    assert chat(tools=tools, tool_choice="none").tools == ()
-    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
-        with pytest.raises(ApiError, match="tool_choice"):
-            chat(tools=tools, tool_choice=choice)
+    """`none` hides them from the template, and nothing is forced."""
+    assert chat(tools=TOOLS).tools == chat(tools=TOOLS, tool_choice="auto").tools == tuple(TOOLS)
+    assert chat(tools=TOOLS, tool_choice="none").tools == ()
+    assert {chat(tools=TOOLS, tool_choice=c).forced for c in (None, "auto", "none")} == {None}
+
+
+def test_a_forced_call_is_a_structure():
+    """Of the one tool's arguments, or of a list of calls; each tool has a schema."""
+    asked = chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})
+    assert (asked.forced, asked.sampling["guided_json"]) == ("f", SCHEMA)
+    asked = chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    schema = asked.sampling["guided_json"]
+    assert (asked.forced, schema["minItems"], schema["maxItems"]) == ("", 1, 1)
+    assert [one["properties"]["name"] for one in schema["items"]["anyOf"]] == [
+        {"const": "f"},
+        {"const": "g"},
+    ]
+    several = chat(tools=TOOLS, tool_choice="required").sampling["guided_json"]
+    assert "maxItems" not in several
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"function": {"name": "h"}}}, "tool_choice"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools"),
+        (
+            {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "tool_choice",
+        ),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+        ({"response_format": "json"}, "response_format"),
+    ],
+)
+def test_structures_that_cannot_be(given, param):
+    """The field is named, also where two fields say what an answer has to be."""
+    with pytest.raises(ApiError) as caught:
+        chat(**given)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("given", "sampling"),
+    [
+        ({"response_format": {"type": "text"}}, {}),
+        ({"response_format": {"type": "json_object"}}, {"guided_json": {"type": "object"}}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [1]}}}},
+            {"guided_json": {"enum": [1]}},
+        ),
+        ({"guided_choice": ["a"]}, {"guided_choice": ["a"]}),
+    ],
+)
+@pytest.mark.parametrize("read", [completion, chat])
+def test_formats_are_the_engines_structures(read, given, sampling):
+    """OpenAI's field and vLLM's own ones, of both kinds of completions."""
+    found = read(**given).sampling
+    assert {name: value for name, value in found.items() if name != "max_tokens"} == sampling
 
 
 @pytest.mark.parametrize(
@@ -119,7 +179,6 @@ def test_tools_can_be_left_out():
         {"functions": []},
         {"audio": {}},
         {"modalities": ["audio"]},
-        {"response_format": {"type": "json_schema"}},
     ],
 )
 def test_what_a_chat_cannot_do_is_named(given):

@@ -64,7 +64,9 @@ class TextAnswerWriter:
         if first is not None:
             yield self._event([first])
         if piece.text or piece.finish or piece.logprobs:
-            yield self._event([self._form.delta(index, piece, self._letters[index])])
+            delta = self._form.delta(index, piece, self._letters[index])
+            if delta is not None:
+                yield self._event([delta])
         self._letters[index] += len(piece.text)
         self._pieces[index] = [piece]  # the last: whether there was one, and whether it was the end
 

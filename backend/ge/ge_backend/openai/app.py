@@ -27,8 +27,16 @@ from ge_backend.openai.forms import ChatForm, CompletionForm, Form
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions
 from ge_backend.openai.templates import Templates
-from ge_backend.openai.text_body import ReplyForm, read_chat, read_completion
+from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
+from ge_backend.openai.tool_calls import (
+    BareCalls,
+    CallStyle,
+    ListedCalls,
+    MakeReader,
+    NamedCall,
+    TaggedCalls,
+)
 from ge_backend.openai.triton import TritonConnection
 
 __all__ = ["Endpoints", "make_app"]
@@ -156,7 +164,7 @@ class Endpoints:
         await self._triton.model(asked.reply.model, Ability.TEXT)
         template = self._templates.of(asked.reply.model)
         prompt = template.render(asked.messages, asked.tools)
-        form = ChatForm(asked.reply.top)
+        form = ChatForm(asked.reply.top, _reader(asked, template.calls))
         return await self._written(request, asked.reply, form, (prompt,), asked.sampling)
 
     async def embeddings(self, request: Request) -> Response:
@@ -268,6 +276,18 @@ class _EventStream(StreamingResponse):  # type: ignore[misc] # starlette is not 
 
 # A proxy that collects a stream before it passes it on would spoil it.
 _UNCACHED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+def _reader(asked: ChatBody, style: CallStyle | None) -> MakeReader | None:
+    """Return what reads calls out of the answer to a chat; None where it has none to read."""
+    if asked.forced is not None:
+        name = asked.forced
+        return (lambda: NamedCall(name)) if name else ListedCalls
+    readers: dict[CallStyle, MakeReader] = {
+        CallStyle.TAGGED: TaggedCalls,
+        CallStyle.BARE: BareCalls,
+    }
+    return readers[style] if asked.tools and style else None
 
 
 async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:

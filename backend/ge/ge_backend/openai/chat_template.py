@@ -20,6 +20,7 @@ import jinja2.sandbox
 
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.messages import Message
+from ge_backend.openai.tool_calls import CallStyle, style_of
 
 __all__ = ["ChatTemplate"]
 
@@ -31,6 +32,9 @@ class ChatTemplate:
         folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
             of its own.
 
+    Attributes:
+        calls: how its model writes calls of tools; None where that is not known.
+
     Raises:
         ApiError: the folder has no template, or none that can be read.
     """
@@ -38,9 +42,11 @@ class ChatTemplate:
     def __init__(self, folder: Path) -> None:
         self._names: dict[str, str] = {}
         self._begin = ""
+        self.calls: CallStyle | None = None
         try:
             config = _read_json(folder / "tokenizer_config.json")
             texts = _templates(folder, config)
+            self.calls = style_of("".join(texts.values()))
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._names = {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ge_backend.openai.logprobs import chat_logprobs, completion_logprobs
 from ge_backend.openai.text_call import Piece
+from ge_backend.openai.tool_calls import CallReader, MakeReader, Said, ToolCall
 
 __all__ = ["ChatForm", "CompletionForm", "Form"]
 
@@ -28,8 +32,8 @@ class Form(Protocol):
     def first(self, index: int) -> dict[str, Any] | None:
         """Return what is said of a choice before its text, None if nothing."""
 
-    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any]:
-        """Return what is new of a choice; `offset`: letters that came before."""
+    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any] | None:
+        """Return what is new of a choice, None if nothing; `offset`: letters that came before."""
 
 
 class CompletionForm:
@@ -69,34 +73,73 @@ class ChatForm:
 
     Args:
         top: as in `ReplyForm`.
+        make_reader: reads calls of tools out of a choice; None: there are none to read.
     """
 
     prefix = "chatcmpl"
     whole = "chat.completion"
     part = "chat.completion.chunk"
 
-    def __init__(self, top: int | None) -> None:
+    def __init__(self, top: int | None, make_reader: MakeReader | None = None) -> None:
         self._top = top
+        self._make_reader = make_reader
+        self._readers: dict[int, CallReader] = {}
+        self._calls: Counter[int] = Counter()
 
     def choice(self, index: int, piece: Piece) -> dict[str, Any]:
         """See `Form`."""
-        message = {"role": "assistant", "content": piece.text, "refusal": None}
-        return {"index": index, "message": message, **self._rest(piece)}
+        said = self._said(index, piece)
+        message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
+        if said.calls:
+            message["content"] = said.text or None
+            message["tool_calls"] = [_written(call) for call in said.calls]
+        return {"index": index, "message": message, **self._rest(index, piece)}
 
     def first(self, index: int) -> dict[str, Any] | None:
         """See `Form`."""
         delta = {"role": "assistant", "content": ""}
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any]:
+    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any] | None:
         """See `Form`."""
         del offset
-        delta = {"content": piece.text} if piece.text else {}
-        return {"index": index, "delta": delta, **self._rest(piece)}
+        begun = self._calls[index]
+        said = self._said(index, piece)
+        delta: dict[str, Any] = {"content": said.text} if said.text else {}
+        if said.calls:
+            delta["tool_calls"] = [
+                {"index": number, **_written(call)} for number, call in enumerate(said.calls, begun)
+            ]
+        if not (delta or piece.finish or piece.logprobs):
+            return None
+        return {"index": index, "delta": delta, **self._rest(index, piece)}
 
-    def _rest(self, piece: Piece) -> dict[str, Any]:
+    def _said(self, index: int, piece: Piece) -> Said:
+        """Return what is certain with a piece: calls apart from text."""
+        if self._make_reader is None:
+            return Said(piece.text)
+        reader = self._readers.get(index) or self._readers.setdefault(index, self._make_reader())
+        said = _joined([reader.take(piece.text), *([reader.end()] if piece.finish else [])])
+        self._calls[index] += len(said.calls)
+        return said
+
+    def _rest(self, index: int, piece: Piece) -> dict[str, Any]:
         wanted = self._top is not None and piece.logprobs
+        called = piece.finish == "stop" and self._calls[index]
+        finish = self._readers[index].reason if called else piece.finish
         return {
             "logprobs": chat_logprobs(piece.logprobs, self._top or 0) if wanted else None,
-            "finish_reason": piece.finish or None,
+            "finish_reason": finish or None,
         }
+
+
+def _joined(said: Iterable[Said]) -> Said:
+    """Return what was said one after the other as one."""
+    said = list(said)
+    calls = tuple(call for each in said for call in each.calls)
+    return Said("".join(each.text for each in said), calls)
+
+
+def _written(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}

@@ -9,22 +9,29 @@ from typing import Any
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.fields import Fields
 from ge_backend.openai.messages import Message, read_messages, read_tools
+from ge_backend.openai.structure import (
+    GUIDED,
+    forced_calls,
+    forced_name,
+    read_response_format,
+)
 
 __all__ = ["ChatBody", "CompletionBody", "ReplyForm", "read_chat", "read_completion"]
 
 MAX_PROMPTS = 128
 MAX_COMPLETION_LOGPROBS = 5
 MAX_CHAT_LOGPROBS = 20
-# The engine's own names; it checks types and ranges. Those of the last two lines are vLLM's.
+# The engine's own names; it checks types and ranges. Those of the last three lines are vLLM's.
 _SAMPLING = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias"),
     *("seed", "stop"),
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
     *("bad_words", "priority"),
+    *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.
 _WITHOUT_EFFECT = (
-    *("metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "service_tier"),
+    *("metadata", "prompt_cache_key", "safety_identifier", "service_tier"),
     *("store", "user"),
 )
 
@@ -59,11 +66,17 @@ class CompletionBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBody:
-    """A request for `/v1/chat/completions`; `tools` are for the chat template."""
+    """A request for `/v1/chat/completions`.
+
+    Attributes:
+        tools: for the chat template; none where the client wants no calls.
+        forced: the tool that has to be called, "" if any of them; None: none has to.
+    """
 
     reply: ReplyForm
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...]
+    forced: str | None
     sampling: dict[str, Any]
 
 
@@ -103,12 +116,8 @@ def read_chat(block: bytes) -> ChatBody:
     messages = read_messages(fields.take("messages"))
     tools = read_tools(fields.take("tools"))
     choice = fields.take("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise ApiError(
-            "tool_choice may be 'auto' or 'none': a call cannot be forced",
-            param="tool_choice",
-            code="unsupported_parameter",
-        )
+    forced = forced_name(choice, tools)
+    several = fields.take("parallel_tool_calls") is not False
     top = fields.whole("top_logprobs", 0, MAX_CHAT_LOGPROBS)
     if fields.flag("logprobs"):
         top = top or 0
@@ -120,27 +129,27 @@ def read_chat(block: bytes) -> ChatBody:
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     limits = fields.take_all(("max_completion_tokens", "max_tokens"))
     sampling, stream, usage = _rest(fields, samples, top)
+    if forced is not None:
+        call = forced_calls(forced, tools, several=several)
+        sampling = _with_structure(sampling, call, "tool_choice")
     return ChatBody(
         reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
         messages=messages,
         tools=() if choice == "none" else tools,
+        forced=forced,
         sampling={**sampling, "max_tokens": next(iter(limits.values()), None)},
     )
 
 
 def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any], bool, bool]:
     """Return what both kinds have: sampling parameters, whether to stream, and usage."""
-    fields.only(
-        "response_format",
-        {"type": "text"},
-        why="answers are free text only, a JSON schema is not enforced yet",
-    )
+    wanted = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
     options = fields.take("stream_options")
     if options is not None and not (stream and isinstance(options, dict)):
         raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
     usage = bool((options or {}).get("include_usage", False))
-    sampling = fields.take_all(_SAMPLING)
+    sampling = _with_structure(fields.take_all(_SAMPLING), wanted, "response_format")
     if samples > 1:
         sampling["n"] = samples
     if top is not None:
@@ -148,6 +157,20 @@ def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any]
     fields.take_all(_WITHOUT_EFFECT)
     fields.end()
     return sampling, stream, usage
+
+
+def _with_structure(
+    sampling: dict[str, Any], structure: dict[str, Any], param: str
+) -> dict[str, Any]:
+    """Return sampling parameters with what an answer has to be, which nothing else may say too."""
+    known = [name for name in GUIDED if name in sampling]
+    if structure and known:
+        raise ApiError(
+            f"{param} says what the answer has to be, and so does another field (response_format "
+            f"or one of {', '.join(GUIDED)}); leave one out",
+            param=param,
+        )
+    return {**sampling, **structure}
 
 
 def _prompts(given: Any) -> tuple[str | tuple[int, ...], ...]:

@@ -1,0 +1,100 @@
+"""What an answer has to be: `response_format` and forced tool calls, as the engine's structures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ge_backend.openai.api_error import ApiError
+
+__all__ = ["GUIDED", "forced_calls", "forced_name", "read_response_format"]
+
+# The engine's own parameters; one of them at most.
+GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_ANY_OBJECT = {"type": "object"}
+
+
+def read_response_format(given: Any) -> dict[str, Any]:
+    """Return the sampling parameters that hold an answer to its format.
+
+    `strict` changes nothing: every schema is kept to, or refused.
+
+    Raises:
+        ApiError: it is none that OpenAI has.
+    """
+    kind = given.get("type") if isinstance(given, dict) else None
+    if given is None or kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"guided_json": _ANY_OBJECT}
+    described = given.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
+        raise ApiError(
+            "response_format has to be {'type': 'text'}, {'type': 'json_object'}, or {'type': "
+            f"'json_schema', 'json_schema': {{'name': …, 'schema': {{…}}}}}}, got {given!r:.80}",
+            param="response_format",
+        )
+    return {"guided_json": described["schema"]}
+
+
+def forced_name(choice: Any, tools: Sequence[dict[str, Any]]) -> str | None:
+    """Return the tool that has to be called: "" is any of them; None: none has to.
+
+    Raises:
+        ApiError: the choice is none that OpenAI has, or names a tool that is not among them.
+    """
+    if choice in (None, "auto", "none"):
+        return None
+    name: Any = ""
+    if choice != "required":
+        function = choice.get("function") if isinstance(choice, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ApiError(
+                "tool_choice has to be 'auto', 'none', 'required' or {'type': 'function', "
+                f"'function': {{'name': …}}}}, got {choice!r:.80}",
+                param="tool_choice",
+            )
+    if name not in {"", *_schemas(tools)} or not tools:
+        known = ", ".join(_schemas(tools)) or "none"
+        raise ApiError(
+            f"tool_choice asks for {name or 'a tool'}; the request's tools are: {known}",
+            param="tool_choice",
+        )
+    return str(name)
+
+
+def forced_calls(name: str, tools: Sequence[dict[str, Any]], *, several: bool) -> dict[str, Any]:
+    """Return the sampling parameters that make an answer the call of a tool.
+
+    Args:
+        name: the answer is its arguments; "": the answer is a list of names and arguments.
+        tools: as the client sent them.
+        several: that list may be longer than one.
+    """
+    schemas = _schemas(tools)
+    if name:
+        return {"guided_json": schemas[name]}
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": each}, "arguments": arguments},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for each, arguments in schemas.items()
+    ]
+    most = {} if several else {"maxItems": 1}
+    return {"guided_json": {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most}}
+
+
+def _schemas(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of each tool's arguments, by name."""
+    functions = [tool.get("function") for tool in tools]
+    try:
+        return {each["name"]: each.get("parameters") or _ANY_OBJECT for each in functions}  # type: ignore[index,union-attr]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ApiError(
+            "tools has to be a list of {'type': 'function', 'function': {'name': …}}",
+            param="tools",
+        ) from error
