@@ -18,7 +18,8 @@ from ge_backend.buckets.build import build_grid
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.process.launch import ExecutorAddress, connect
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import build_layout

@@ -18,6 +18,8 @@ TAIL_LINES = 80
 
 def pytest_configure(config):
     config.stash[LOGS] = {}
+    # By default it depends on the machine, and tests count executors.
+    os.environ.setdefault("GE_SPARE", "off")
 
 
 def pytest_collection_modifyitems(items):

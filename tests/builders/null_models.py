@@ -78,6 +78,8 @@ def address_in(
     pool_bytes=0,
     run_timeout_s=0.0,
     memory_bytes=0,
+    spare_after_s=None,
+    acts=(),
 ):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
@@ -90,6 +92,8 @@ def address_in(
         pool_bytes=pool_bytes,
         run_timeout_s=run_timeout_s,
         memory_bytes=memory_bytes,
+        spare_after_s=spare_after_s,
+        acts=acts,
     )
 
 

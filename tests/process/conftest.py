@@ -56,6 +56,10 @@ class Machine:
                 found.append(process)
         return found
 
+    def spares(self):
+        """Return those that were started as spares, whatever has become of them."""
+        return [process for process in self.executors() if "--spare" in process.cmdline()]
+
     def pid(self):
         """Return the pid of the one executor there is."""
         (process,) = self.executors()

@@ -23,7 +23,8 @@ from ge_backend.buckets.costs import DynamicCosts
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import connect, connect_inline
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.process.launch import connect
 from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
 from ge_backend.traffic.traffic import Traffic

@@ -198,12 +198,12 @@ def test_a_starter_that_dies_leaves_one_executor(machine, source):
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from builders.null_models import address_in\n"
-        "from ge_backend.executor.process import launch\n"
+        "from ge_backend.executor.process import spawn\n"
         "from ge_backend.executor.process.lock import address_lock\n"
         f"address = address_in(Path({str(machine.folder)!r}), owner_pid={os.getpid()})\n"
         "with address_lock(address.socket) as lock:\n"
         "    reading, writing = os.pipe()\n"
-        "    launch._spawn(address, ready=writing, lock=lock)\n"
+        "    spawn.spawn(address, ready=writing, lock=lock)\n"
         "    os._exit(0)\n"
     )
     starter = machine.python(code, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

@@ -28,7 +28,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.flight import Outcome
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.fleet import Ended, Fleet

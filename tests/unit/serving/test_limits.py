@@ -11,7 +11,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.layout import build_layout
 from ge_backend.serving import limits
 from ge_backend.serving.limits import learned_limits

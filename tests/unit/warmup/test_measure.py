@@ -14,7 +14,7 @@ from ge_backend.config.placement import Placement
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import Cancelled, GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.layout import build_layout
 from ge_backend.warmup import measure
 from ge_backend.warmup.measure import (

@@ -102,6 +102,7 @@ class MachineConfig:
     python: str
     library_path: str
     linger_s: float
+    spare: str
     run_timeout_s: float
     workspace_pool: Mapping[str, int]
     executor_memory: Mapping[str, int]
@@ -117,13 +118,14 @@ class MachineConfig:
         Raises:
             ConfigError: a value cannot be used.
         """
-        given = {s.key: environment.get(s.variable) or s.default for s in MACHINE_SETTINGS}
+        given = {setting.key: _setting(setting, {}, environment) for setting in MACHINE_SETTINGS}
         fallback = Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}-{owner_pid}"
         return cls(
             runtime_dir=Path(given["runtime_dir"]) if given["runtime_dir"] else fallback,
             python=given["python"] or sys.executable or "python3",
             library_path=given["library_path"],
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
+            spare=given["spare"],
             run_timeout_s=_seconds("GE_RUN_TIMEOUT_S", given["run_timeout_s"]),
             workspace_pool=parse_device_bytes(given["workspace_pool"], "GE_WORKSPACE_POOL"),
             executor_memory=parse_device_bytes(given["executor_memory"], "GE_EXECUTOR_MEMORY"),

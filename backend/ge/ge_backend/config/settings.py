@@ -392,6 +392,15 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         help="Seconds that an executor stays after its last model instance has left.",
     ),
     Setting(
+        key="spare",
+        default="auto",
+        choices=("auto", "on", "off"),
+        variable="GE_SPARE",
+        help="Whether a spare executor waits beside each one, with the engines imported and no "
+        "device, so that a restart is shorter (docs/reliability.md). `auto`: on machines with at "
+        "least 4 usable cores and 16 GiB of memory.",
+    ),
+    Setting(
         key="run_timeout_s",
         default="300",
         variable="GE_RUN_TIMEOUT_S",

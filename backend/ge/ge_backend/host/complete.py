@@ -20,7 +20,6 @@ from ge_backend.host.logs import install_handler
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.text_tensors import completed_for_text
 from ge_backend.serving.connect import open_session
-from ge_backend.serving.fused import fused_document
 
 __all__ = ["complete_config", "complete_document"]
 
@@ -39,6 +38,8 @@ def complete_config(config: Any) -> Any:
     if is_checkpoint(directory):
         given.update(completed_for_text(given))
     elif ours.fuse:
+        from ge_backend.serving.fused import fused_document  # noqa: PLC0415 - only these need it
+
         given.update(fused_document(given, ours))
     elif not (ours.inputs and ours.outputs):
         given.update(complete_document(given, ours))

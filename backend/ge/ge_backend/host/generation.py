@@ -7,20 +7,27 @@ sender, from one thread. While that thread is busy sending, tokens that come are
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Delta
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters
-from ge_backend.host.npu_smi import NpuSensors
+from ge_backend.host.logs import install_handler
+from ge_backend.host.npu_smi import NpuSensors, open_sensors
+from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
 from ge_backend.metrics import Recorder
+from ge_backend.serving.generation import open_generation
 
 __all__ = ["Generation"]
 
@@ -47,6 +54,37 @@ class Generation:
         self._client = client
         self._recorder = recorder
         self._companions = companions
+
+    @classmethod
+    def open(cls, args: dict[str, str]) -> Generation:
+        """Load the checkpoint that the host's `args` describe.
+
+        Raises:
+            GeError: it cannot be served as configured.
+        """
+        install_handler(args["model_name"])
+        check_numpy(allow_2=MachineConfig.read(os.environ, owner_pid=os.getppid()).numpy_2)
+        config = ModelConfig.read(
+            json.loads(args["model_config"]),
+            directory=Path(pb_utils.get_model_dir()),
+            version=args["model_version"],
+            environment=os.environ,
+        )
+        recorder = Recorder()
+
+        def note_restart(device: str) -> None:
+            recorder.add("ge_executor_restarts_total", device=device)
+
+        client = open_generation(config, recorder, on_restart=note_restart)
+
+        def look() -> None:
+            recorder.set("ge_device_up", client.ready, device=config.device)
+            client.look()
+
+        labels = {"model": config.name, "version": config.version, "device": config.device}
+        counters = Counters(recorder, labels, look)
+        sensors = open_sensors(config.placement.devices, os.environ, recorder)
+        return cls(client, recorder, (*sensors, counters))
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""

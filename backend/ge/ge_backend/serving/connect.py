@@ -11,11 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
+from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.model_file import find_model_file
+from ge_backend.device.host_memory import host_memory
+from ge_backend.device.rehearsal import acts_for
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
-from ge_backend.executor.process.launch import ExecutorAddress, connect, connect_inline
+from ge_backend.executor.process.launch import ExecutorAddress, connect
+from ge_backend.executor.process.spare import is_wanted
 from ge_backend.fleet.fleet import Fleet
 
 __all__ = ["AUTO", "executor_of", "open_fleet", "open_session"]
@@ -25,6 +30,8 @@ log = logging.getLogger(__name__)
 ARENA_BYTES = 1 << 20
 # The engine of a model that is only looked at, before one has been chosen, is the first.
 AUTO = "auto"
+# Until then a server that starts has opened its models, or most of them.
+SPARE_AFTER_S = 5.0
 
 
 def open_fleet(
@@ -78,8 +85,9 @@ def open_session(
         threads=config.threads,
         options=config.options,
     )
+    acts = acts_for(device, path, engine=source.engine, precision=config.precision)
     session = Session(
-        executor_of(config, device),
+        executor_of(config, device, acts),
         source,
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
@@ -106,11 +114,11 @@ def _copy(config: ModelConfig, source: GraphSource) -> KeptFiles | None:
     return KeptFiles.of(source, kept_root(machine.runtime_dir, owner_pid), machine.kept_bytes)
 
 
-def executor_of(config: ModelConfig, device: str) -> Callable[[], Link]:
+def executor_of(config: ModelConfig, device: str, acts: tuple[str, ...] = ()) -> Callable[[], Link]:
     """Return what connects to a device's executor, and starts that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends
-    with it.
+    with it. A spare one rehearses `acts`, where one is kept.
     """
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
@@ -128,5 +136,12 @@ def executor_of(config: ModelConfig, device: str) -> Callable[[], Link]:
         lanes=config.lanes,
         run_timeout_s=machine.run_timeout_s,
         memory_bytes=size_of_device(machine.executor_memory, device),
+        spare_after_s=_spare_after_s(machine),
+        acts=acts,
     )
     return functools.partial(connect, address)
+
+
+def _spare_after_s(machine: MachineConfig) -> float | None:
+    cores, memory = usable_cores(), host_memory().total_bytes
+    return SPARE_AFTER_S if is_wanted(machine.spare, cores, memory) else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.files.model_file import stamp_of
+from ge_backend.device.rehearsal import LANGUAGE
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
@@ -61,7 +62,7 @@ def open_generation(
         settings=generation_settings(config),
     )
     return GenerationClient(
-        executor_of(config, config.device),
+        executor_of(config, config.device, LANGUAGE),
         spec.key(),
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),

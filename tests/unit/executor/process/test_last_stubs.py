@@ -22,6 +22,7 @@ def stub(tmp_path):
     region = last_stubs.SHARED_MEMORY / f"ge-test-{uuid.uuid4()}"
     region.touch()
     process = subprocess.Popen([program, "-c", f"sleep 60; :  {region.name}"])
+    assert comes_true(lambda: region_of(process.pid) is not None)
     yield process, region
     process.kill()
     process.wait()

@@ -4,11 +4,9 @@ import json
 import logging
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
-import ge_backend
 from builders.null_models import (
     address_in,
     comes_true,
@@ -20,8 +18,8 @@ from builders.null_models import (
 from ge_backend.errors import ConfigError, DeviceUnavailable, ExecutorLost
 from ge_backend.executor.client import link
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process import launch
-from ge_backend.executor.process.launch import connect, connect_inline
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.process.launch import connect
 
 
 @pytest.fixture
@@ -57,49 +55,6 @@ def test_a_device_that_is_not_there_cannot_be_inline():
     with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
         connect_inline("abacus")
     assert num_descriptors() == before
-
-
-def test_the_environment_is_cleaned_of_the_servers_own(folder):
-    """The server's libraries and modules stay with the server; the rest is inherited."""
-    inherited = {
-        "PATH": "/bin",
-        "LD_LIBRARY_PATH": "/opt/tritonserver/lib",
-        "PYTHONPATH": "/opt/tritonserver/python",
-        "PYTHONHOME": "/opt/tritonserver",
-        "HTTPS_PROXY": "kept",
-    }
-    environment = launch._environment(address_in(folder), inherited)
-    package = Path(ge_backend.__file__).resolve().parent.parent
-    assert environment == {
-        "PATH": "/bin",
-        "HTTPS_PROXY": "kept",
-        "PYTHONPATH": str(package),
-        "PYTHONSAFEPATH": "1",
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-    }
-
-
-def test_the_library_path_can_be_set(folder):
-    """What the machine's configuration says becomes the executor's library path."""
-    address = launch.ExecutorAddress(
-        device="null", directory=folder, owner_pid=1, python="", library_path="/opt/cann/lib"
-    )
-    assert launch._environment(address, {})["LD_LIBRARY_PATH"] == "/opt/cann/lib"
-
-
-def test_an_npus_executor_keeps_what_finds_cann(folder):
-    """CANN's parts of the search paths come behind our own."""
-    address = launch.ExecutorAddress(
-        device="npu:0", directory=folder, owner_pid=1, python="", library_path="/more"
-    )
-    inherited = {
-        "LD_LIBRARY_PATH": "/opt/tritonserver/lib:/usr/local/Ascend/cann/lib64",
-        "PYTHONPATH": "/opt/tritonserver/python:/usr/local/Ascend/cann/python/site-packages",
-    }
-    environment = launch._environment(address, inherited)
-    package = Path(ge_backend.__file__).resolve().parent.parent
-    assert environment["LD_LIBRARY_PATH"] == "/more:/usr/local/Ascend/cann/lib64"
-    assert environment["PYTHONPATH"] == f"{package}:/usr/local/Ascend/cann/python/site-packages"
 
 
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/"])

@@ -17,7 +17,7 @@ from ge_backend.config.placement import Placement
 from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.launch import connect_inline
+from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.serving.connect import AUTO

@@ -31,6 +31,8 @@ class ExecutorAddress:
         lanes: how many runs the device executes at once; 0: as many as suit it.
         run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
         memory_bytes: at which the executor is replaced; 0: no limit.
+        spare_after_s: how long after connecting a spare executor is seen to; None: none is kept.
+        acts: what a spare rehearses for the model that is opened; see `device/rehearsal.py`.
     """
 
     device: str
@@ -43,6 +45,8 @@ class ExecutorAddress:
     lanes: int = 0
     run_timeout_s: float = 0.0
     memory_bytes: int = 0
+    spare_after_s: float | None = None
+    acts: tuple[str, ...] = ()
 
     @property
     def socket(self) -> Path:

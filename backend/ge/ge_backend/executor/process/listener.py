@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from ge_backend.executor.process.lock import address_lock, remove_lock
+from ge_backend.executor.process.spare import dismiss
 from ge_backend.executor.server.service import Executor
 
 __all__ = ["Door"]
@@ -16,20 +17,24 @@ BACKLOG = 128
 
 
 class Door:
-    """A listening socket at a path, with the lock beside it and the folder around it."""
+    """A listening socket at a path, with the lock beside it and the folder around it.
+
+    Attributes:
+        listener: the socket.
+    """
 
     def __init__(self, address: Path) -> None:
         self._address = address
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._bound: os.stat_result | None = None
         self.retiring = False
 
     def open(self) -> None:
         """Listen at the address; called while the starter's lock is held."""
         self._address.unlink(missing_ok=True)
-        self._listener.bind(str(self._address))
+        self.listener.bind(str(self._address))
         self._bound = self._address.stat()
-        self._listener.listen(BACKLOG)
+        self.listener.listen(BACKLOG)
 
     def serve(self, executor: Executor) -> None:
         """Serve until nobody needs the executor; close it and remove what is in the file system.
@@ -38,19 +43,24 @@ class Door:
         back, so that the next executor finds it free.
         """
         while not self.retiring:
-            executor.serve(self._listener)
+            executor.serve(self.listener)
             with address_lock(self._address):
                 late = self._late()
                 if late is not None:
                     executor.accept(late)
                     continue
                 self.retiring = True
-                self._remove_socket()
-                self._listener.close()
+                dismiss(self._address)
+                self.close()
                 try:
                     executor.close()
                 finally:
                     remove_lock(self._address)
+
+    def close(self) -> None:
+        """Listen no more; the lock is somebody else's to give back."""
+        self._remove_socket()
+        self.listener.close()
 
     def abandon(self) -> None:
         """Remove at once what nobody else is using, without waiting for anything."""
@@ -63,13 +73,13 @@ class Door:
 
     def _late(self) -> socket.socket | None:
         """Return a connection that came while the executor made up its mind to leave."""
-        self._listener.setblocking(False)
+        self.listener.setblocking(False)
         try:
-            late = self._listener.accept()[0]
+            late = self.listener.accept()[0]
         except BlockingIOError:
             return None
         finally:
-            self._listener.setblocking(True)
+            self.listener.setblocking(True)
         late.setblocking(True)
         return late
 

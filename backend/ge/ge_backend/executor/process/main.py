@@ -2,7 +2,7 @@
 
 Started by the first stub that needs the device (`launch.py`). It reports on `--ready` (a pipe)
 whether the device could be opened, gives up the `--lock` that it inherited, and removes its socket
-when it ends.
+when it ends. With `--spare` it opens nothing and waits until it is one (`spare.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.device.base import open_device
+from ge_backend.device.rehearsal import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
 from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.owner import wait_for_end
+from ge_backend.executor.process.spare import spare_path
+from ge_backend.executor.process.stand_in import wait_for_promotion
 from ge_backend.executor.server.memory import MemoryLimit
 from ge_backend.executor.server.service import Executor
 
@@ -33,19 +37,24 @@ __all__ = ["main"]
 
 def main() -> None:
     """Open the device, serve until the owner is gone or nobody needs it, clean up."""
-    arguments = _arguments()
+    arguments = _arguments(sys.argv[1:])
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
         format=f"ge executor {arguments.device} [{os.getpid()}] %(levelname)s %(message)s",
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    door = Door(Path(arguments.socket))
+    address = Path(arguments.socket)
+    doors = [Door(spare_path(address) if arguments.spare else address)]
     running: list[Executor] = []
-    kept = str(kept_root(Path(arguments.socket).parent, arguments.owner))
-    watching = threading.Thread(target=_end_with, args=(arguments.owner, door, running, kept))
+    kept = str(kept_root(address.parent, arguments.owner))
+    watching = threading.Thread(target=_end_with, args=(arguments.owner, doors, running, kept))
     watching.daemon = True
     watching.start()
+    if arguments.spare:
+        arguments = _stood_by(arguments, doors[0])
+        doors.append(Door(address))
+    door = doors[-1]
     try:
         executor = Executor(
             open_device(arguments.device, lanes=arguments.lanes),
@@ -65,7 +74,23 @@ def main() -> None:
     door.serve(executor)
 
 
-def _arguments() -> argparse.Namespace:
+def _stood_by(spare: argparse.Namespace, door: Door) -> argparse.Namespace:
+    """Be the spare, until its turn; return the arguments of the executor that this becomes."""
+    signal.signal(signal.SIGTERM, lambda *_: _leave(door))
+    door.open()
+    _report(spare, {})
+    rehearse(spare.act)
+    promotion = wait_for_promotion(door.listener, Path(spare.socket))
+    if promotion is None:
+        _leave(door)
+        raise SystemExit
+    door.close()
+    return _arguments(
+        [*promotion.arguments, f"--ready={promotion.ready}", f"--lock={promotion.lock}"]
+    )
+
+
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ge_backend.executor.process.main")
     parser.add_argument("--device", required=True)
     parser.add_argument("--socket", required=True)
@@ -77,7 +102,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--run-timeout", type=float, required=True, help="seconds; 0: no limit")
     parser.add_argument("--memory", type=int, required=True, help="bytes; 0: no limit")
     parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
-    return parser.parse_args()
+    parser.add_argument("--spare", action="store_true", help="stand by until called")
+    parser.add_argument("--act", action="append", default=[], help="what a spare rehearses")
+    return parser.parse_args(given)
 
 
 def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
@@ -87,12 +114,15 @@ def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
     os.close(arguments.lock)
 
 
-def _end_with(owner_pid: int, door: Door, running: list[Executor], kept: str) -> None:
+def _end_with(
+    owner_pid: int, doors: Sequence[Door], running: Sequence[Executor], kept: str
+) -> None:
     """End when the owner does, whatever is running: nobody is left to answer.
 
     The process gives everything back by becoming another program, which sees the last stubs off.
     """
     wait_for_end(owner_pid)
+    door = doors[-1]
     stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
     door.abandon()
     born = [f"{pid}:{birth_of(pid)}" for pid in stubs]

@@ -1,0 +1,56 @@
+"""What can be done before there is a device: the imports that a first load waits for."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ge_backend.config.engine_table import engines_for
+from ge_backend.device.engines import preferred
+from ge_backend.device.failures import reason
+
+__all__ = ["LANGUAGE", "acts_for", "rehearse"]
+
+log = logging.getLogger(__name__)
+
+# What a device is opened with, beside the engine. Not torch_npu: settings of the environment come
+# before its import, and they are made when an NPU is opened.
+DEVICES = {"cuda": ("torch",), "npu": ("acl",)}
+# The first `torch.export.load` of a process imports for longer than it loads.
+PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
+LANGUAGE = ("torch", "ge_backend.device.pytorch.language.open")
+
+
+def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
+    """Return what to rehearse for a model file: modules, and functions as `module:function`.
+
+    Args:
+        device: its name, such as `cpu` or `cuda:1`.
+        path: the model file.
+        engine: which one runs it; "": the first that is installed.
+        precision: in which it computes.
+    """
+    kind = device.partition(":")[0]
+    rows = [row for row in engines_for(path.name, kind) if engine in {"", row.name}]
+    acts = list(DEVICES.get(kind, ()))
+    if rows:
+        row = preferred(rows, precision)
+        acts += [row.libraries[0], row.module]
+        acts += [PROGRAM] if path.suffix == ".pt2" else []
+    return tuple(dict.fromkeys(acts))
+
+
+def rehearse(acts: Iterable[str]) -> None:
+    """Import modules and call functions; what fails here fails again, and is told, at a load."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as where a device loads, before torch
+    for act in acts:
+        module, _, function = act.partition(":")
+        try:
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
+        except (ImportError, OSError, RuntimeError) as error:
+            log.info("%s cannot be rehearsed: %s", act, reason(error))

@@ -1,0 +1,126 @@
+"""Starting the processes of an address, in a clean environment, and what is left when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ge_backend
+from ge_backend.device.search_paths import SEARCH_PATHS, kept_paths
+from ge_backend.errors import DeviceUnavailable
+from ge_backend.executor.process.address import ExecutorAddress
+from ge_backend.executor.process.lock import address_lock, remove_lock
+
+__all__ = ["arguments_of", "environment_of", "reach", "reap", "spawn"]
+
+
+def reach(path: Path) -> socket.socket | None:
+    """Return a connection to who listens there; None: nobody does.
+
+    Raises:
+        DeviceUnavailable: what is there cannot be used.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock.connect(str(path))
+    except OSError as error:
+        sock.close()
+        if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+            return None
+        raise DeviceUnavailable(f"the executor's socket {path} cannot be used: {error}") from error
+    return sock
+
+
+def arguments_of(address: ExecutorAddress) -> list[str]:
+    """Return what an executor is told, but for the descriptors that it inherits."""
+    return [
+        f"--device={address.device}",
+        f"--socket={address.socket}",
+        f"--owner={address.owner_pid}",
+        f"--linger={address.linger_s}",
+        f"--workspace-pool={address.pool_bytes}",
+        f"--lanes={address.lanes}",
+        f"--run-timeout={address.run_timeout_s}",
+        f"--memory={address.memory_bytes}",
+    ]
+
+
+def spawn(
+    address: ExecutorAddress, *, ready: int, lock: int, more: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process that reports on `ready` and keeps the lock until it listens.
+
+    Its output goes where the server's goes. It has its own session, so that a terminal's ^C, meant
+    for the server, lets it finish; it ends by itself when the server does.
+
+    Raises:
+        DeviceUnavailable: the interpreter does not start.
+    """
+    python = address.python or sys.executable
+    command = [
+        python,
+        "-m",
+        "ge_backend.executor.process.main",
+        *arguments_of(address),
+        f"--ready={ready}",
+        f"--lock={lock}",
+        *more,
+    ]
+    try:
+        return subprocess.Popen(
+            command,
+            env=environment_of(address, os.environ),
+            cwd=address.directory,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[ready, lock],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise DeviceUnavailable(
+            f"the executor's interpreter {python!r} does not start: {error}; "
+            "set GE_PYTHON to a Python that has the engine"
+        ) from error
+
+
+def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the server's environment without its private libraries, with only our own package.
+
+    The server's PYTHONPATH is for its stubs' Python, which need not be the executor's. Of both only
+    what the device's own libraries are found by is kept. torch refuses to import where torch_npu is
+    installed without CANN unless autoload is off.
+    """
+    environment = dict(inherited)
+    kept = {name: kept_paths(address.device, inherited, name) for name in SEARCH_PATHS}
+    for name in ("LD_LIBRARY_PATH", "PYTHONHOME"):
+        environment.pop(name, None)
+    libraries = [*filter(None, [address.library_path]), *kept["LD_LIBRARY_PATH"]]
+    if libraries:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+    package = str(Path(ge_backend.__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join([package, *kept["PYTHONPATH"]])
+    # No working directory on sys.path (from Python 3.11 on; before, it is our private folder).
+    environment["PYTHONSAFEPATH"] = "1"
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    return environment
+
+
+def reap(process: subprocess.Popen[bytes], address: ExecutorAddress) -> None:
+    """Reap the executor whenever it ends, and remove what it could not if it was killed.
+
+    An unreaped child stays a zombie as long as this process lives.
+    """
+    process.wait()
+    if not address.socket.exists():
+        return
+    with contextlib.suppress(BlockingIOError), address_lock(address.socket, wait=False):
+        successor = reach(address.socket)
+        if successor is None:
+            address.socket.unlink(missing_ok=True)
+            remove_lock(address.socket)
+        else:
+            successor.close()

@@ -1,0 +1,138 @@
+"""How long requests wait when an executor dies: without a spare one, and with one.
+
+The encoder on the real server, asked without pause. Its executor is killed; the longest request is
+the pause: found out, opened again, loaded again, repeated. With and without take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import tritonclient.grpc as grpcclient
+from demo.encoder import Encoder, prepare
+from rich.console import Console
+
+from benchmarks.bench_start import CACHE
+from benchmarks.report import machine
+from benchmarks.systems import System, write_repository
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+
+__all__ = ["Pause", "lines", "main"]
+
+ENGINES = ("onnx", "torch")
+ENTRY = "ge_backend.executor.process.main"
+SPARES = ("off", "on")
+AFTER_S, WITHIN_S = 1.0, 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """The longest request around one kill: which engine, `off` or `on`, and the seconds."""
+
+    engine: str
+    spare: str
+    longest_s: float
+
+
+def main() -> None:
+    """Kill executors and print the table."""
+    options = _parse(sys.argv[1:])
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    encoder = prepare(CACHE, Console(stderr=True))
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as folder:
+        found = [
+            pause
+            for engine in options.engine
+            for _ in range(options.rounds)
+            for spare in SPARES
+            for pause in _pauses(Path(tempfile.mkdtemp(dir=folder)), encoder, engine, spare)
+        ]
+    print("\n".join(lines(found)))
+
+
+def lines(pauses: Sequence[Pause]) -> list[str]:
+    """Return the table: medians, and how often that was tried."""
+    rows = ["| engine | without a spare | with one | kills |", "| --- | --- | --- | --- |"]
+    for engine in dict.fromkeys(pause.engine for pause in pauses):
+        by = [[p.longest_s for p in pauses if (p.engine, p.spare) == (engine, s)] for s in SPARES]
+        medians = " | ".join(f"{statistics.median(each):.1f} s" for each in by)
+        rows.append(f"| {engine} | {medians} | {sum(map(len, by))} |")
+    return rows
+
+
+def _pauses(folder: Path, encoder: Encoder, engine: str, spare: str) -> Iterator[Pause]:
+    """Serve the encoder, and kill its executor twice; the second time a used spare was replaced."""
+    files = {"model.onnx": encoder.onnx, "model.pt2": encoder.program}
+    write_repository(folder / "models", (System(name="ge", instances=1),), engine, files)
+    environment = {"GE_SPARE": spare, "GE_CACHE_DIR": "off", "GE_WARMUP": "off"}
+    options = ServerOptions(
+        repositories=(folder / "models",), log_file=folder / "log", environment=environment
+    )
+    with TritonServer(find_server(), options) as server:
+        for _ in range(2):
+            executor = _executor(server.pid, spare=spare == "on")
+            longest_s = _longest(server.grpc, executor)
+            print(f"  {engine}, {spare}: {longest_s:.2f} s", file=sys.stderr, flush=True)
+            yield Pause(engine=engine, spare=spare, longest_s=longest_s)
+
+
+def _executor(server: int, *, spare: bool) -> int:
+    """Return the executor's process id, once a spare one is idle where there is to be one."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        found = [p for p in psutil.process_iter(["cmdline"]) if _is_executor(p, server)]
+        waiting = [p for p in found if "--spare" in p.cmdline() and not _serves(p)]
+        if len(found) == 1 + spare and all(p.cpu_percent(0.5) < 5 for p in waiting):
+            (executor,) = [p for p in found if p not in waiting]
+            return int(executor.pid)
+        time.sleep(0.2)
+    raise TimeoutError(f"after {WITHIN_S:.0f} s there is no executor with spare={spare}")
+
+
+def _is_executor(process: psutil.Process, server: int) -> bool:
+    words = process.info["cmdline"] or []
+    return ENTRY in words and f"--owner={server}" in words
+
+
+def _serves(process: psutil.Process) -> bool:
+    """Whether it has a stub: a connection that was accepted at an executor's address."""
+    return any(c.laddr.endswith(".sock") for c in process.net_connections("unix") if c.laddr)
+
+
+def _longest(address: str, executor: int) -> float:
+    """Ask again and again; kill the executor after a while; return the longest answer's seconds."""
+    timer = threading.Timer(AFTER_S, os.kill, (executor, signal.SIGKILL))
+    timer.start()
+    ids = grpcclient.InferInput("input_ids", [1, 24], "INT64")
+    ids.set_data_from_numpy(np.full((1, 24), 7))
+    with grpcclient.InferenceServerClient(address) as client:
+        longest_s, end = 0.0, time.monotonic() + 2 * AFTER_S
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            client.infer("ge", [ids], client_timeout=WITHIN_S)
+            longest_s = max(longest_s, time.monotonic() - begin)
+    timer.join()
+    return longest_s
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_restart", description=__doc__)
+    parser.add_argument("--engine", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=1, help="each kills twice with and without")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

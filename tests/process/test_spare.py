@@ -1,0 +1,112 @@
+"""The spare executor: it stands by without a device, and becomes the executor when that dies."""
+
+import os
+import signal
+import threading
+
+import psutil
+import pytest
+
+from builders.null_models import comes_true, run_values, sums, write_null
+
+SPARE = {"spare_after_s": 0.0, "linger_s": 1.0}
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_null(tmp_path / "model.null")
+
+
+def standing_by(machine):
+    """Wait for the one spare and return its pid."""
+    assert comes_true(lambda: list(machine.folder.glob("*.spare")) and len(machine.spares()) == 1)
+    (process,) = machine.spares()
+    return process.pid
+
+
+def test_the_spare_becomes_the_executor(machine, source):
+    """A kill costs one restart and no new process; then there is another spare."""
+    session = machine.session(source, **SPARE)
+    spare = standing_by(machine)
+    assert session.executor_pid != spare
+    os.kill(session.executor_pid, signal.SIGKILL)
+    assert sums(run_values(session, 1, 2)) == [3, 6]
+    assert (session.executor_pid, machine.restarts) == (spare, 1)
+    assert comes_true(lambda: len(machine.executors()) == 2)
+    assert comes_true(lambda: list(machine.folder.glob("*.spare")))
+
+
+def test_kills_one_after_the_other_are_survived(machine, source):
+    """Whether a spare is there yet, or still starting, or was killed too."""
+    session = machine.session(source, **SPARE)
+    for value in range(4):
+        for process in machine.executors()[value % 2 :]:
+            process.kill()
+        assert sums(run_values(session, value)) == [3 * value]
+
+
+def test_all_stubs_of_one_executor_share_a_spare(machine, source):
+    """Whoever comes later tells it what to rehearse, and starts none of its own."""
+    sessions = [machine.session(source, **SPARE) for _ in range(3)]
+    spare = standing_by(machine)
+    machine.session(source, acts=("colorsys",), **SPARE)
+    assert comes_true(lambda: threads("spare") == 0)
+    assert [process.pid for process in machine.spares()] == [spare]
+    os.kill(sessions[0].executor_pid, signal.SIGKILL)
+    assert [sums(run_values(session, 1)) for session in sessions] == [[3]] * 3
+    assert {session.executor_pid for session in sessions} == {spare}
+
+
+def test_what_a_model_needs_is_imported_ahead(machine, source):
+    """By the process that waits: it has an engine that the executor beside it never used."""
+    pytest.importorskip("onnxruntime")
+    session = machine.session(source, acts=("onnxruntime",), **SPARE)
+    spare = psutil.Process(standing_by(machine))
+    assert comes_true(lambda: has_engine(spare))
+    assert not has_engine(psutil.Process(session.executor_pid))
+
+
+def has_engine(process):
+    return any("onnxruntime" in area.path for area in process.memory_maps())
+
+
+def test_an_executor_that_retires_dismisses_its_spare(machine, source):
+    """Nothing is left in the folder, nor any process."""
+    session = machine.session(source, **SPARE)
+    standing_by(machine)
+    session.close()
+    assert comes_true(machine.is_empty)
+
+
+def test_a_spare_ends_with_the_server(machine, source):
+    """As every executor does, and its socket with it."""
+    owner = machine.python("import time; time.sleep(60)")
+    session = machine.session(source, owner_pid=owner.pid, **SPARE)
+    standing_by(machine)
+    owner.kill()
+    owner.wait()
+    assert comes_true(lambda: not machine.executors())
+    session.close()
+    assert comes_true(lambda: not list(machine.folder.glob("*")))
+
+
+def test_an_executor_that_was_a_spare_retires_in_order(machine, source):
+    """It has become one like any other."""
+    session = machine.session(source, **SPARE)
+    spare = standing_by(machine)
+    os.kill(session.executor_pid, signal.SIGKILL)
+    assert sums(run_values(session, 1)) == [3]
+    assert session.executor_pid == spare
+    session.close()
+    assert comes_true(machine.is_empty)
+
+
+def test_without_the_setting_there_is_no_spare(machine, source):
+    """The default of an address; `serving/connect.py` asks the machine."""
+    machine.session(source)
+    assert threads("spare") == 0
+    assert machine.spares() == []
+
+
+def threads(name):
+    return [thread.name for thread in threading.enumerate()].count(name)

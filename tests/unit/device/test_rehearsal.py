@@ -1,0 +1,41 @@
+"""What a spare executor imports ahead of time."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from ge_backend.device.rehearsal import acts_for, rehearse
+
+PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
+
+
+@pytest.mark.parametrize(
+    ("device", "file", "engine", "expected"),
+    [
+        ("cpu", "model.onnx", "", ("onnxruntime", "ge_backend.device.ort.graph")),
+        ("cpu", "model.onnx", "openvino", ("openvino", "ge_backend.device.ov.graph")),
+        ("cpu", "model.pt", "", ("torch", "ge_backend.device.pytorch.cpu_graph")),
+        ("cpu", "model.pt2", "", ("torch", "ge_backend.device.pytorch.cpu_graph", PROGRAM)),
+        ("cuda:1", "model.pt", "", ("torch", "ge_backend.device.pytorch.accelerator")),
+        ("npu:0", "model.om", "", ("acl",)),
+        ("null", "model.null", "", ()),
+    ],
+)
+def test_a_models_engine_is_rehearsed(device, file, engine, expected):
+    """And what its kind of device is opened with; torch_npu is left to that."""
+    assert acts_for(device, Path(file), engine=engine, precision="origin") == expected
+
+
+def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
+    """What is not there is told to whoever loads a model, and hinders nothing here."""
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    called = []
+    act = types.SimpleNamespace(begin=lambda: called.append("begin"))
+    monkeypatch.setitem(sys.modules, "first_act", act)
+    with caplog.at_level("INFO"):
+        rehearse(["no_such_module", "first_act:begin", "colorsys"])
+    assert called == ["begin"]
+    assert "colorsys" in sys.modules
+    assert "no_such_module cannot be rehearsed" in caplog.text
