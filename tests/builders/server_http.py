@@ -10,7 +10,7 @@ class ServerHttp:
 
     def __init__(self):
         self.answers = {("GET", "/v2/health/live"): None, ("GET", "/v2/health/ready"): None}
-        self.asked = []
+        self.asked, self.bodies = [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -32,7 +32,7 @@ class ServerHttp:
     def _handler(server):  # noqa: N805 - the class within has a self of its own
         class Handler(BaseHTTPRequestHandler):
             def answer(self):
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 key = self.command, self.path
                 server.asked.append(key)
                 status = 200 if key in server.answers else 400

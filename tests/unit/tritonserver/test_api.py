@@ -1,10 +1,13 @@
 """What a server says is read as it means it, and what it refuses is an error with its words."""
 
+import json
+
 import pytest
 
 from builders.server_http import ServerHttp
+from ge_backend.config.settings import HOST_PREFIXES
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.api import MARK, ServerApi
 
 
 @pytest.fixture
@@ -54,6 +57,21 @@ def test_models_are_loaded_and_unloaded(server, api):
     assert [path.rpartition("/")[2] for _, path in server.asked] == ["unload", "load"]
     with pytest.raises(ServerError, match="other/load: 400"):
         api.load("other")
+
+
+def test_a_model_is_loaded_beside_itself_with_the_configuration_that_it_has(server, api):
+    """Which differs by a parameter that nobody reads, or the host would do nothing."""
+    given = {"backend": "ge", "parameters": {"device": {"string_value": "null"}}}
+    server.config("m", **given)
+    server.answers["POST", "/v2/repository/models/m/load"] = None
+    api.replace("m", 3)
+    config = json.loads(json.loads(server.bodies[-1])["parameters"]["config"])
+    assert config.pop("parameters") == {
+        "device": {"string_value": "null"},
+        MARK: {"string_value": "3"},
+    }
+    assert config == {"name": "m", "backend": "ge"}
+    assert MARK.startswith(HOST_PREFIXES)
 
 
 def test_a_server_that_is_gone_is_not_live(server, api):

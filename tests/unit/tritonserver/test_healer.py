@@ -74,6 +74,28 @@ def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     assert (rig.memory / "r2").exists()
 
 
+def test_instances_that_live_serve_while_the_model_is_loaded_anew(rig, monkeypatch):
+    """It is not unloaded; what is left of it is ended once it has answered what it had."""
+    ended = []
+    monkeypatch.setattr(healer_module, "GRACE_S", 0.0)
+    monkeypatch.setattr(healer_module.os, "kill", lambda pid, number: ended.append(pid))
+    rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    assert comes_true(lambda: rig.asked("load") >= 1, 10)
+    rig.living += [rig.stub(2), rig.stub(3)]
+    assert comes_true(lambda: 1 in ended, 10)
+    assert rig.asked("unload") == 0
+    assert not {2, 3} & set(ended)
+    assert "1 of its 2 stubs have died" in rig.said[0]
+
+
+def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_first(rig):
+    """A refusal costs the living instances, and not the model."""
+    rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
+    assert comes_true(lambda: rig.asked("unload") >= 1, 10)
+    assert rig.asked("load") >= 1
+
+
 def test_a_refusal_is_said(rig):
     """A server that lets nobody load models is looked at all the same."""
     del rig.http.answers["POST", "/v2/repository/models/m/unload"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +23,8 @@ __all__ = ["Healer"]
 log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
+# For what the instances of a replaced model still have to answer.
+GRACE_S = 10.0
 
 
 class Healer:
@@ -40,6 +44,7 @@ class Healer:
         self._server = server
         self._run = run
         self._say = say
+        self._replaced: dict[int, float] = {}  # stubs of replaced models, and when they have to end
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="healer", daemon=True)
         self._thread.start()
@@ -53,6 +58,7 @@ class Healer:
         regions: dict[int, str] = {}
         while not self._stop.wait(PERIOD_S):
             try:
+                self._end_replaced()
                 regions |= {stub.pid: stub.region for stub in stubs_of(self._server)}
                 found = set(ailments(self._api, self._server))
                 for ailment in found & before:
@@ -67,15 +73,42 @@ class Healer:
     def _heal(self, ailment: Ailment) -> None:
         begin = time.monotonic()
         self._say(f"{ailment}; it is loaded anew")
+        old = [stub.pid for stub in stubs_of(self._server) if stub.model == ailment.model]
+        times = note_heal(self._run, ailment.model)
         try:
-            self._api.unload(ailment.model)  # never ends for the dead one; a load goes on beside it
-            times = note_heal(self._run, ailment.model)
-            self._api.load(ailment.model)
+            self._load(ailment, times)
         except ServerError as error:
             self._say(f"model {ailment.model!r} could not be loaded anew: {error}")
             return
-        seconds = time.monotonic() - begin
+        now = time.monotonic()
+        self._replaced |= dict.fromkeys(old, now + GRACE_S)
+        seconds = now - begin
         self._say(f"model {ailment.model!r} is back after {seconds:.1f} s, for time {times}")
+
+    def _load(self, ailment: Ailment, times: int) -> None:
+        """Load a model anew; instances that live answer meanwhile.
+
+        Raises:
+            ServerError: it cannot be loaded.
+        """
+        if ailment.living:
+            try:
+                self._api.replace(ailment.model, times)
+            except ServerError as error:
+                log.warning("model %r is away while it is loaded anew: %s", ailment.model, error)
+            else:
+                return
+        self._api.unload(ailment.model)  # never ends for the dead one; a load goes on beside it
+        self._api.load(ailment.model)
+
+    def _end_replaced(self) -> None:
+        """End what is left of replaced models: the host waits for their dead ones for ever."""
+        now = time.monotonic()
+        stubs = {stub.pid for stub in stubs_of(self._server)}
+        self._replaced = {pid: due for pid, due in self._replaced.items() if pid in stubs}
+        for pid in [pid for pid, due in self._replaced.items() if due <= now]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _forget(self, regions: dict[int, str]) -> None:
         """Remove the shared memory of stubs that have died, which the host does not."""
