@@ -29,4 +29,4 @@ def test_ratios_are_of_the_two_engines_in_the_same_round():
         return Round(requests=4, first_s=first_s, first_cpu_s=1, whole_cpu_s=2, computed=8)
 
     *_, ratio = lines([seen(2.0), seen(9.0), seen(4.0)], [seen(1.0), seen(3.0), seen(4.0)])
-    assert ratio.split() == ["ratio", "2.00x", "1.00x", "1.00x", "1.00x"]
+    assert ratio.split() == ["ratio", "2.00x", "2.00x", "1.00x", "1.00x", "1.00x"]
