@@ -62,8 +62,9 @@ def measure(engine: Engine, prompts: Prompts, output: int) -> Round:
     without_token = set(map(str, range(len(prompts))))
     asked = parse_parameters({"temperature": 0, "max_tokens": output, "ignore_eos": True})
 
-    def take(update: Update) -> None:
+    def take(update: Update) -> bool:
         without_token.discard(update.id)
+        return False
 
     before = engine.figures().counts["computed_tokens"]
     began, began_cpu = time.perf_counter(), time.process_time()

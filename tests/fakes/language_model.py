@@ -135,6 +135,11 @@ class FakeLanguageModel:
             start += group.rows * group.query
         assert start == len(batch.ids)
 
+    def copy_blocks(self, pairs):
+        sources, destinations = (self._slots(blocks) for blocks in zip(*pairs, strict=True))
+        self.tokens[destinations] = self.tokens[sources]
+        self.positions[destinations] = self.positions[sources]
+
     def swap_out(self, blocks):
         self.copies.append(("out", len(blocks)))
         slots = self._slots(blocks)

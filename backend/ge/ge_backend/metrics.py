@@ -225,6 +225,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_text_prefix_asked_tokens_total", "Tokens looked for in the prefix cache."),
         _counter("ge_text_prefix_found_tokens_total", "Tokens found there, and not computed."),
         _counter("ge_text_prefix_evicted_blocks_total", "Kept blocks that made room for others."),
+        _counter("ge_text_copied_blocks_total", "Blocks copied for texts that go on apart."),
         _counter("ge_text_failed_steps_total", "Steps that failed and were tried in parts."),
         _counter(
             "ge_text_finished_total",

@@ -253,7 +253,7 @@ def test_salts_are_caches_apart():
 
 
 def test_every_sample_has_its_own_text_and_shares_the_prompts_blocks():
-    """Samples differ by their seeds alone; the prompt is computed once but for its last block."""
+    """Samples differ by their seeds alone; the prompt is computed once but for its last token."""
     served = serving(eos=())
     prompt = PROMPTS[4] * 2
     asked = served.submit("a", prompt, n=4, max_tokens=6, seed=50)
@@ -261,8 +261,9 @@ def test_every_sample_has_its_own_text_and_shares_the_prompts_blocks():
     for sample in range(4):
         assert served.tokens("a", sample) == expected_tokens(prompt, asked, sample=sample)
     assert len({tuple(served.tokens("a", sample)) for sample in range(4)}) == 4
-    shared = len(prompt) // 4 * 4 if len(prompt) % 4 else len(prompt) - 4
+    shared = len(prompt) - 1
     counts = served.engine.figures().counts
+    assert counts["copied_blocks"] == 3
     assert counts["computed_tokens"] == 4 * (len(prompt) + 5) - 3 * shared
     assert set(served.ends("a").values()) == {Finish.LENGTH}
 

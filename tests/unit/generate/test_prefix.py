@@ -145,6 +145,6 @@ def test_what_is_being_computed_is_known_to_come():
 def test_what_was_found_is_counted_in_tokens():
     """Of those that were asked about."""
     _, prefixes = cache()
-    prefixes.count(sequence(prompt=TEXT), 3)
+    prefixes.count(sequence(prompt=TEXT), 12)
     prefixes.count(sequence(prompt=TEXT), 0)
     assert (prefixes.asked, prefixes.found) == (28, 12)

@@ -9,7 +9,7 @@ from fakes.language_model import NAN, POISON, FakeLanguageModel, next_token
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import ShapeLists, StepShapes
-from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.runner import Runner
 from ge_backend.generate.settings import PreemptionMode
@@ -145,3 +145,36 @@ def test_a_shape_outside_of_all_buckets_is_counted_and_told_once(caplog):
     assert rig.tally.counts["unplanned_groups"] == 2
     assert rig.tally.counts["padded_tokens"] == 4
     assert [record.message.count("(1, 6, 2)") for record in caplog.records] == [1]
+
+
+def test_copies_are_made_before_anybody_writes():
+    """The copy holds what was there before the step, and the sequence goes on in it."""
+    rig = Rig()
+    first = rig.span(0, (5, 6))
+    rig.runner.run(StepPlan(spans=(first,)))
+    twin = sequence(number=1, prompt=(5, 6, 9))
+    twin.num_computed = 2
+    twin.blocks.append(8)
+    first.sequence.append(7)
+    spans = (Span(first.sequence, 2, 1), Span(twin, 2, 1))
+    outcome = rig.runner.run(StepPlan(spans=spans, copies=(BlockCopy(twin, 1, 8),)))
+    assert [one.token for one in outcome.drawn] == [
+        next_token(tokens, 0, 64) for tokens in ((5, 6, 7), (5, 6, 9))
+    ]
+    assert rig.tally.counts["copied_blocks"] == 1
+
+
+def test_a_failed_copy_fails_only_those_who_wanted_one():
+    """Whoever reads the block still has it."""
+    rig = Rig()
+
+    def full(_pairs):
+        raise OutOfMemory("no room")
+
+    rig.model.copy_blocks = full
+    first, other = rig.span(0, (5, 6)), rig.span(1, (5, 6))
+    outcome = rig.runner.run(
+        StepPlan(spans=(first, other), copies=(BlockCopy(other.sequence, 1, 3),))
+    )
+    assert list(outcome.failed) == [other.sequence]
+    assert [one.sequence for one in outcome.drawn] == [first.sequence]

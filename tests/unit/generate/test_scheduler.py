@@ -105,6 +105,9 @@ class Rig:
             self.saved[move.sequence] = [dict(self.cache[block]) for block in move.blocks]
         for move in plan.swapped_in:
             self.cache.update(zip(move.blocks, self.saved.pop(move.sequence), strict=True))
+        sources = {copy.destination: dict(self.cache[copy.source]) for copy in plan.copies}
+        assert len(sources) == len(plan.copies)
+        self.cache.update(sources)
         for span in plan.spans:
             tokens = span.sequence.ids(0, span.stop).tolist()
             for place in range(span.stop):
@@ -174,7 +177,7 @@ def rigs(draw):
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "step", "step", "fail", "remove"]),
+        st.sampled_from(["add", "add", "step", "step", "follow", "fail", "remove"]),
         st.integers(1, 30),
         st.integers(1, 11),
         st.integers(1, 11),
@@ -195,6 +198,11 @@ def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chu
         if verb == "add":
             text = (*(1,) * (prompt // 2), *(other % 3,) * (prompt - prompt // 2))
             rig.add(text=text, output=output, at_s=float(other), ends_after=other)
+        elif verb == "follow" and (running := rig.scheduler.running):
+            leader = running[prompt % len(running)]
+            text = leader.ids(0, leader.num_prompt).tolist()
+            follower = rig.add(text=text, output=output, at_s=float(other), ends_after=other)
+            follower.leader = leader
         elif verb == "remove" and rig.made:
             victim = rig.made[prompt % len(rig.made)]
             if victim.state is not State.FINISHED:
@@ -437,17 +445,38 @@ def test_the_same_requests_make_the_same_plans():
 
 
 @pytest.mark.parametrize(
-    ("prompt", "ready", "start"), [(10, 0, 0), (10, 3, 0), (10, 4, 4), (10, 10, 8), (8, 8, 4)]
+    ("prompt", "ready", "start"), [(10, 0, 0), (10, 3, 3), (10, 4, 4), (10, 10, 9), (8, 8, 7)]
 )
-def test_a_follower_shares_the_full_blocks_of_its_leader(prompt, ready, start):
-    """Samples of one prompt share what is computed of it, but for the token that draws the next."""
+def test_a_follower_shares_the_blocks_of_its_leader(prompt, ready, start):
+    """Samples of one prompt share what is computed of it, but for the token that draws the next.
+
+    The block that is not full, and in which both go on, is copied for the one that comes.
+    """
     rig = Rig(max_tokens=40)
     leader = rig.add(prompt=prompt, output=6)
     rig.step(chunk=ready or 1)
     follower = rig.add(prompt=prompt, output=6)
     follower.leader = leader if ready else None
-    assert computed([rig.step()], follower) == [(start, prompt - start)]
+    plan = rig.step()
+    assert computed([plan], follower) == [(start, prompt - start)]
     assert list(follower.blocks[: start // 4]) == list(leader.blocks[: start // 4])
+    copies = [(copy.sequence, copy.source, copy.destination) for copy in plan.copies]
+    place = start // 4
+    copied = [(follower, leader.blocks[place], follower.blocks[place])] if start % 4 else []
+    assert copies == copied
+    rig.run()
+
+
+def test_the_last_reader_of_a_block_writes_without_a_copy():
+    """A copy is for others that read the block; where they have left there is nothing to copy."""
+    rig = Rig(max_tokens=40, prefix_cache=True)
+    leader = rig.add(prompt=6, output=6)
+    rig.step()
+    follower = rig.add(prompt=6, output=6)
+    follower.leader = leader
+    rig.scheduler.remove(leader)
+    plan = rig.step()
+    assert (computed([plan], follower), plan.copies) == ([(4, 2)], ())
     rig.run()
 
 

@@ -71,6 +71,7 @@ class Tally:
                 "recomputed",
                 "swapped_out",
                 "swapped_in",
+                "copied_blocks",
                 "failed_steps",
                 "stop",
                 "complete",
@@ -122,7 +123,8 @@ class Figures:
         blocks_kept: of the free ones, how many hold what later requests may begin with.
         counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
-            bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `failed_steps`; how
+            bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `copied_blocks`: of
+            texts that go on apart; `failed_steps`; how
             sequences ended: `stop`, `complete`, `length`, `cancelled`, `error`; and, of the prefix
             cache, `prefix_asked_tokens`, of them `prefix_found_tokens`, and
             `prefix_evicted_blocks`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ge_backend.generate.sequence import Sequence
 
-__all__ = ["Move", "Span", "StepPlan"]
+__all__ = ["BlockCopy", "Move", "Span", "StepPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,31 @@ class Move:
     blocks: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """A block that a sequence is about to write to and others read: it gets a copy of its own."""
+
+    sequence: Sequence
+    source: int
+    destination: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """One step, done in this order: blocks out, blocks in, spans computed.
+    """One step, done in this order: blocks out, blocks in, blocks copied, spans computed.
 
     Attributes:
         spans: each sequence once, in the order of being served.
         swapped_out: their blocks are others' from here on.
         swapped_in: likewise their own again.
+        copies: all of their sources are read before any destination is written.
         recomputed: sequences that lost their blocks and start over.
     """
 
     spans: tuple[Span, ...] = ()
     swapped_out: tuple[Move, ...] = ()
     swapped_in: tuple[Move, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
     recomputed: tuple[Sequence, ...] = ()
 
     @property

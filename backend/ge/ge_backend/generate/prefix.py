@@ -79,11 +79,11 @@ class PrefixCache:
                 self._pool.label(sequence.blocks[place], contents[place])
             sequence.labelled = len(contents)
 
-    def count(self, sequence: Sequence, blocks: int) -> None:
-        """Count a sequence that joins, and how many blocks it found."""
+    def count(self, sequence: Sequence, tokens: int) -> None:
+        """Count a sequence that joins, and how many tokens it found computed."""
         if self._takes(sequence):
             self.asked += sequence.num_tokens
-            self.found += blocks * self._pool.block_size
+            self.found += tokens
 
     def _takes(self, sequence: Sequence) -> bool:
         return self._on and sequence.request.parameters.prefix_cache

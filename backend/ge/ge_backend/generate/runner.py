@@ -18,7 +18,7 @@ from ge_backend.errors import DeviceFault, GeError, GraphFailed
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import Shape, StepShapes, free_groups
-from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.sequence import Sequence
 from ge_backend.tensors import Array
@@ -83,7 +83,7 @@ class Runner:
         self._clock = clock
 
     def run(self, plan: StepPlan) -> Outcome:
-        """Copy blocks out and in, then compute.
+        """Copy blocks out, in and for those that write to shared ones, then compute.
 
         Raises:
             DeviceFault: the device broke; nothing that it holds can be relied upon.
@@ -93,6 +93,8 @@ class Runner:
             self._try(move, self._swap_out, outcome)
         for move in plan.swapped_in:
             self._try(move, self._swap_in, outcome)
+        if plan.copies:
+            self._copy(plan.copies, outcome)
         self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
         return outcome
 
@@ -113,6 +115,15 @@ class Runner:
         if saved is not None:
             self._model.swap_in(saved, move.blocks)
             self._tally.add("swapped_in")
+
+    def _copy(self, copies: Many[BlockCopy], outcome: Outcome) -> None:
+        """Copy blocks on the device; where that fails, all whose copies they are do."""
+        pairs = [(copy.source, copy.destination) for copy in copies]
+        error = _error_of(lambda: self._model.copy_blocks(pairs))
+        if error is None:
+            self._tally.add("copied_blocks", len(pairs))
+        else:
+            outcome.failed.update({copy.sequence: error for copy in copies})
 
     def _compute(self, spans: Many[Span], outcome: Outcome) -> None:
         """Compute spans together, or in parts where that fails, and add what came of it."""

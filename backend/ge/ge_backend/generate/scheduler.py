@@ -17,13 +17,14 @@ Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py (the rule).
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from ge_backend.generate.admission import LengthForecast, PeakLoad
 from ge_backend.generate.blocks import BlockPool
-from ge_backend.generate.plan import Move, Span, StepPlan
+from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.queue import WaitingQueue
@@ -41,6 +42,7 @@ class _Draft:
     spans: list[Span] = field(default_factory=list)
     out: list[Move] = field(default_factory=list)
     into: list[Move] = field(default_factory=list)
+    copies: list[BlockCopy] = field(default_factory=list)
     recomputed: list[Sequence] = field(default_factory=list)
 
     def allowed(self, lacking: int, reserved: int = 0) -> int:
@@ -60,6 +62,7 @@ class _Draft:
             spans=tuple(self.spans),
             swapped_out=tuple(self.out),
             swapped_in=tuple(self.into),
+            copies=tuple(self.copies),
             recomputed=tuple(self.recomputed),
         )
 
@@ -165,21 +168,36 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, count: int, draft: _Draft) -> int:
         """Return how many of these tokens have a slot now; none where the sequence had to leave."""
-        while not (room := self._room(sequence)):
+        while (room := self._room(sequence)) <= 0:
             last = self.running.pop()
             self._preempt(last, draft)
             if last is sequence:
                 return 0
         count = min(count, room)
-        self._grow(sequence, sequence.num_computed + count)
+        self._grow(sequence, sequence.num_computed + count, draft)
         return count
 
     def _room(self, sequence: Sequence) -> int:
-        """Return how many more tokens its blocks and all free ones have slots for."""
-        blocks = len(sequence.blocks) + self._pool.num_free
+        """Return how many more tokens its own blocks and all free ones have slots for."""
+        blocks = len(sequence.blocks) + self._pool.num_free - len(self._shared(sequence))
         return blocks * self._pool.block_size - sequence.num_computed
 
-    def _grow(self, sequence: Sequence, tokens: int) -> None:
+    def _shared(self, sequence: Sequence) -> array[int]:
+        """Return the block that its next token goes to, where it has one and others read it too."""
+        place = sequence.num_computed // self._pool.block_size
+        block = sequence.blocks[place : place + 1]
+        return block if block and self._pool.references(block[0]) > 1 else block[:0]
+
+    def _grow(self, sequence: Sequence, tokens: int, draft: _Draft) -> None:
+        """Give a sequence slots for its first so many tokens; those to come are for it alone."""
+        place = sequence.num_computed // self._pool.block_size
+        shared = self._shared(sequence)
+        if shared:
+            (own,) = self._pool.allocate(1)
+            draft.copies.append(BlockCopy(sequence, shared[0], own))
+            self._pool.release(shared)
+            sequence.blocks[place] = own
+        self._pool.unlabel(sequence.blocks[place:])
         missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
         if missing > 0:
             sequence.blocks.extend(self._pool.allocate(missing))
@@ -214,37 +232,39 @@ class Scheduler:
             sequence = self.waiting.first()
             if self.running and load.with_one_more(sequence) > capacity:
                 return
-            shared = self._find_computed(sequence)
-            if not sequence.swapped and self._prefixes.wanted(sequence, len(shared)) in coming:
+            shared, tokens = self._find_computed(sequence)
+            place = tokens // self._pool.block_size
+            if not sequence.swapped and self._prefixes.wanted(sequence, place) in coming:
                 return
-            lacking = sequence.num_tokens - max(
-                sequence.num_computed, len(shared) * self._pool.block_size
-            )
+            lacking = sequence.num_tokens - tokens
             count = draft.allowed(lacking)
             if not count:
                 return
             load.add(sequence)
-            self._start(sequence, shared, draft)
-            self._grow(sequence, sequence.num_computed + count)
+            self._start(sequence, shared, tokens, draft)
+            self._grow(sequence, tokens + count, draft)
             draft.take(sequence, count, lacking)
             coming |= self._prefixes.coming((sequence,))
 
-    def _find_computed(self, sequence: Sequence) -> Many[int]:
-        """Return blocks that hold the first tokens of a sequence, at least one less.
+    def _find_computed(self, sequence: Sequence) -> tuple[Many[int], int]:
+        """Return blocks with the first tokens of one that waits, and how many: at least one less.
 
-        Only full blocks, which nobody will write again.
+        Those of the prefix cache are full, and nobody will write to them again. The last one of a
+        leader need not be: what comes behind is written to a copy.
         """
         if sequence.swapped:
-            return ()
+            return (), sequence.num_computed
         found = self._prefixes.find(sequence)
+        tokens = len(found) * self._pool.block_size
         leader = sequence.leader
-        if leader is None or leader.state is not State.RUNNING:
-            return found
+        if leader is None or leader.state is not State.RUNNING or leader.saved is not None:
+            return found, tokens
         same = min(leader.num_computed, sequence.num_prompt, sequence.num_tokens - 1)
-        blocks = same // self._pool.block_size
-        return found if len(found) >= blocks else leader.blocks[:blocks]
+        if same <= tokens:
+            return found, tokens
+        return leader.blocks[: self._pool.blocks_for(same)], same
 
-    def _start(self, sequence: Sequence, shared: Many[int], draft: _Draft) -> None:
+    def _start(self, sequence: Sequence, shared: Many[int], tokens: int, draft: _Draft) -> None:
         """Let a sequence run that waits: with its own blocks again, or with those of others."""
         self.waiting.remove(sequence)
         if sequence.swapped:
@@ -253,10 +273,10 @@ class Scheduler:
             self._preemption.gave_back(sequence.swapped)
             sequence.swapped = 0
         else:
-            self._prefixes.count(sequence, len(shared))
+            self._prefixes.count(sequence, tokens)
             self._pool.share(shared)
             sequence.blocks.extend(shared)
-            sequence.num_computed = len(shared) * self._pool.block_size
+            sequence.num_computed = tokens
         sequence.state = State.RUNNING
         insort(self.running, sequence, key=lambda one: one.key)
 
