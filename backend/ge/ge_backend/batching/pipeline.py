@@ -312,7 +312,7 @@ class Pipeline:
     def _count_runs(self, sub_batches: Sequence[SubBatch], progress: _Progress) -> None:
         add, requests, costs = self.recorder.add, progress.requests, progress.costs
         for sub_batch in sub_batches:
-            label = costs.label(sub_batch.bucket) if sub_batch.planned else "unplanned"
+            label = costs.label(sub_batch.priced) if sub_batch.planned else "unplanned"
             add("ge_sub_batches_total", bucket=label)
             if not sub_batch.planned:
                 add("ge_unplanned_shapes_total")
@@ -323,7 +323,7 @@ class Pipeline:
         real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
         longest = math.prod(map(max, zip(*sizes, strict=True)))
         add("ge_elements_real_total", sum(real))
-        add("ge_elements_run_total", sum([math.prod(s.bucket) for s in sub_batches]))
+        add("ge_elements_run_total", sum([math.prod(s.priced) for s in sub_batches]))
         add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
 
     def _time(self, ended: Ended, *, wait_s: float, split_s: float) -> None:
@@ -346,7 +346,7 @@ class Pipeline:
         add, device = self.recorder.add, ended.device
         add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
         add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
-        self.costs.observe(sub_batch.bucket, took_ns)
+        self.costs.observe(sub_batch.priced, took_ns)
 
 
 @dataclass(slots=True)

@@ -7,13 +7,16 @@
 The cut minimises the total measured cost: with T[i] the least cost of the first i rows,
 T[i] = min over k of T[i-k] + cost(k rows at the size of row i). Only row counts that are a step,
 or "all that is left", can win, so the recurrence is short, and it is exact for any static table.
+
+A packed graph leaves padding out, so there a run costs what its elements cost, whatever the sizes:
+rows are cut into as many runs of equal elements as cost hardly more than one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import Bucket, CostModel
@@ -24,6 +27,10 @@ __all__ = ["BatchPlan", "Policy", "Span", "SubBatch", "plan", "run_of"]
 
 # A plan that uses the device's lanes better may cost this much more in total.
 LANE_SLACK = 1.25
+# Packed rows are cut into more runs as long as they cost no more than this times the fewest, up to
+# so many runs: who is in an earlier run has its answer earlier.
+EARLY_SLACK = 1.05
+MOST_PACKED = 8
 
 _Row = tuple[Shape, int, int]  # sizes, the request's position, the row in it: sorts as it should
 _Cut = tuple[int, int]  # rows [start, end) of the sorted list
@@ -47,6 +54,7 @@ class SubBatch:
         rows: real rows.
         cost_ns: what the run is expected to cost.
         planned: the bucket was prepared, or the engine needs none; False is counted.
+        mean: of packed rows, the mean of their sizes.
     """
 
     spans: tuple[Span, ...]
@@ -54,6 +62,12 @@ class SubBatch:
     rows: int
     cost_ns: float
     planned: bool = True
+    mean: Shape = ()
+
+    @property
+    def priced(self) -> Bucket:
+        """The shape that costs as much: the bucket, or of packed rows as many of their mean."""
+        return (self.rows, *self.mean) if self.mean else self.bucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +86,13 @@ class Policy:
         axes: names of the padded axes, for messages.
         lanes: runs that this instance may expect to have in flight at once.
         refuse_overflow: a request larger than the largest bucket is refused, not run unpadded.
+        packed: a run costs its elements, not its rows times the longest; see `Packed`.
     """
 
     axes: tuple[str, ...]
     lanes: int = 1
     refuse_overflow: bool = False
+    packed: bool = False
 
 
 def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> BatchPlan:
@@ -105,22 +121,32 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
             sub_batches.extend(_unplanned(position, request, costs))
     for rows in groups.values():
         rows.sort()
-        for start, end in _cut_for_lanes(rows, costs, policy.lanes):
+        cut = _cut_packed if policy.packed else _cut_for_lanes
+        for start, end in cut(rows, costs, policy.lanes):
             run = rows[start:end]
-            sub_batches.append(run_of(tuple(_spans(run)), _sizes(run), costs))
+            mean = _mean(run) if policy.packed else ()
+            sub_batches.append(run_of(tuple(_spans(run)), _sizes(run), costs, mean))
     sub_batches.sort(key=lambda sub_batch: sub_batch.cost_ns / sub_batch.rows)
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
 
 
-def run_of(spans: tuple[Span, ...], sizes: Shape, costs: CostModel) -> SubBatch:
-    """Return the sub-batch of these spans, in the cheapest shape that covers them."""
+def run_of(spans: tuple[Span, ...], sizes: Shape, costs: CostModel, mean: Shape = ()) -> SubBatch:
+    """Return the sub-batch of these spans, in the cheapest shape that covers them.
+
+    Args:
+        spans: what runs together.
+        sizes: the largest of its rows on each axis.
+        costs: what runs cost.
+        mean: of packed rows, the sizes that say what they cost.
+    """
     rows = sum([span.count for span in spans])
-    bucket = costs.bucket(rows, sizes)
+    bucket = None if mean else costs.bucket(rows, sizes)
     return SubBatch(
         spans=spans,
         bucket=bucket or (rows, *sizes),
+        mean=mean,
         rows=rows,
-        cost_ns=costs.cost(rows, sizes),
+        cost_ns=costs.cost(rows, mean or sizes),
         planned=costs.covers(sizes),
     )
 
@@ -156,6 +182,40 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]
     if finer_total > total * LANE_SLACK:
         return best
     return min(best, finer, key=lambda cuts: _makespan(rows, cuts, costs, lanes))
+
+
+def _cut_packed(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]:
+    """Return runs of about equal elements, no more than cost hardly more than the fewest do."""
+    mean, count = _mean(rows), len(rows)
+    fewest = -(-count // costs.steps[-1])
+    totals = {
+        runs: runs * costs.cost(-(-count // runs), mean)
+        for runs in range(fewest, min(count, max(MOST_PACKED, fewest)) + 1)
+    }
+    least = min(totals.values())
+    runs = max(runs for runs, total in totals.items() if total <= least * EARLY_SLACK)
+    if runs < lanes and totals.get(lanes, inf) <= least * LANE_SLACK:
+        runs = lanes
+    return _even(rows, runs, costs.steps[-1])
+
+
+def _even(rows: list[_Row], runs: int, most: int) -> list[_Cut]:
+    """Cut into so many runs of about equal elements, or a few more: none has over `most` rows."""
+    share = sum([prod(sizes) for sizes, _, _ in rows]) / runs
+    cuts, begin, filled, ends_at = [], 0, 0.0, share
+    for end, (sizes, _, _) in enumerate(rows):
+        elements = prod(sizes)
+        if end > begin and (filled + elements / 2 > ends_at or end - begin == most):
+            cuts.append((begin, end))
+            begin, ends_at = end, filled + share
+        filled += elements
+    return [*cuts, (begin, len(rows))]
+
+
+def _mean(rows: list[_Row]) -> Shape:
+    """Return the mean of the rows' sizes on each axis, rounded up."""
+    columns = zip(*(sizes for sizes, _, _ in rows), strict=True)
+    return tuple(-(-sum(column) // len(rows)) for column in columns)
 
 
 def _makespan(rows: list[_Row], cuts: list[_Cut], costs: CostModel, lanes: int) -> float:

@@ -7,7 +7,6 @@ import re
 import tempfile
 from pathlib import Path
 
-from ge_backend.cli.model.encoder_folder import read_encoder_folder
 from ge_backend.cli.model.imported import (
     LABELS,
     encoder_config,
@@ -15,7 +14,8 @@ from ge_backend.cli.model.imported import (
     tokenizer_config,
 )
 from ge_backend.cli.report.waiting import waiting
-from ge_backend.device.pytorch.encoder_export import EncoderFolder, export_onnx, write_tokenizer
+from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
+from ge_backend.device.pytorch.encoder_export import export_onnx, write_tokenizer
 from ge_backend.errors import ConfigError
 
 __all__ = ["register"]

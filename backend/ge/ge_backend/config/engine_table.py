@@ -115,6 +115,17 @@ ENGINES: tuple[Engine, ...] = (
         runs="model.pt2 and model.pt on an Ascend NPU",
     ),
     Engine(
+        name="torch",
+        kinds=("cpu",),
+        ends=("config.json",),
+        module="ge_backend.device.pytorch.encoder_graph",
+        constructor="EncoderGraph",
+        libraries=("torch", "transformers"),
+        extra="generation",
+        precisions=ALL_PRECISIONS,
+        runs="an encoder's config.json with its weights, without padding",
+    ),
+    Engine(
         name="tokenizers",
         kinds=("cpu",),
         ends=("tokenizer.json",),

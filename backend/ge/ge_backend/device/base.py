@@ -27,6 +27,7 @@ __all__ = [
     "GraphSource",
     "MemoryInfo",
     "NoPool",
+    "Packed",
     "Range",
     "Workspace",
     "open_device",
@@ -224,6 +225,19 @@ class Bucketed(Protocol):
     @property
     def bucketed(self) -> bool:
         """Whether it is so in its precision."""
+
+
+@runtime_checkable
+class Packed(Protocol):
+    """What a graph may be that leaves the padding of its rows out, as their mask says.
+
+    Attributes:
+        packed: a run costs the elements that are not masked, however unequal its rows are.
+    """
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is so."""
 
 
 class Device(Protocol):

@@ -154,6 +154,7 @@ def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
     return Policy(
         axes=layout.axes,
         lanes=max(1, lanes // config.instances),
+        packed=fleet.sessions[0].packed,
         refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
     )
 

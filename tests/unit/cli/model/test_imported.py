@@ -5,7 +5,8 @@ import pytest
 
 from ge_backend.cli.model.imported import encoder_config, ensemble_config, tokenizer_config
 from ge_backend.config.model_folder import parse_config
-from ge_backend.device.pytorch.encoder_export import EncoderFolder, Exported
+from ge_backend.device.files.encoder_folder import EncoderFolder
+from ge_backend.device.pytorch.encoder_export import Exported
 
 SENTENCE = EncoderFolder(
     folder=Path("x"),

@@ -18,7 +18,7 @@ from builders.checkpoints import (
     as_sentence_encoder,
     write_checkpoint,
 )
-from ge_backend.cli.model.encoder_folder import read_encoder_folder
+from ge_backend.device.files.encoder_folder import read_encoder_folder
 from ge_backend.device.pytorch import encoder_export
 from ge_backend.device.pytorch.encoder_export import Exported, export_onnx, write_tokenizer
 from ge_backend.errors import DeviceUnavailable, ModelError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ge_backend.device.pytorch.encoder_export import EncoderFolder, Exported
+from ge_backend.device.files.encoder_folder import EncoderFolder
+from ge_backend.device.pytorch.encoder_export import Exported
 
 __all__ = ["LABELS", "encoder_config", "ensemble_config", "tokenizer_config"]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.device.files.encoder_folder import is_encoder
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
 
@@ -127,10 +128,11 @@ class Checkpoint:
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a version folder is meant to be one; whether it is complete is another thing.
 
-    A `config.json` that names a model type is one, whatever weights lie beside it.
+    A `config.json` that names a model type is one, whatever weights lie beside it, unless its
+    architecture is an encoder's: that is a graph like any other.
     """
     try:
-        return "model_type" in _json(folder / CONFIG)
+        return "model_type" in _json(folder / CONFIG) and not is_encoder(folder)
     except ModelError:
         return False
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.config.engine_table import ENGINES, file_ends
+from ge_backend.device.files.encoder_folder import CONFIG, encoder_files
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import ModelError
@@ -59,9 +60,10 @@ def canonical(path: Path) -> Path:
     """Return the one path by which a file is known, however it is reached.
 
     An offline model keeps its own name if it is a link: the name may say its shape, and the files
-    beside it may belong to it.
+    beside it may belong to it. So does what describes a checkpoint.
     """
-    return path.parent.resolve() / path.name if path.suffix == ".om" else path.resolve()
+    by_name = path.suffix == ".om" or path.name == CONFIG
+    return path.parent.resolve() / path.name if by_name else path.resolve()
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
@@ -70,6 +72,8 @@ def model_files(path: Path) -> tuple[Path, ...]:
     Raises:
         ModelError: their names do not fit together, or weights outside an ONNX file are missing.
     """
+    if path.name == CONFIG:
+        return encoder_files(path.parent)
     if path.suffix == ".onnx":
         return (path, *(file for _, file in external_data(path)))
     if path.suffix != ".om":

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["EncoderFolder", "Exported", "export_onnx", "write_tokenizer"]
+__all__ = ["Exported", "export_onnx", "write_tokenizer"]
 
 INPUTS = ("input_ids", "attention_mask")
 MAX_ROWS = 256
@@ -24,31 +25,6 @@ CHECKED = ((1, 1), (1, 2), (3, 7), (8, 16), (2, 64), (1, 512))
 # Without any of them transformers makes a tokenizer that knows no word.
 VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 INSTALL = "pip install 'triton-ge-backend[import]'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderFolder:
-    """What a folder of weights is to become.
-
-    Attributes:
-        output: the name of the graph's output.
-        pooling: `mean`, `cls` or `max`: one vector per text; "" leaves the output as it is.
-        normalised: whether these vectors get unit length.
-        labels: of a classifier, in the order of its scores.
-        max_length: the most tokens of a text.
-    """
-
-    folder: Path
-    output: str
-    pooling: str
-    normalised: bool
-    labels: tuple[str, ...]
-    max_length: int
-
-    @property
-    def per_token(self) -> bool:
-        """Whether the output has a vector for each token."""
-        return self.output == "token_embeddings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +108,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
     import torch
     import transformers
 
-    classifies = checkpoint.output == "scores"
+    classifies = checkpoint.classifies
     auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
     encoder = auto.from_pretrained(checkpoint.folder, local_files_only=True, dtype=torch.float32)
 

@@ -107,6 +107,11 @@ class Session:
         return self._graph().bucketed
 
     @property
+    def packed(self) -> bool:
+        """Whether a run costs its elements alone, however unequal its rows are; see `Packed`."""
+        return self._graph().packed
+
+    @property
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes

@@ -158,6 +158,7 @@ class Loaded:
     signature: Signature
     static_shapes: bool
     bucketed: bool
+    packed: bool
     fixed_shapes: tuple[dict[str, Shape], ...]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ge_backend.device.base import Bucketed
+from ge_backend.device.base import Bucketed, Packed
 from ge_backend.device.failures import without_folders
 from ge_backend.device.resident.host_states import open_slots
 from ge_backend.device.resident.state_seam import SlotPlan, Slots
@@ -364,6 +364,7 @@ class Connection:
             signature=graph.signature,
             static_shapes=graph.static_shapes,
             bucketed=isinstance(graph, Bucketed) and graph.bucketed,
+            packed=isinstance(graph, Packed) and graph.packed,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.pytorch.encoder_export import EncoderFolder
 from ge_backend.errors import ConfigError
 
-__all__ = ["read_encoder_folder"]
+__all__ = ["CONFIG", "EncoderFolder", "encoder_files", "is_encoder", "read_encoder_folder"]
+
+CONFIG = "config.json"
+# Whatever of a folder decides what its encoder answers; weights beside.
+PARTS = (CONFIG, "modules.json", "sentence_bert_config.json", "tokenizer_config.json")
 
 POOLINGS = ("mean", "cls", "max")
 # What RoBERTa and its kin count positions from: so many of the table are not for tokens.
@@ -21,6 +25,53 @@ DEFAULT_LENGTH = 512
 NO_LIMIT = 1_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderFolder:
+    """What a folder of weights is to become.
+
+    Attributes:
+        output: the name of the graph's output.
+        pooling: `mean`, `cls` or `max`: one vector per text; "" leaves the output as it is.
+        normalised: whether these vectors get unit length.
+        labels: of a classifier, in the order of its scores.
+        max_length: the most tokens of a text.
+    """
+
+    folder: Path
+    output: str
+    pooling: str
+    normalised: bool
+    labels: tuple[str, ...]
+    max_length: int
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the output has a score for each label."""
+        return self.output == "scores"
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the output has a vector for each token."""
+        return self.output == "token_embeddings"
+
+
+def is_encoder(folder: Path) -> bool:
+    """Return whether the `config.json` of a folder is an encoder's, which writes no text."""
+    try:
+        config = _read(folder / CONFIG)
+    except ConfigError:
+        return False
+    names = config.get("architectures") if isinstance(config, dict) else None
+    return bool(names) and not _writes(config)
+
+
+def encoder_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder that its encoder is made of."""
+    poolings = sorted(folder.glob("*_Pooling/config.json"))
+    weights = sorted(folder.glob("*.safetensors*"))
+    return tuple(p for p in (*(folder / n for n in PARTS), *poolings, *weights) if p.is_file())
+
+
 def read_encoder_folder(folder: Path) -> EncoderFolder:
     """Return what a folder of transformers or sentence-transformers holds.
 
@@ -30,16 +81,13 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     Raises:
         ConfigError: it is no such folder, or has a part that is not taken over.
     """
-    config = _read(folder / "config.json")
-    architectures = tuple(map(str, config.get("architectures") or ()))
-    generative = [name for name in architectures if name.endswith(GENERATIVE)]
-    if generative or config.get("is_encoder_decoder"):
-        name = (*generative, str(config.get("model_type")))[0]
-        raise ConfigError(f"{folder} holds a {name}, which writes text; expected an encoder")
+    config = _read(folder / CONFIG)
+    if writes := _writes(config):
+        raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
     pooling, normalised = "", False
     if (folder / "modules.json").is_file():
         pooling, normalised = _sentence(folder)
-    classifies = not pooling and any(name.endswith(CLASSIFIER) for name in architectures)
+    classifies = not pooling and any(name.endswith(CLASSIFIER) for name in _architectures(config))
     labels = config.get("id2label", {}) if classifies else {}
     return EncoderFolder(
         folder=folder,
@@ -49,6 +97,18 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
     )
+
+
+def _architectures(config: Any) -> tuple[str, ...]:
+    return tuple(map(str, config.get("architectures") or ()))
+
+
+def _writes(config: Any) -> str:
+    """Return the name of what writes text; "" for an encoder."""
+    generative = [name for name in _architectures(config) if name.endswith(GENERATIVE)]
+    if generative or config.get("is_encoder_decoder"):
+        return (*generative, str(config.get("model_type")))[0]
+    return ""
 
 
 def _sentence(folder: Path) -> tuple[str, bool]:

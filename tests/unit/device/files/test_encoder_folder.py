@@ -3,7 +3,7 @@ import json
 import pytest
 
 from builders.checkpoints import as_sentence_encoder
-from ge_backend.cli.model.encoder_folder import read_encoder_folder
+from ge_backend.device.files.encoder_folder import read_encoder_folder
 from ge_backend.errors import ConfigError
 
 

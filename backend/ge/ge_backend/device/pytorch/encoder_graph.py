@@ -1,0 +1,116 @@
+"""An encoder's checkpoint as a graph: token ids and a mask in, embeddings or scores out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.failures import failure
+from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
+from ge_backend.device.pytorch.codec import ENGINE_ERRORS, PRECISIONS
+from ge_backend.device.pytorch.encoder import PackedEncoder
+from ge_backend.device.pytorch.scratch import peak_bytes
+from ge_backend.device.scratch import ScratchTable, shapes_of
+from ge_backend.device.threads import Cores, ThreadChoice
+from ge_backend.errors import GraphFailed
+from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
+
+__all__ = ["EncoderGraph"]
+
+IDS, MASK = "input_ids", "attention_mask"
+
+
+class EncoderGraph:
+    """A folder of transformers or sentence-transformers; see `PackedEncoder`.
+
+    Inputs INT64 `input_ids`, `attention_mask` [batch, sequence]; one FP32 output, called
+    `sentence_embedding` or `scores` [batch, W], or `token_embeddings` [batch, sequence, W].
+
+    Raises:
+        ConfigError: the folder is not an encoder's.
+        ModelError, Unsupported: as `PackedEncoder`.
+    """
+
+    static_shapes = False
+    packed = True
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
+        folder = read_encoder_folder(Path(source.path).parent)
+        self._path = source.path
+        self._narrow_threads = source.threads or 1
+        several = source.threads == 0 and cores.count > 1
+        open_wide = (lambda: cores.count) if several else None
+        self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
+        self._scratch = ScratchTable()
+        dtype = PRECISIONS.get(source.precision, torch.float32)
+        torch.set_num_threads(self._narrow_threads)  # of the calling thread
+        self._encoder = PackedEncoder(folder, dtype)
+        self._vocabulary = self._encoder.vocabulary
+        self.signature = _signature(folder, self._encoder.width)
+        self._output = folder.output
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Do nothing: any shape runs."""
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Measure this size's scratch; see `Graph.prepare`."""
+        peak = peak_bytes(lambda: self._run(inputs, self._narrow_threads))
+        self._scratch.add(shapes_of(inputs), peak)
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the peak measured for these input shapes, or for larger ones."""
+        return self._scratch.bound(shapes)
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        with self._threads.session(int(inputs[MASK].sum()), exclusive=exclusive) as threads:
+            found = self._run(inputs, threads).numpy()
+        place = outputs.get(self._output)
+        if place is None or place.shape != found.shape:
+            return {self._output: found}
+        np.copyto(place, found)
+        return {self._output: place}
+
+    def close(self) -> None:
+        """Free the weights."""
+        self._threads.close()
+        del self._encoder
+
+    def _run(self, inputs: Mapping[str, Array], threads: int) -> torch.Tensor:
+        ids, mask = (torch.from_numpy(np.array(inputs[name])) for name in (IDS, MASK))
+        limit = self.signature.axis_limits["sequence"]
+        if ids.shape[1] > limit:
+            raise GraphFailed(f"{IDS} has {ids.shape[1]} tokens, expected at most {limit}")
+        wrong = (ids < 0) | (ids >= self._vocabulary)
+        if bool(wrong.any()):
+            raise GraphFailed(
+                f"{IDS} holds {int(ids[wrong][0])}, expected 0 to {self._vocabulary - 1}"
+            )
+        try:
+            with torch.inference_mode():
+                if torch.get_num_threads() != threads:
+                    torch.set_num_threads(threads)  # of the calling thread
+                return self._encoder.run(ids, mask)
+        except ENGINE_ERRORS as error:
+            raise failure(error, self._path) from error
+
+
+def _signature(folder: EncoderFolder, width: int) -> Signature:
+    axes = ("batch", "sequence")
+    whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]
+    given = tuple(TensorSpec(name=n, dtype=whole, dims=(-1, -1), axes=axes) for n in (IDS, MASK))
+    free = (-1, -1) if folder.per_token else (-1,)
+    output = TensorSpec(
+        name=folder.output,
+        dtype=number,
+        dims=(*free, width),
+        axes=(*axes[: len(free)], ""),
+    )
+    return Signature(inputs=given, outputs=(output,), axis_limits={"sequence": folder.max_length})
