@@ -17,7 +17,7 @@ from benchmarks.load import Order, Report
 from benchmarks.mixes import MIXES, draw
 from benchmarks.pool import Pool, save_pools, truth
 from benchmarks.rivals.forward import load_forward
-from benchmarks.systems import System, write_repository
+from benchmarks.systems import CHECKPOINT, System, write_repository
 from ge_backend.tritonserver.directory import processes_of
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
@@ -40,7 +40,7 @@ class Traffic:
 
     Attributes:
         pools: file of the sequences and their truth.
-        encoder: the model files by name.
+        encoder: the model files, and the checkpoint's folder, by name.
     """
 
     pools: Path
@@ -106,7 +106,11 @@ def make_traffic(engine: str, mixes: Sequence[str], seed: int, folder: Path) -> 
         },
         pools,
     )
-    files = {"model.onnx": encoder.onnx, "model.pt2": encoder.program}
+    files = {
+        "model.onnx": encoder.onnx,
+        "model.pt2": encoder.program,
+        CHECKPOINT: encoder.checkpoint,
+    }
     return Traffic(pools=pools, encoder=files)
 
 

@@ -1,4 +1,8 @@
-"""The systems under test as one model repository: our backend and its rivals, on one engine."""
+"""The systems under test as one model repository: our backend and its rivals, on one engine.
+
+`ge_packed` and `packed` run the encoder's checkpoint in torch without padding, whatever the engine
+of the others is.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,12 @@ from pathlib import Path
 
 from benchmarks.rivals.forward import ENGINES
 
-__all__ = ["OURS", "RIVALS", "System", "systems", "write_repository"]
+__all__ = ["CHECKPOINT", "OURS", "OURS_PACKED", "RIVALS", "System", "systems", "write_repository"]
 
 OURS = "ge"
-RIVALS = ("one_forward", "pad_longest")
+OURS_PACKED = "ge_packed"
+RIVALS = ("one_forward", "pad_longest", "packed")
+CHECKPOINT = "checkpoint"
 SOURCES = Path(__file__).parent / "rivals"
 
 _CONFIG = """\
@@ -34,7 +40,7 @@ class System:
     """One served model.
 
     Attributes:
-        name: `ge`, `one_forward` or `pad_longest`.
+        name: `ge`, `ge_packed`, `one_forward`, `pad_longest` or `packed`.
         instances: `instance_group` count.
         threads: CPU threads of one forward pass; 0 leaves it to the system.
     """
@@ -42,6 +48,11 @@ class System:
     name: str
     instances: int
     threads: int = 0
+
+    @property
+    def ours(self) -> bool:
+        """Whether our backend serves it."""
+        return self.name in (OURS, OURS_PACKED)
 
     @property
     def model(self) -> str:
@@ -60,6 +71,7 @@ def systems(instances: int, cores: int | None = None) -> tuple[System, ...]:
     layouts = dict.fromkeys(((1, cores), (cores, 1)))
     return (
         System(name=OURS, instances=instances),
+        System(name=OURS_PACKED, instances=instances),
         *(System(name=r, instances=i, threads=t) for r in RIVALS for i, t in layouts),
     )
 
@@ -67,20 +79,24 @@ def systems(instances: int, cores: int | None = None) -> tuple[System, ...]:
 def write_repository(
     root: Path, served: tuple[System, ...], engine: str, encoder: Mapping[str, Path]
 ) -> None:
-    """Write one model per system; `encoder` holds the model files by name."""
-    file = ENGINES[engine]
+    """Write one model per system; `encoder` holds the model files and the checkpoint by name."""
     for system in served:
         version = root / system.model / "1"
-        version.mkdir(parents=True)
-        (version / file).symlink_to(encoder[file].resolve())
-        if system.name != OURS:
+        version.parent.mkdir(parents=True)
+        if system.name == OURS_PACKED:
+            version.symlink_to(encoder[CHECKPOINT].resolve(), target_is_directory=True)
+        else:
+            version.mkdir()
+            file = CHECKPOINT if system.name == "packed" else ENGINES[engine]
+            (version / file).symlink_to(encoder[file].resolve())
+        if not system.ours:
             shutil.copy(SOURCES / f"{system.name}.py", version / "model.py")
             shutil.copy(SOURCES / "forward.py", version)
         (root / system.model / "config.pbtxt").write_text(_config(system, engine))
 
 
 def _config(system: System, engine: str) -> str:
-    ours = system.name == OURS
+    ours = system.ours
     text = _CONFIG.format(backend="ge" if ours else "python", instances=system.instances)
     if system.name != "one_forward":
         text += _BATCHING

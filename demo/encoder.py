@@ -53,11 +53,13 @@ class Encoder:
     Attributes:
         onnx: inputs INT64 [batch, sequence], output FP32 [batch, 384], both axes dynamic.
         program: the same through torch.export; its names are in the extra file `ge_names.json`.
+        checkpoint: the folder of sentence-transformers that both come from.
         differences: the largest absolute difference of each file from the transformers model.
     """
 
     onnx: Path
     program: Path
+    checkpoint: Path
     differences: Mapping[str, float]
 
 
@@ -70,7 +72,10 @@ def prepare(cache: Path, console: Console) -> Encoder:
     shown = ", ".join(f"{name} {value:.1e}" for name, value in differences.items())
     console.print(f"  exports against transformers, largest absolute difference: {shown}")
     return Encoder(
-        onnx=folder / "model.onnx", program=folder / "model.pt2", differences=differences
+        onnx=folder / "model.onnx",
+        program=folder / "model.pt2",
+        checkpoint=MODEL_DIR,
+        differences=differences,
     )
 
 

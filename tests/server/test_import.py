@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 
-from builders.checkpoints import WIDTH, as_sentence_encoder, write_checkpoint
+from builders.checkpoints import LENGTH, WIDTH, as_sentence_encoder, write_checkpoint
 from ge_backend.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -12,13 +13,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "")
 
 
-def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path, capsys):
+@pytest.mark.parametrize("packed", [[], ["--packed"]], ids=["exported", "packed"])
+def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path, capsys, packed):
     """Short ones, an empty one, and one that is longer than the checkpoint takes, all at once."""
     import torch
     import transformers
 
     folder = as_sentence_encoder(write_checkpoint(tmp_path / "weather"))
-    assert main(["import", str(folder), "--into", str(tmp_path / "models")]) == 0
+    assert main(["import", str(folder), "--into", str(tmp_path / "models"), *packed]) == 0
     assert "largest difference from transformers" in capsys.readouterr().out
 
     server = triton_server(tmp_path / "models")
@@ -37,3 +39,36 @@ def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path,
         expected = torch.nn.functional.normalize(hidden.mean(0), dim=0).numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)
     assert found.shape == (len(TEXTS), WIDTH)
+
+
+def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path):
+    """As it was saved, without a line of configuration but the backend; too long a text is refused."""
+    import torch
+    import transformers
+
+    version = tmp_path / "models" / "scores" / "1"
+    version.parent.mkdir(parents=True)
+    write_checkpoint(version, classifier=True)
+    (version.parent / "config.pbtxt").write_text('backend: "ge"')
+    server = triton_server(tmp_path / "models")
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(version).eval()
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        for length in (1, 9, 5, LENGTH):
+            ids = np.arange(5, 5 + length, dtype=np.int64)[None]
+            given = grpcclient.InferInput("input_ids", ids.shape, "INT64")
+            given.set_data_from_numpy(ids)
+            found = client.infer("scores", [given]).as_numpy("scores")
+            with torch.inference_mode():
+                expected = model(input_ids=torch.from_numpy(ids)).logits.numpy()
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        for ids, reason in (
+            (np.full((1, LENGTH + 1), 5), "at most 32"),
+            ([[200]], "vocabulary|row"),
+        ):
+            whole = np.asarray(ids, np.int64)
+            given = grpcclient.InferInput("input_ids", whole.shape, "INT64")
+            given.set_data_from_numpy(whole)
+            with pytest.raises(InferenceServerException, match=reason) as refused:
+                client.infer("scores", [given])
+            assert "INVALID_ARGUMENT" in refused.value.status()

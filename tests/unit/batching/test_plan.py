@@ -268,3 +268,56 @@ def test_an_oversized_request_runs_alone_at_its_own_shape():
 def test_nothing_to_do_is_an_empty_plan():
     """No requests, no runs."""
     assert plan([], StaticCosts({(1, 8): 1.0}), ONE_AXIS).sub_batches == ()
+
+
+PACKED = Policy(axes=("length",), packed=True)
+# A run costs 10 and its elements.
+PER_ELEMENT = DynamicCosts({(1, 1): 11.0, (1, 64): 74.0, (8, 1): 18.0, (8, 64): 522.0}, 16)
+
+
+@given(shapes(40, 64), st.integers(1, 3))
+@settings(max_examples=200)
+def test_packed_rows_all_run_once_in_runs_that_fit(drawn, lanes):
+    """Each row once, the padded shape covers it, and no run has more rows than one takes."""
+    requests = requests_of([(rows, (max(1, size),)) for rows, (size,) in drawn])
+    policy = Policy(axes=("length",), packed=True, lanes=lanes)
+    found = plan(requests, PER_ELEMENT, policy).sub_batches
+    seen = [
+        (span.request, row)
+        for part in found
+        for span in part.spans
+        for row in range(span.first, span.first + span.count)
+    ]
+    assert sorted(seen) == [(r.index, row) for r in requests for row in range(r.rows)]
+    for part in found:
+        sizes = [requests[span.request].sizes[0] for span in part.spans for _ in range(span.count)]
+        assert part.rows <= 16
+        assert part.bucket == (part.rows, max(sizes))
+        assert part.priced == (part.rows, math.ceil(sum(sizes) / len(sizes)))
+        assert part.cost_ns == PER_ELEMENT.cost(part.rows, part.priced[1:])
+
+
+def test_packed_rows_are_not_priced_by_the_longest():
+    """One long row beside short ones is one run, where padding would make two."""
+    requests = requests_of([(1, (2,))] * 8 + [(1, (64,))])
+    (packed,) = plan(requests, PER_ELEMENT, PACKED).sub_batches
+    assert packed.priced == (9, 9)
+    assert len(plan(requests, PER_ELEMENT, ONE_AXIS).sub_batches) == 2
+
+
+def test_packed_rows_are_cut_evenly_for_lanes():
+    """Two lanes get about as many elements each, the short rows together."""
+    requests = requests_of([(1, (size,)) for size in (4, 4, 4, 4, 8, 8, 16, 16, 32, 32)])
+    policy = Policy(axes=("length",), packed=True, lanes=2)
+    parts = plan(requests, PER_ELEMENT, policy).sub_batches
+    sums = [sum(requests[span.request].sizes[0] for span in part.spans) for part in parts]
+    assert len(sums) == 2
+    assert sorted(sums) == [64, 64]
+
+
+def test_packed_rows_get_early_answers_where_that_costs_hardly_more():
+    """Where a run itself costs next to nothing there are several."""
+    free = DynamicCosts({(1, 1): 1.0, (1, 64): 64.0, (16, 1): 16.0, (16, 64): 1024.0}, 16)
+    requests = requests_of([(1, (20,))] * 16)
+    assert len(plan(requests, free, PACKED).sub_batches) > 2
+    assert len(plan(requests, PER_ELEMENT, PACKED).sub_batches) == 2

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.systems import OURS, RIVALS, systems, write_repository
+from benchmarks.systems import CHECKPOINT, OURS, OURS_PACKED, RIVALS, systems, write_repository
 
 
 def written(tmp_path, engine):
@@ -10,6 +10,8 @@ def written(tmp_path, engine):
     for name in ("model.onnx", "model.pt2"):
         files[name] = tmp_path / name
         files[name].touch()
+    files[CHECKPOINT] = tmp_path / CHECKPOINT
+    files[CHECKPOINT].mkdir()
     root = tmp_path / "models"
     write_repository(root, systems(2, cores=4), engine, files)
     return root
@@ -19,20 +21,26 @@ def test_each_rival_has_both_layouts():
     """A rival is served with all threads in one instance, and with one thread in each of many."""
     found = [(s.name, s.instances, s.threads) for s in systems(2, cores=4)]
     rivals = [(name, *layout) for name in RIVALS for layout in ((1, 4), (4, 1))]
-    assert found == [(OURS, 2, 0), *rivals]
+    assert found == [(OURS, 2, 0), (OURS_PACKED, 2, 0), *rivals]
 
 
 def test_one_core_has_one_layout():
     """On a machine with one core the two layouts are the same and run once."""
-    assert [s.model for s in systems(1, cores=1)] == [OURS, "one_forward_1x1", "pad_longest_1x1"]
+    rivals = [f"{name}_1x1" for name in RIVALS]
+    assert [s.model for s in systems(1, cores=1)] == [OURS, OURS_PACKED, *rivals]
 
 
 def test_every_system_has_the_engines_model_file(tmp_path):
-    """All systems of a run get the same model file; rivals also their code."""
+    """All get the same model file, those without padding its checkpoint; rivals also their code."""
     root = written(tmp_path, "torch-bf16")
     for model in root.iterdir():
-        assert (model / "1" / "model.pt2").resolve() == (tmp_path / "model.pt2").resolve()
-        code = {path.name for path in (model / "1").glob("*.py")}
+        version = model / "1"
+        if model.name == OURS_PACKED:
+            assert version.resolve() == (tmp_path / CHECKPOINT).resolve()
+            continue
+        file = CHECKPOINT if model.name.startswith("packed") else "model.pt2"
+        assert (version / file).resolve() == (tmp_path / file).resolve()
+        code = {path.name for path in version.glob("*.py")}
         assert code == (set() if model.name == OURS else {"model.py", "forward.py"})
 
 
@@ -41,8 +49,9 @@ def test_batching_and_precision_are_configured(tmp_path):
     root = written(tmp_path, "torch-bf16")
     texts = {path.parent.name: path.read_text() for path in root.glob("*/config.pbtxt")}
     batched = {name for name, text in texts.items() if "dynamic_batching" in text}
-    assert batched == {OURS, "pad_longest_1x4", "pad_longest_4x1"}
-    assert '"bf16"' in texts[OURS]
+    layouts = {f"{name}_{layout}" for name in RIVALS[1:] for layout in ("1x4", "4x1")}
+    assert batched == {OURS, OURS_PACKED, *layouts}
+    assert all('"bf16"' in texts[name] for name in (OURS, OURS_PACKED))
     assert '"torch-bf16"' in texts["one_forward_4x1"]
     assert all("allow_ragged_batch: true" in text for text in texts.values())
 

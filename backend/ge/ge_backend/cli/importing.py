@@ -15,7 +15,11 @@ from ge_backend.cli.model.imported import (
 )
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
-from ge_backend.device.pytorch.encoder_export import export_onnx, write_tokenizer
+from ge_backend.device.pytorch.encoder_export import (
+    copy_checkpoint,
+    export_onnx,
+    write_tokenizer,
+)
 from ge_backend.errors import ConfigError
 
 __all__ = ["register"]
@@ -35,6 +39,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="with config.json and weights")
     parser.add_argument(
         "--into", type=Path, default=Path("models"), metavar="MODEL_REPOSITORY", help="%(default)s"
+    )
+    parser.add_argument(
+        "--packed",
+        action="store_true",
+        help="keep the checkpoint instead of exporting it: torch runs it without padding",
     )
     parser.add_argument("--name", help="of the model that takes texts; default: the folder's name")
     parser.set_defaults(func=import_)
@@ -57,7 +66,7 @@ def import_(arguments: argparse.Namespace) -> int:
     arguments.into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".import-", dir=arguments.into) as draft:
         with waiting(f"exporting {arguments.folder} and comparing it"):
-            difference = _write(checkpoint, Path(draft), name)
+            difference = _write(checkpoint, Path(draft), name, packed=arguments.packed)
         for one in reversed(names):  # the ensemble last: its steps are there by then
             (Path(draft) / one).rename(arguments.into / one)
     print(f"{names[0]}: texts in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
@@ -65,13 +74,16 @@ def import_(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(checkpoint: EncoderFolder, root: Path, name: str) -> float:
+def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) -> float:
     """Write the three models; return how far the graph is from the original."""
     encoder, tokenizer, ensemble = (root / f"{name}{end}" for end in ("_encoder", "_tokenizer", ""))
     for folder in (encoder, tokenizer, ensemble):
         (folder / "1").mkdir(parents=True)
     write_tokenizer(checkpoint.folder, tokenizer / "1" / "tokenizer.json")
-    exported = export_onnx(checkpoint, encoder / "1" / "model.onnx")
+    if packed:
+        exported = copy_checkpoint(checkpoint, encoder / "1")
+    else:
+        exported = export_onnx(checkpoint, encoder / "1" / "model.onnx")
     (encoder / "config.pbtxt").write_text(encoder_config(checkpoint, exported))
     (tokenizer / "config.pbtxt").write_text(tokenizer_config(checkpoint))
     (ensemble / "config.pbtxt").write_text(ensemble_config(checkpoint, exported, name))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.files.encoder_folder import EncoderFolder
+from ge_backend.device.files.encoder_folder import EncoderFolder, encoder_files
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["Exported", "export_onnx", "write_tokenizer"]
+__all__ = ["Exported", "copy_checkpoint", "export_onnx", "write_tokenizer"]
 
 INPUTS = ("input_ids", "attention_mask")
 MAX_ROWS = 256
@@ -61,6 +61,24 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
     except Exception as error:  # what torch and transformers raise has no common root
         raise ModelError(f"{checkpoint.folder} cannot be exported: {error}") from error
     return _compared(checkpoint, module, path)
+
+
+def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
+    """Copy what an encoder is made of, to be run as it is, without padding.
+
+    Raises:
+        DeviceUnavailable: torch or transformers is missing.
+        ModelError, Unsupported: see `PackedEncoder`.
+    """
+    torch = _imported()
+    from ge_backend.device.pytorch.encoder import PackedEncoder
+
+    encoder = PackedEncoder(checkpoint, torch.float32)
+    for file in encoder_files(checkpoint.folder):
+        place = folder / file.relative_to(checkpoint.folder)
+        place.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, place)
+    return Exported(width=encoder.width, difference=encoder.difference)
 
 
 def write_tokenizer(folder: Path, path: Path) -> None:

@@ -16,7 +16,6 @@ from ge_backend.device.pytorch.encoder import PackedEncoder
 from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.scratch import ScratchTable, shapes_of
 from ge_backend.device.threads import Cores, ThreadChoice
-from ge_backend.errors import GraphFailed
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
 __all__ = ["EncoderGraph"]
@@ -50,7 +49,6 @@ class EncoderGraph:
         dtype = PRECISIONS.get(source.precision, torch.float32)
         torch.set_num_threads(self._narrow_threads)  # of the calling thread
         self._encoder = PackedEncoder(folder, dtype)
-        self._vocabulary = self._encoder.vocabulary
         self.signature = _signature(folder, self._encoder.width)
         self._output = folder.output
 
@@ -85,14 +83,6 @@ class EncoderGraph:
 
     def _run(self, inputs: Mapping[str, Array], threads: int) -> torch.Tensor:
         ids, mask = (torch.from_numpy(np.array(inputs[name])) for name in (IDS, MASK))
-        limit = self.signature.axis_limits["sequence"]
-        if ids.shape[1] > limit:
-            raise GraphFailed(f"{IDS} has {ids.shape[1]} tokens, expected at most {limit}")
-        wrong = (ids < 0) | (ids >= self._vocabulary)
-        if bool(wrong.any()):
-            raise GraphFailed(
-                f"{IDS} holds {int(ids[wrong][0])}, expected 0 to {self._vocabulary - 1}"
-            )
         try:
             with torch.inference_mode():
                 if torch.get_num_threads() != threads:

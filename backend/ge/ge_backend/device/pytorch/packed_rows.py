@@ -84,9 +84,12 @@ def packed_attention(
 
     Args:
         module: has the `CurrentRows` of its model as `ge_rows`.
-        query, key, value: FP `[1, H, R, D]`.
+        query: FP `[1, H, R, D]`.
+        key: likewise; perhaps of fewer heads.
+        value: likewise.
         scaling: of the scores.
-        sliding_window: how far a token sees to either side; None: all of its row.
+        sliding_window: a token sees those that are less than so far away; None: all of its row.
+            Source: transformers, modeling_modernbert.py (`sliding_window + 1`, as flash attention).
 
     Returns:
         FP `[1, R, H, D]`; 0 behind the last token.
@@ -102,7 +105,7 @@ def packed_attention(
         near = None
         if sliding_window is not None and length > sliding_window:
             places = torch.arange(length, device=query.device)
-            near = (places - places.unsqueeze(1)).abs() <= sliding_window
+            near = (places - places.unsqueeze(1)).abs() < sliding_window
         result = torch.nn.functional.scaled_dot_product_attention(
             asked,
             keys,

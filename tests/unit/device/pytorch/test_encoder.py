@@ -1,0 +1,139 @@
+"""Checkpoints of random weights, rows end to end, against transformers on each text alone."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
+from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
+from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
+from ge_backend.errors import ModelError, Unsupported  # noqa: E402
+
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+SIZES = {"vocab_size": 200, "num_hidden_layers": 3, "max_position_embeddings": 200, **SMALL}
+LENGTHS = 3, 11, 1, 11, 7
+KINDS = {
+    "bert": (transformers.BertConfig, transformers.BertModel),
+    "roberta": (transformers.RobertaConfig, transformers.RobertaModel),
+    "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaModel),
+    "electra": (transformers.ElectraConfig, transformers.ElectraModel),
+    "modernbert": (transformers.ModernBertConfig, transformers.ModernBertModel),
+}
+
+
+def batch(vocabulary=200):
+    """Ids and mask of rows of unequal lengths; what is masked is garbage."""
+    torch.manual_seed(3)
+    mask = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
+    return torch.randint(3, vocabulary, mask.shape), mask
+
+
+def alone(model, ids, output):
+    """What the model itself says of each row by itself."""
+    with torch.inference_mode():
+        return [
+            getattr(model(input_ids=row[None, :count]), output)[0]
+            for row, count in zip(ids, LENGTHS, strict=True)
+        ]
+
+
+def saved(folder, kind, **more):
+    torch.manual_seed(7)
+    config, model = KINDS[kind]
+    if kind == "modernbert":
+        more |= {"local_attention": 8, "pad_token_id": 0}
+        more |= {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    made = model(config(**(SIZES | more))).eval()
+    made.save_pretrained(folder)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_is_as_it_is_alone(kind, tmp_path):
+    """Token by token, whatever lies beside it; masked places are 0."""
+    model = saved(tmp_path, kind)
+    ids, mask = batch()
+    with torch.inference_mode():
+        found = PackedEncoder(read_encoder_folder(tmp_path), torch.float32).run(ids, mask)
+
+    for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
+        torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
+        assert not found[row, LENGTHS[row] :].any()
+
+
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+def test_rows_are_pooled_as_the_folder_says(mode, tmp_path):
+    """To unit length; a row without any token is 0, and its neighbours are right."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)
+    ids, mask = batch()
+    mask[2] = 0
+    encoder = PackedEncoder(read_encoder_folder(folder), torch.float32)
+    with torch.inference_mode():
+        found = encoder.run(ids, mask)
+
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    how = {
+        "mean_tokens": lambda one: one.mean(0),
+        "cls_token": lambda one: one[0],
+        "max_tokens": lambda one: one.amax(0),
+    }[mode]
+    rows = [how(one) for one in alone(model, ids, "last_hidden_state")]
+    expected = torch.nn.functional.normalize(torch.stack(rows), dim=1)
+    expected[2] = 0
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_classifier_gives_the_scores_of_transformers(kind, tmp_path):
+    """Whether its head looks at what a pooler makes of the first token, or at that token."""
+    if kind == "bert":
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES))
+    else:
+        config = transformers.RobertaConfig(**SIZES)
+        model = transformers.RobertaForSequenceClassification(config)
+    model.eval().save_pretrained(tmp_path)
+    ids, mask = batch()
+    with torch.inference_mode():
+        found = PackedEncoder(read_encoder_folder(tmp_path), torch.float32).run(ids, mask)
+    expected = torch.stack(alone(model, ids, "logits"))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_bf16_is_near(tmp_path):
+    """The weights are BF16, the output FP32."""
+    model = saved(tmp_path, "bert")
+    ids, mask = batch()
+    with torch.inference_mode():
+        found = PackedEncoder(read_encoder_folder(tmp_path), torch.bfloat16).run(ids, mask)
+    assert found.dtype == torch.float32
+    for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
+        apart = (found[row, : LENGTHS[row]] - expected).abs().max()
+        assert 0 < apart < 0.1
+
+
+def test_what_mixes_tokens_outside_of_attention_is_refused(tmp_path):
+    """Such as convolutions; the message says so and what else there is."""
+    config = transformers.ConvBertConfig(**(SIZES | {"embedding_size": 16, "head_ratio": 1}))
+    transformers.ConvBertModel(config).eval().save_pretrained(tmp_path)
+    with pytest.raises(Unsupported, match=r"ge-backend import"):
+        PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+
+
+def test_weights_of_another_size_are_refused(tmp_path):
+    """By name, as a fault of the files."""
+    saved(tmp_path, "bert")
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"vocab_size": 200', '"vocab_size": 300'))
+    with pytest.raises((ModelError, Unsupported), match=r"embeddings|size mismatch|mismatched"):
+        PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+
+
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+def test_a_batch_without_any_token_is_0(mode, tmp_path):
+    """Nothing is computed, and nothing fails."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)
+    ids, mask = batch()
+    found = PackedEncoder(read_encoder_folder(folder), torch.float32).run(ids, mask * 0)
+    assert found.shape == (len(ids), 16)
+    assert not found.any()
