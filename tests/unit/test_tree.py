@@ -35,7 +35,6 @@ ELSEWHERE = {
     "openai/app.py": "tests/server/test_openai.py",
     "openai/front.py": "tests/server/test_openai.py",
     "openai/triton.py": "tests/server/test_openai.py",
-    "serving/connect.py": "tests/server/test_serving.py",
     "serving/fused.py": "tests/server/test_fused.py",
     "config/settings.py": "tests/unit/config/test_model.py",
 }

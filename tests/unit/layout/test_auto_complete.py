@@ -3,6 +3,7 @@
 import pytest
 
 from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
 from ge_backend.layout.auto_complete import completed
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -107,3 +108,10 @@ def test_what_is_given_stays():
     assert half["max_batch_size"] == 4
     assert [block["name"] for block in half["input"]] == ["input_ids", "attention_mask"]
     assert "dynamic_batching" not in half
+
+
+@pytest.mark.parametrize(("inputs", "what"), [([], "input"), ([IDS], "output")])
+def test_what_no_one_says_is_refused(inputs, what):
+    """A TorchScript file does not say what it takes: the message says to declare it."""
+    with pytest.raises(ConfigError, match=f"at least one {what}, none were specified; .* declare"):
+        complete(inputs, [])

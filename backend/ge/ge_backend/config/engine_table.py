@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ENGINES", "Engine", "engine_names", "engines_for", "file_ends"]
+__all__ = ["ENGINES", "SILENT_ENDS", "Engine", "engine_names", "engines_for", "file_ends"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,8 @@ class Engine:
     runs: str = ""
 
 
+# Files that do not say what tensors they take: config.pbtxt has to.
+SILENT_ENDS = (".pt",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
 
 # Of several that can run a file, the first that is installed and has the precision does.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.files.model_file import canonical, model_files, stamp_of
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import Array, Shape, Signature
@@ -50,6 +51,7 @@ class GraphSource:
         engine: which of them does; "" leaves it to the order of the table.
         threads: CPU threads for one run; 0 lets the device measure and decide.
         options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.
+        declared: the tensors that `config.pbtxt` lists, for a file that says nothing of its own.
     """
 
     path: str
@@ -58,6 +60,7 @@ class GraphSource:
     engine: str = ""
     threads: int = 0
     options: tuple[tuple[str, str], ...] = ()
+    declared: Declared = NOTHING_DECLARED
 
     @classmethod
     def of(
@@ -68,6 +71,7 @@ class GraphSource:
         engine: str = "",
         threads: int = 0,
         options: tuple[tuple[str, str], ...] = (),
+        declared: Declared = NOTHING_DECLARED,
     ) -> GraphSource:
         """Return the source for a file as it is now.
 
@@ -82,6 +86,7 @@ class GraphSource:
             engine=engine,
             threads=threads,
             options=options,
+            declared=declared,
         )
 
     def is_current(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import WELL_KNOWN
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
@@ -25,10 +26,19 @@ def completed(
 
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
     attention mask, its padding is harmless, so the inputs become ragged and the mask optional.
+
+    Raises:
+        ConfigError: the graph does not say either; TorchScript does not.
     """
     whole = dict(config)
     if ours.inputs and ours.outputs:
         return whole
+    for what, known in (("input", signature.inputs), ("output", signature.outputs)):
+        if not known:
+            raise ConfigError(
+                f"model configuration must contain at least one {what}, none were specified; the "
+                "model file does not say what tensors it has, so declare them in config.pbtxt"
+            )
     rows = ours.max_batch_size or _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
     if not ours.inputs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ge_backend.config.declared import Declared
 from ge_backend.config.model import BatchInput, BatchOutput, ModelConfig, TensorConfig
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Signature, TensorSpec
@@ -70,26 +71,12 @@ def generated_by(config: ModelConfig, name: str) -> str:
 
 
 def _or_declared(signature: Signature, config: ModelConfig) -> Signature:
-    batch = (-1,) if config.max_batch_size else ()
-    described = tuple(
-        _spec(name, block, (-1, -1) if block.kind == "BATCH_ITEM_SHAPE" else (-1,))
-        for block in config.batch_inputs
-        for name in block.names
-    )
-    inputs = tuple(
-        _spec(t.name, t, (-1,) if t.ragged and config.concatenate else batch + t.graph_dims)
-        for t in config.inputs
-    )
-    outputs = tuple(_spec(t.name, t, batch + t.graph_dims) for t in config.outputs)
+    declared = Declared.of(config)
     return replace(
         signature,
-        inputs=signature.inputs or inputs + described,
-        outputs=signature.outputs or outputs,
+        inputs=signature.inputs or declared.inputs + declared.described,
+        outputs=signature.outputs or declared.outputs,
     )
-
-
-def _spec(name: str, typed: TensorConfig | BatchInput, dims: tuple[int, ...]) -> TensorSpec:
-    return TensorSpec(name=name, dtype=typed.dtype, dims=dims, axes=("",) * len(dims))
 
 
 def _named(signature: Signature, config: ModelConfig) -> Signature:

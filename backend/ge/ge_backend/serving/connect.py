@@ -7,7 +7,10 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from ge_backend.config.declared import NOTHING_DECLARED, Declared
+from ge_backend.config.engine_table import SILENT_ENDS
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
@@ -23,7 +26,7 @@ from ge_backend.executor.process.launch import ExecutorAddress, connect
 from ge_backend.executor.process.spare import is_wanted
 from ge_backend.fleet.fleet import Fleet
 
-__all__ = ["AUTO", "executor_of", "open_fleet", "open_session"]
+__all__ = ["AUTO", "executor_of", "open_fleet", "open_session", "source_of"]
 
 log = logging.getLogger(__name__)
 
@@ -77,15 +80,8 @@ def open_session(
         ModelError: there is no model file, or it cannot be loaded.
         DeviceUnavailable: the device or its engine is not there.
     """
-    path = find_model_file(config.directory, config.filename, device)
-    source = GraphSource.of(
-        path,
-        precision=config.precision,
-        engine="" if config.engine == AUTO else config.engine,
-        threads=config.threads,
-        options=config.options,
-    )
-    acts = acts_for(device, path, engine=source.engine, precision=config.precision)
+    source = source_of(config, device)
+    acts = acts_for(device, Path(source.path), engine=source.engine, precision=config.precision)
     session = Session(
         executor_of(config, device, acts),
         source,
@@ -112,6 +108,23 @@ def _copy(config: ModelConfig, source: GraphSource) -> KeptFiles | None:
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     return KeptFiles.of(source, kept_root(machine.runtime_dir, owner_pid), machine.kept_bytes)
+
+
+def source_of(config: ModelConfig, device: str) -> GraphSource:
+    """Return what a model's graph is loaded from on a device.
+
+    Raises:
+        ModelError: there is no model file.
+    """
+    path = find_model_file(config.directory, config.filename, device)
+    return GraphSource.of(
+        path,
+        precision=config.precision,
+        engine="" if config.engine == AUTO else config.engine,
+        threads=config.threads,
+        options=config.options,
+        declared=Declared.of(config) if path.name.endswith(SILENT_ENDS) else NOTHING_DECLARED,
+    )
 
 
 def executor_of(config: ModelConfig, device: str, acts: tuple[str, ...] = ()) -> Callable[[], Link]:

@@ -292,7 +292,7 @@ def test_wrong_inputs_are_refused_before_anything_is_queued(load, vendor):
 def test_weights_that_do_not_fit(load, vendor, monkeypatch):
     """Lack of memory while a file is loaded is no fault of the file."""
 
-    def move(path, device):
+    def move(path, device, declared):
         try:
             raise RuntimeError("fake out of memory")
         except RuntimeError as error:

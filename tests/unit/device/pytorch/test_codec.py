@@ -7,13 +7,13 @@ torch = pytest.importorskip("torch")
 
 from ge_backend.device.pytorch.codec import TorchCodec  # noqa: E402
 from ge_backend.device.pytorch.program import Program  # noqa: E402
-from ge_backend.errors import GraphFailed  # noqa: E402
+from ge_backend.errors import ConfigError, GraphFailed  # noqa: E402
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec  # noqa: E402
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def codec(dtype="FP32", *, declared=True, precision="origin", writes=False):
+def codec(dtype="FP32", *, declared=True, precision="origin", writes=False, told=False):
     spec = TensorSpec(name="x", dtype=DATA_TYPES[dtype], dims=(-1, 3), axes=("batch", ""))
     specs = (spec,) if declared else ()
     program = Program(
@@ -21,6 +21,7 @@ def codec(dtype="FP32", *, declared=True, precision="origin", writes=False):
         signature=Signature(inputs=specs, outputs=specs, axis_limits={}),
         call=dict,
         writes_in_place=writes,
+        declared=told,
     )
     return TorchCodec(program, "model.pt2", precision)
 
@@ -89,3 +90,23 @@ def test_types_that_triton_lacks_are_refused():
     """An undeclared complex output names itself."""
     with pytest.raises(GraphFailed, match=r"'x' of model\.pt2 is complex64"):
         codec(declared=False).output_type("x", torch.ones(1, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "came", "fits"),
+    [
+        ("FP32", "origin", torch.float32, True),
+        ("FP32", "origin", torch.float64, False),
+        ("FP32", "bf16", torch.bfloat16, True),
+        ("INT64", "bf16", torch.bfloat16, False),
+        ("INT64", "origin", torch.int32, False),
+    ],
+)
+def test_results_bear_out_what_config_pbtxt_says(dtype, precision, came, fits):
+    """Where nothing else says a type, another one is refused as Triton's PyTorch backend does."""
+    ours, result = codec(dtype, precision=precision, told=True), torch.zeros(2, dtype=came)
+    if fits:
+        assert ours.output_type("x", result).name == dtype
+        return
+    with pytest.raises(ConfigError, match=f"expects datatype TYPE_{dtype} for output 'x', model"):
+        ours.output_type("x", result)

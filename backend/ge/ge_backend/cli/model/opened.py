@@ -14,13 +14,11 @@ from ge_backend.buckets.grid import Bucket, BucketGrid
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import ModelFolder, read_folder
 from ge_backend.config.placement import Placement
-from ge_backend.device.base import GraphSource
-from ge_backend.device.files.model_file import find_model_file
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import Layout, build_layout
-from ge_backend.serving.connect import AUTO
+from ge_backend.serving.connect import source_of
 from ge_backend.serving.engine import remembered_engine
 from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
@@ -82,13 +80,7 @@ def open_model(
     store = Store(cache_dir or machine.cache_dir)
     session = Session(
         functools.partial(connect_inline, chosen, lanes=given.lanes),
-        GraphSource.of(
-            find_model_file(folder.directory, given.filename, chosen),
-            precision=given.precision,
-            engine=remembered_engine(given, store).engine.removeprefix(AUTO),
-            threads=given.threads,
-            options=given.options,
-        ),
+        source_of(remembered_engine(given, store), chosen),
         arena_bytes=ARENA_BYTES,
         on_restart=lambda: None,
     )

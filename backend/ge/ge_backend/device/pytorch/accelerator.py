@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ge_backend.config.declared import Declared
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.pytorch.capture import CapturedShape
@@ -90,7 +91,7 @@ class AcceleratorGraph:
         self._mode = _mode(source)
         self._streams, self._vendor = streams, streams.vendor
         self._path = source.path
-        self._program = self._load()
+        self._program = self._load(source.declared)
         self._codec = TorchCodec(self._program, source.path, source.precision)
         if self._mode == "torchair":
             self._vendor.compile(self._program.module)
@@ -176,9 +177,9 @@ class AcceleratorGraph:
             del self._program
             self._vendor.give_back()
 
-    def _load(self) -> Program:
+    def _load(self, declared: Declared) -> Program:
         try:
-            return load_program(self._path, self._vendor.device)
+            return load_program(self._path, self._vendor.device, declared)
         except ModelError as error:
             if error.__cause__ is not None and self._vendor.is_out_of_memory(error.__cause__):
                 raise self._meaning(error.__cause__) from error

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ge_backend.device.pytorch.program import Program
-from ge_backend.errors import GraphFailed
-from ge_backend.tensors import DATA_TYPES, Array, DataType
+from ge_backend.errors import ConfigError, GraphFailed
+from ge_backend.tensors import DATA_TYPES, Array, DataType, TensorSpec
 
 __all__ = ["ENGINE_ERRORS", "TorchCodec"]
 
@@ -45,6 +45,7 @@ class TorchCodec:
             program.lower(self.low)
         self._signature = program.signature
         self._copies = program.writes_in_place
+        self._declared = program.declared
         self._path = path
 
     def check(self, inputs: Mapping[str, Array]) -> None:
@@ -98,13 +99,29 @@ class TorchCodec:
         """Return the declared type of an output, or where nothing is declared the one that came.
 
         Raises:
+            ConfigError: config.pbtxt alone says what it is, and the program returns another type.
             GraphFailed: Triton has no such type.
         """
         spec = self._signature.output(name)
         if spec is not None:
+            if self._declared:
+                self._check_type(spec, result.dtype)
             return spec.dtype
         kind = "float32" if result.dtype == self.low else str(result.dtype).removeprefix("torch.")
         known = {dtype.torch: dtype for dtype in DATA_TYPES.values()}
         if kind not in known:
             raise GraphFailed(f"output {name!r} of {self._path} is {kind}, which Triton has not")
         return known[kind]
+
+    def _check_type(self, spec: TensorSpec, came: torch.dtype) -> None:
+        """See that an output has its declared type; in a lower precision any of that kind.
+
+        Source of the message: src/libtorch.cc of pytorch_backend r24.10, `ReadOutputTensors`.
+        """
+        declared: torch.dtype = getattr(torch, spec.dtype.torch)
+        converted = self.low is not None and declared.is_floating_point and came.is_floating_point
+        if came != declared and not converted:
+            raise ConfigError(
+                f"{self._path}: configuration expects datatype {spec.dtype.config_name} for output "
+                f"{spec.name!r}, model provides {str(came).removeprefix('torch.')}"
+            )

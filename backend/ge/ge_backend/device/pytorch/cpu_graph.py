@@ -43,7 +43,7 @@ class TorchGraph:
         with contextlib.suppress(RuntimeError):  # set before, in this process
             torch.set_num_interop_threads(1)
         self._path = source.path
-        self._program = load_program(source.path)
+        self._program = load_program(source.path, declared=source.declared)
         self.signature = self._program.signature
         self._codec = TorchCodec(self._program, source.path, source.precision)
         self.bucketed = source.precision != "origin"

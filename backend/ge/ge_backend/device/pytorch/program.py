@@ -1,27 +1,19 @@
 """Model files of torch, read into one form: a module, its signature, and how to call it by names.
 
-`torch.export` keeps the names of inputs only, and TorchScript no types and shapes. Both formats
-carry extra files, and these two are ours:
+`torch.export` keeps the names of inputs only. The format carries extra files, and this one is ours;
+every key is optional, and a free dimension is named by its symbol:
 
-    ge_names.json in a `.pt2`, every key optional; a free dimension is named by its symbol:
-        {"inputs": ["input_ids"], "outputs": ["embedding"], "axes": {"s77": "sequence"}}
-    ge_signature.json in a `.pt`: the format of `files/signature_file.py`, in the order of `forward`
-
+    names = {"inputs": ["input_ids"], "outputs": ["embedding"], "axes": {"s77": "sequence"}}
     torch.export.save(program, path, extra_files={"ge_names.json": json.dumps(names)})
-    torch.jit.save(module, path, _extra_files={"ge_signature.json": json.dumps(signature)})
 
-Without them: outputs of a `.pt2` are named by the keys of the dictionary that `forward` returns,
-`output` if it returns one tensor, else `output_0` and so on. A `.pt` has an empty signature, so
-config.pbtxt declares its tensors; inputs are the arguments of `forward` or `INPUT__0` and so on,
-outputs `OUTPUT__0` and so on, as with Triton's PyTorch backend.
-Source: triton-inference-server/pytorch_backend README, "Model Configuration" (naming convention).
+Without it outputs are named by the keys of the dictionary that `forward` returns, `output` if it
+returns one tensor, else `output_0` and so on. TorchScript (`.pt`) is in `script.py`.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +23,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.failures import reason
-from ge_backend.device.files.signature_file import read_signature
-from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.device.pytorch.script import Script
+from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 __all__ = ["Program", "load_program"]
@@ -41,7 +34,6 @@ __all__ = ["Program", "load_program"]
 Tensors = Mapping[str, torch.Tensor]
 
 NAMES_FILE = "ge_names.json"
-SIGNATURE_FILE = "ge_signature.json"
 
 # A bound at least this large is torch's way of saying "none".
 UNBOUNDED = 2**62
@@ -65,14 +57,16 @@ class Program:
     """A loaded module, called with tensors by name.
 
     Attributes:
-        signature: empty for a TorchScript file that does not state it.
+        signature: empty for a TorchScript file where nobody declares it.
         writes_in_place: some operation does, so inputs must be copies.
+        declared: the signature is config.pbtxt's word, which the types of results have to bear out.
     """
 
     module: Any
     signature: Signature
     call: Callable[[Tensors], dict[str, torch.Tensor]]
     writes_in_place: bool
+    declared: bool = False
 
     def lower(self, dtype: torch.dtype) -> None:
         """Convert the weights to a smaller type, and drop the checks that types are as exported.
@@ -88,15 +82,22 @@ class Program:
                 module.recompile()
 
 
-def load_program(path: str, device: str = "cpu") -> Program:
-    """Return the program of a `.pt2` or `.pt` file, its weights on a device as torch calls it.
+def load_program(path: str, device: str = "cpu", declared: Declared = NOTHING_DECLARED) -> Program:
+    """Return the program of a `.pt2` or `.pt` file.
+
+    Args:
+        path: of the file.
+        device: where its weights go, as torch calls it.
+        declared: what config.pbtxt lists, for a `.pt`.
 
     Raises:
         ModelError: the file is corrupt, or its signature is none that can be served.
+        ConfigError: what is declared and the program contradict each other.
     """
-    read = _exported if Path(path).suffix == ".pt2" else _scripted
     try:
-        return read(path, device)
+        if Path(path).suffix == ".pt2":
+            return _exported(path, device)
+        return _scripted(path, device, declared)
     except LOAD_ERRORS as error:
         raise ModelError(f"{path}: torch cannot load it: {reason(error)}") from error
 
@@ -221,46 +222,12 @@ class _Reader:
         return limits
 
 
-def _scripted(path: str, device: str) -> Program:
-    extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    module = torch.jit.load(path, map_location=device, _extra_files=extra)
-    module.eval()
-    signature = Signature(inputs=(), outputs=(), axis_limits={})
-    if extra[SIGNATURE_FILE]:
-        signature = read_signature(json.loads(extra[SIGNATURE_FILE]), f"{path}: {SIGNATURE_FILE}")
-    arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
-    inputs = [spec.name for spec in signature.inputs] or arguments
-    outputs = [spec.name for spec in signature.outputs]
-
-    def call(tensors: Tensors) -> dict[str, torch.Tensor]:
-        result = module(*_in_order(tensors, inputs, path))
-        return dict(_named(result, outputs, path))
-
-    return Program(module=module, signature=signature, call=call, writes_in_place=True)
-
-
-def _in_order(tensors: Tensors, names: Sequence[str], path: str) -> list[torch.Tensor]:
-    """Return the tensors in the order of `forward`'s arguments: by their names, or by `...__1`."""
-    places: dict[int, torch.Tensor] = {}
-    for name, tensor in tensors.items():
-        position = re.search(r"__(\d+)$", name)
-        if name in names:
-            places[names.index(name)] = tensor
-        elif position:
-            places[int(position[1])] = tensor
-    if sorted(places) != list(range(len(tensors))):
-        raise GraphFailed(
-            f"{path} takes the inputs {', '.join(names)}, or INPUT__0 and so on; "
-            f"got {', '.join(tensors)}"
-        )
-    return [places[index] for index in range(len(tensors))]
-
-
-def _named(result: Any, names: Sequence[str], path: str) -> Sequence[tuple[str, torch.Tensor]]:
-    if isinstance(result, dict):
-        return list(result.items())
-    leaves = pytree.tree_leaves(result)
-    names = names or [f"OUTPUT__{index}" for index in range(len(leaves))]
-    if len(names) != len(leaves):
-        raise GraphFailed(f"{path} returned {len(leaves)} tensors; its outputs are {names}")
-    return list(zip(names, leaves, strict=True))
+def _scripted(path: str, device: str, declared: Declared) -> Program:
+    script = Script(path, device, declared)
+    return Program(
+        module=script.module,
+        signature=script.signature,
+        call=script,
+        writes_in_place=True,
+        declared=script.declared,
+    )

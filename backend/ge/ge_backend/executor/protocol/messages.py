@@ -93,7 +93,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 6
+VERSION = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
