@@ -35,6 +35,7 @@ __all__ = ["Vllm"]
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 
 START_S = 580
+END_S = 30
 LAST_LINES = 20
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
@@ -142,9 +143,10 @@ class Vllm:
         return [parent, *parent.children(recursive=True)]
 
     async def _end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        await asyncio.to_thread(self._process.wait, 60)
+        for signum in (signal.SIGTERM, signal.SIGKILL):  # its server outlives a SIGTERM at times
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self._process.pid, signum)
+                await asyncio.to_thread(self._process.wait, END_S)
         self._log.close()
 
     def _last_lines(self) -> str:

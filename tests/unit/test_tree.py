@@ -26,6 +26,8 @@ ELSEWHERE = {
     "executor/protocol/service_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "executor/protocol/tensor_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "device/language/open.py": "tests/server/test_generation.py",
+    "device/language/scheduled.py": "tests/unit/generate/test_delegate.py",
+    "executor/server/text_engine.py": "tests/unit/executor/server/test_generation.py",
     "executor/server/text_answer.py": "tests/unit/executor/server/test_generation.py",
     "generate/live.py": "tests/unit/generate/test_engine.py",
     "generate/plan.py": "tests/unit/generate/test_scheduler.py",

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
 # Engines are of the reader's choice, and the host brings its own module.
 CHOSEN = {
     *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript", "openvino"),
-    *("tokenizers", "transformers", "safetensors", "gguf", "PIL", "llguidance"),
+    *("tokenizers", "transformers", "safetensors", "gguf", "PIL", "llguidance", "vllm"),
 }
 HOSTS = {"triton_python_backend_utils"}
 # `google` is a namespace: several distributions have a part of it.

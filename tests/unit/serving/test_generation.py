@@ -1,15 +1,26 @@
 """What an engine counted arrives in the recorder, sums and buckets right."""
 
+import json
 from bisect import bisect_left
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram
+from builders.writer import make_writer
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
 from ge_backend.generate.figures import Tally
 from ge_backend.metrics import METRICS, Recorder
-from ge_backend.serving.generation import HISTOGRAMS, LEVELS, _observations, _record
+from ge_backend.serving import generation
+from ge_backend.serving.generation import (
+    HISTOGRAMS,
+    LEVELS,
+    _observations,
+    _record,
+    open_generation,
+)
 
 BOUNDS = (1.0, 2.0, 5.0)
 
@@ -51,3 +62,67 @@ def test_all_that_an_engine_counts_is_a_metric():
     assert {name for name, _ in recorder.drain_observations()} == set(HISTOGRAMS.values())
     for name, figures in tally.histograms().items():
         assert METRICS[HISTOGRAMS[name]].bounds == figures.bounds
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("writer")
+    make_writer(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def opened(monkeypatch, checkpoint):
+    """A function that opens the checkpoint; it returns the address and what would be served."""
+    monkeypatch.setattr(generation, "GenerationClient", lambda connect, key, **_: (connect, key))
+    monkeypatch.setenv("GE_VLLM_PYTHON", "/opt/vllm/bin/python")
+
+    def open_with(**parameters):
+        config = {
+            "name": "writer",
+            "parameters": {
+                k.replace("__", "."): {"string_value": v} for k, v in parameters.items()
+            },
+        }
+        read = ModelConfig.read(config, directory=checkpoint, version="1", environment={})
+        connect, key = open_generation(read, Recorder(), on_restart=print)
+        return connect.args[0], ServiceSpec.of(key)
+
+    return open_with
+
+
+def test_vllm_gets_a_process_of_its_own_and_its_arguments(opened):
+    """Its interpreter is the machine's; it sees the model's devices, and quantised weights."""
+    address, spec = opened(
+        engine="vllm", device="cuda", device_ids="2,3", vllm__max_model_len="512", precision="bf16"
+    )
+    assert (address.device, address.python) == ("cuda:2", "/opt/vllm/bin/python")
+    assert address.apart.startswith("vllm-")
+    assert address.environment == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert (spec.engine, spec.settings, spec.precision) == (
+        "vllm",
+        {"max_model_len": "512"},
+        "bf16",
+    )
+    on_a_cpu, _ = opened(engine="vllm")
+    assert on_a_cpu.environment == {}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"engine": "vllm", "max_num_seqs": "8"}, "'max_num_seqs' is of no use with engine 'vllm'"),
+        ({"engine": "vllm", "buckets__batch": "8"}, "'buckets.batch' is of no use"),
+        ({"engine": "vllm", "executor": "inline"}, "vLLM needs a process"),
+        ({"engine": "onnxruntime"}, "runs on 'torch' or 'vllm'"),
+        ({"device": "cuda", "device_ids": "0,1"}, "device_ids name 2 devices"),
+        ({"vllm__max_model_len": "512"}, "'vllm.max_model_len' is for engine 'vllm'"),
+    ],
+)
+def test_settings_of_the_other_engine_are_refused(opened, parameters, message):
+    """Nothing that is said goes without effect and without a word."""
+    with pytest.raises(ConfigError, match=message):
+        opened(**parameters)

@@ -100,6 +100,7 @@ class MachineConfig:
 
     runtime_dir: Path
     python: str
+    vllm_python: str
     library_path: str
     linger_s: float
     spare: str
@@ -120,9 +121,11 @@ class MachineConfig:
         """
         given = {setting.key: _setting(setting, {}, environment) for setting in MACHINE_SETTINGS}
         fallback = Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}-{owner_pid}"
+        python = given["python"] or sys.executable or "python3"
         return cls(
             runtime_dir=Path(given["runtime_dir"]) if given["runtime_dir"] else fallback,
-            python=given["python"] or sys.executable or "python3",
+            python=python,
+            vllm_python=given["vllm_python"] or python,
             library_path=given["library_path"],
             linger_s=_seconds("GE_EXECUTOR_LINGER_S", given["linger_s"]),
             spare=given["spare"],

@@ -19,9 +19,13 @@ __all__ = [
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
     "SETTINGS",
+    "VLLM",
     "Family",
     "Setting",
 ]
+
+# The engine that runs checkpoints beside ours.
+VLLM = "vllm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +98,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="engine",
         default="first",
-        choices=("first", "auto", *engine_names()),
+        choices=("first", "auto", *engine_names(), VLLM),
         help="What runs the model file, where several engines can. `first`: the first one that is "
         "installed and can compute in `precision`, in the order of the table below. "
-        "`auto`: the fastest of these, measured on some of the model's buckets at its first start.",
+        "`auto`: the fastest of these, measured on some of the model's buckets at its first start. "
+        "`vllm`: for a model that generates text (docs/generation.md).",
     ),
     Setting(
         key="threads",
@@ -348,6 +353,12 @@ FAMILIES: tuple[Family, ...] = (
         "on NPUs, lets Ascend's compiler make a program for each bucket (docs/devices.md).",
     ),
     Family(
+        prefix="vllm.",
+        placeholder="argument",
+        help="An argument of `vllm serve` under its own name, such as `vllm.max_model_len` or "
+        "`vllm.tensor_parallel_size`; a switch is `true` or `false`. For `engine: vllm`.",
+    ),
+    Family(
         prefix="tokenizer.",
         placeholder="option",
         help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
@@ -361,6 +372,7 @@ COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
 ENGINE_PREFIXES = (
     *COMPILE_PREFIXES,
     "npu.",
+    f"{VLLM}.",
     *dict.fromkeys(row.options for row in ENGINES if row.options),
 )
 
@@ -378,6 +390,13 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         variable="GE_PYTHON",
         help="The interpreter that runs executors; it must have the engines. Default: the one "
         "whose site-packages the stub uses.",
+    ),
+    Setting(
+        key="vllm_python",
+        default="",
+        variable="GE_VLLM_PYTHON",
+        help="The interpreter that runs the executors of models with `engine: vllm`; it must have "
+        "vLLM. Default: `GE_PYTHON`.",
     ),
     Setting(
         key="library_path",

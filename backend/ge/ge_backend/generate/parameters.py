@@ -55,6 +55,7 @@ class Parameters:
             what this one computes is left there.
         cache_salt: only requests with the same one share what is in the cache.
         structure: what the output has to be; None: anything.
+        seeded: `sampling.seed` is the client's own.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -68,6 +69,7 @@ class Parameters:
     prefix_cache: bool = True
     cache_salt: str = ""
     structure: Structure | None = None
+    seeded: bool = False
 
 
 def parse_parameters(
@@ -102,6 +104,7 @@ def parse_parameters(
     structure = _structure(values)
     own = {name: values.pop(name) for name in _OF_ENGINE if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
+    own["seeded"] = "seed" in values
     return _consistent(Parameters(sampling=sampling, structure=structure, **own))
 
 

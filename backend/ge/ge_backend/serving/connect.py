@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.config.engine_table import SILENT_ENDS
 from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.settings import VLLM
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
 from ge_backend.device.cores import usable_cores
@@ -35,6 +38,9 @@ ARENA_BYTES = 1 << 20
 AUTO = "auto"
 # Until then a server that starts has opened its models, or most of them.
 SPARE_AFTER_S = 5.0
+# What shows a process some devices of a kind only, numbered anew.
+# Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; CANN, "Environment Variables".
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 
 
 def open_fleet(
@@ -152,9 +158,33 @@ def executor_of(config: ModelConfig, device: str, acts: tuple[str, ...] = ()) ->
         spare_after_s=_spare_after_s(machine),
         acts=acts,
     )
+    if config.engine == VLLM:
+        address = _apart(address, config, machine)
     return functools.partial(connect, address)
 
 
 def _spare_after_s(machine: MachineConfig) -> float | None:
     cores, memory = usable_cores(), host_memory().total_bytes
     return SPARE_AFTER_S if is_wanted(machine.spare, cores, memory) else None
+
+
+def _apart(
+    address: ExecutorAddress, config: ModelConfig, machine: MachineConfig
+) -> ExecutorAddress:
+    """Return the executor that a model has for itself, which shows its engine the model's devices.
+
+    vLLM opens the devices itself and numbers those it sees from 0.
+    """
+    kind = config.placement.kind
+    numbers = [name.partition(":")[2] for name in config.placement.devices]
+    visible = {VISIBLE[kind]: ",".join(numbers)} if kind in VISIBLE else {}
+    name = hashlib.blake2b(str(config.directory.resolve()).encode(), digest_size=4).hexdigest()
+    return replace(
+        address,
+        python=machine.vllm_python,
+        pool_bytes=0,
+        memory_bytes=0,
+        spare_after_s=None,
+        apart=f"{VLLM}-{name}",
+        environment=visible,
+    )

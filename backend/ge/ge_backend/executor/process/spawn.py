@@ -39,7 +39,7 @@ def reach(path: Path) -> socket.socket | None:
 def arguments_of(address: ExecutorAddress) -> list[str]:
     """Return what an executor is told, but for the descriptors that it inherits."""
     return [
-        f"--device={address.device}",
+        f"--device={'cpu' if address.apart else address.device}",
         f"--socket={address.socket}",
         f"--owner={address.owner_pid}",
         f"--linger={address.linger_s}",
@@ -106,7 +106,7 @@ def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> di
     # No working directory on sys.path (from Python 3.11 on; before, it is our private folder).
     environment["PYTHONSAFEPATH"] = "1"
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    return environment
+    return environment | dict(address.environment)
 
 
 def reap(process: subprocess.Popen[bytes], address: ExecutorAddress) -> None:

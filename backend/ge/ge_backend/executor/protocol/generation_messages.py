@@ -51,7 +51,9 @@ class ServiceSpec:
         precision, threads: as in `GraphSource`.
         priority: of its steps among the device's jobs.
         served_as: the model's name in timelines.
-        settings: as `generate.settings.read_settings` takes them.
+        settings: as `generate.settings.read_settings` takes them; vLLM's own arguments, without
+            the `vllm.` before them, where that is the engine.
+        engine: `vllm`; "" is ours.
     """
 
     folder: str
@@ -61,6 +63,7 @@ class ServiceSpec:
     priority: int
     served_as: str
     settings: dict[str, str]
+    engine: str = ""
 
     def key(self) -> str:
         """Return it as a text; `of` is the inverse."""

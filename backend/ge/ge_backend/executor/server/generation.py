@@ -14,10 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ge_backend.device.language.base import Tokenizer
-from ge_backend.device.language.open import OpenLanguage, open_language
 from ge_backend.device.language.structure import Guide
 from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.executor.protocol.generation_messages import (
@@ -34,21 +32,16 @@ from ge_backend.executor.server.outbox import Outbox
 from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.executor.server.services import Client, Workshop, settled
 from ge_backend.executor.server.text_answer import TextAnswer
+from ge_backend.executor.server.text_engine import open_engine
 from ge_backend.executor.server.timeline import Caption
-from ge_backend.generate.buckets.shapes import step_shapes
-from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.parameters import Parameters, parse_parameters
 from ge_backend.generate.request import Request
-from ge_backend.generate.settings import EngineSettings, read_settings
 from ge_backend.generate.update import Update
-from ge_backend.generate.warmup import prepared_shapes
 
 __all__ = ["GenerationService"]
 
 log = logging.getLogger(__name__)
-
-PROGRESS_EVERY = 20
 
 
 class GenerationService:
@@ -65,39 +58,14 @@ class GenerationService:
     def __init__(self, workshop: Workshop, key: str) -> None:
         self._spec = ServiceSpec.of(key)
         self._workshop = workshop
-        settings = read_settings(self._spec.settings)
-        self._opened = open_language(
-            OpenLanguage(
-                device=workshop.device.name,
-                folder=Path(self._spec.folder),
-                precision=self._spec.precision,
-                threads=self._spec.threads,
-                block_size=settings.block_size,
-                memory=workshop.device.memory,
-            )
-        )
-        self._engine = Engine(self._opened.model, settings, time.monotonic)
-        self._warm_up(settings, static=workshop.device.name != "cpu")
+        self._opened = open_engine(self._spec, workshop)
+        self._engine = self._opened.engine
         self._clients: dict[Client, _Member] = {}
         self._looked = self._engine.figures()
         self._joined = itertools.count()
         self._stepping = False
         self._step_ns = 0  # what the latest step took, which is what the next one is expected to
         self._lock = threading.Lock()
-
-    def _warm_up(self, settings: EngineSettings, *, static: bool) -> None:
-        """Make the model ready: its buckets where it has some, else what is made at first use."""
-        model = self._opened.model
-        if not (static or settings.bucketed):
-            model.prepare((1, 1, 1))
-            return
-        lists = step_shapes(settings, self._engine.limits.max_length, model.block_size)
-
-        def progress(done: int, count: int) -> None:
-            if done == count or not done % PROGRESS_EVERY:
-                log.info("%s: %d of %d buckets are ready", self._spec.served_as, done, count)
-
-        self._engine.use(prepared_shapes(model, lists, time.monotonic, progress))
 
     def join(self, client: Client, spec: str) -> str:
         """Take on a client; see `Service`."""

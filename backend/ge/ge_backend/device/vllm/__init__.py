@@ -1,0 +1,1 @@
+"""vLLM: language models run by its `AsyncLLM`, which plans steps and keeps caches by itself."""

@@ -1,0 +1,147 @@
+"""The engine behind a service of text generation: ours, on the executor's device, or vLLM."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ge_backend.device.language.base import LanguageModel, Tokenizer
+from ge_backend.device.language.open import (
+    OpenLanguage,
+    OpenScheduled,
+    open_language,
+    open_scheduled,
+)
+from ge_backend.device.language.scheduled import ScheduledModel
+from ge_backend.device.language.structure import CompileStructure, Guide, Structure
+from ge_backend.errors import GeError, Unsupported
+from ge_backend.executor.protocol.generation_messages import ServiceSpec
+from ge_backend.executor.server.services import Workshop
+from ge_backend.generate.buckets.shapes import step_shapes
+from ge_backend.generate.delegate import Delegate
+from ge_backend.generate.engine import Engine
+from ge_backend.generate.figures import Figures
+from ge_backend.generate.plan import StepPlan
+from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.settings import EngineSettings, read_settings
+from ge_backend.generate.update import Sink
+from ge_backend.generate.warmup import prepared_shapes
+
+__all__ = ["OpenedEngine", "TextEngine", "open_engine"]
+
+log = logging.getLogger(__name__)
+
+PROGRESS_EVERY = 20
+
+
+class TextEngine(Protocol):
+    """What `Engine` and `Delegate` have in common; see there."""
+
+    limits: Limits
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it wants a step."""
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        """Take a request on."""
+
+    def cancel(self, name: str) -> None:
+        """End a request."""
+
+    def step(self) -> StepPlan:
+        """Bring what runs further; return what was done."""
+
+    def abort(self, error: GeError) -> None:
+        """End all requests with an error."""
+
+    def figures(self) -> Figures:
+        """Return what it has done and has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedEngine:
+    """An engine, the model that it runs, and what stands beside that in the checkpoint."""
+
+    engine: TextEngine
+    model: LanguageModel | ScheduledModel
+    tokenizer: Tokenizer | None
+    sampling: Mapping[str, float]
+    compile_structure: CompileStructure | None
+
+
+def open_engine(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+    """Load a checkpoint and make it ready; the model is the caller's to close.
+
+    Raises:
+        GeError: the checkpoint cannot be served as the specification says.
+    """
+    return (_delegate if spec.engine else _own)(spec, workshop)
+
+
+def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+    opened = open_scheduled(
+        OpenScheduled(
+            folder=Path(spec.folder),
+            precision=spec.precision,
+            served_as=spec.served_as,
+            options=spec.settings,
+            on_death=workshop.on_fault,
+        )
+    )
+    return OpenedEngine(
+        engine=Delegate(opened.model, time.monotonic),
+        model=opened.model,
+        tokenizer=opened.tokenizer,
+        sampling=opened.sampling,
+        compile_structure=_no_structure,
+    )
+
+
+def _no_structure(structure: Structure) -> Guide:
+    raise Unsupported(
+        f"{structure.kind.value} is not passed on to vLLM; take our own engine for it"
+    )
+
+
+def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+    settings = read_settings(spec.settings)
+    opened = open_language(
+        OpenLanguage(
+            device=workshop.device.name,
+            folder=Path(spec.folder),
+            precision=spec.precision,
+            threads=spec.threads,
+            block_size=settings.block_size,
+            memory=workshop.device.memory,
+        )
+    )
+    engine = Engine(opened.model, settings, time.monotonic)
+    if workshop.device.name == "cpu" and not settings.bucketed:
+        opened.model.prepare((1, 1, 1))
+    else:
+        _warm_up(engine, opened.model, settings, spec.served_as)
+    return OpenedEngine(
+        engine=engine,
+        model=opened.model,
+        tokenizer=opened.tokenizer,
+        sampling=opened.sampling,
+        compile_structure=opened.compile_structure,
+    )
+
+
+def _warm_up(
+    engine: Engine, model: LanguageModel, settings: EngineSettings, served_as: str
+) -> None:
+    """Make the model's buckets ready; without any, what a step needs is made at first use."""
+    lists = step_shapes(settings, engine.limits.max_length, model.block_size)
+
+    def progress(done: int, count: int) -> None:
+        if done == count or not done % PROGRESS_EVERY:
+            log.info("%s: %d of %d buckets are ready", served_as, done, count)
+
+    engine.use(prepared_shapes(model, lists, time.monotonic, progress))

@@ -1,0 +1,194 @@
+"""In an engine's place: requests go to a model that plans its own steps, which tells of tokens.
+
+A request of several samples is as many texts there. A text that another engine has begun goes on
+behind its tokens, as if they had been in the prompt: the penalties for presence and frequency do
+not see those as output, and random numbers begin anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ge_backend.device.language.scheduled import Ask, ScheduledModel, Told
+from ge_backend.errors import Cancelled, GeError, InvalidRequest
+from ge_backend.generate.figures import Figures, Tally
+from ge_backend.generate.plan import StepPlan
+from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.update import Sink, Update
+
+__all__ = ["Delegate"]
+
+
+@dataclass(slots=True)
+class _Text:
+    """One sample under way."""
+
+    id: str
+    sample: int
+    sink: Sink
+    arrived_s: float
+    told_s: float | None = None
+
+
+@dataclass(slots=True)
+class Delegate:
+    """Has the methods of `Engine`; it never wants a step.
+
+    Args:
+        model: stays the caller's to close.
+        clock: seconds, ever forward.
+
+    Attributes:
+        limits: what one sequence may be.
+    """
+
+    model: ScheduledModel
+    clock: Callable[[], float]
+    limits: Limits = field(init=False)
+    has_work: bool = field(init=False, default=False)
+    _tally: Tally = field(init=False, default_factory=Tally)
+    _texts: dict[str, _Text] = field(init=False, default_factory=dict)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        model = self.model
+        self.limits = Limits(
+            vocabulary=model.vocabulary,
+            max_positions=model.max_positions,
+            cache_tokens=model.cache_blocks * model.block_size,
+        )
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        """Take a request on; `sink` gets its updates. Any thread.
+
+        Raises:
+            InvalidRequest: it can never be served; names the limit.
+        """
+        most = self.limits.output_tokens(request)
+        names = [(_name(request.id, i), i, given) for i, given in request.samples()]
+        with self._lock:
+            if any(name in self._texts for name, _, _ in names):
+                raise InvalidRequest(f"request {request.id} is under way already")
+            for name, sample, _ in names:
+                self._texts[name] = _Text(request.id, sample, sink, self.clock())
+        self._tally.add("prompt_tokens", len(request.prompt))
+        for name, sample, given in names:
+            ask = _ask(request, name, sample, given, most, self.model.eos)
+            self.model.begin(ask, lambda told, name=name: self._take(name, told))  # type: ignore[misc]
+
+    def cancel(self, name: str) -> None:
+        """End a request that has not ended yet. Any thread."""
+        with self._lock:
+            under_way = [key for key, text in self._texts.items() if text.id == name]
+        for key in under_way:
+            self._end(key, Finish.CANCELLED, Cancelled("the request was cancelled"))
+
+    def step(self) -> StepPlan:
+        """Return that nothing was done: the model steps by itself."""
+        return StepPlan()
+
+    def abort(self, error: GeError) -> None:
+        """End all requests with an error."""
+        for key in list(self._texts):
+            self._end(key, Finish.ERROR, error)
+
+    def figures(self) -> Figures:
+        """Return what it has done and has. Any thread."""
+        levels, blocks = self.model.levels(), self.model.cache_blocks
+        used = round(levels.cache_used * blocks)
+        return Figures(
+            waiting=levels.waiting,
+            running=levels.running,
+            swapped=0,
+            blocks_used=used,
+            blocks_free=blocks - used,
+            blocks_kept=0,
+            counts={**self._tally.counts, "recomputed": levels.preempted},
+            buckets={},
+            histograms=self._tally.histograms(),
+        )
+
+    def _take(self, name: str, told: Told) -> None:
+        """Pass on what the model tells; called by its thread."""
+        if told.error is not None:
+            self._end(name, Finish.ERROR, told.error)
+            return
+        with self._lock:
+            text = self._texts.get(name)
+            if text is not None and told.finish:
+                del self._texts[name]
+        if text is None:
+            return
+        self._measure(text, len(told.tokens))
+        update = Update(
+            id=text.id,
+            sample=text.sample,
+            tokens=told.tokens,
+            logprobs=told.logprobs,
+            top=told.top,
+            finish=Finish(told.finish) if told.finish else None,
+        )
+        stopped = text.sink(update)
+        if told.finish:
+            self._count_end(text, Finish.STOP if stopped else Finish(told.finish))
+        elif stopped and self._forget(name) is not None:
+            self.model.end(name)
+            self._count_end(text, Finish.STOP)
+
+    def _end(self, name: str, finish: Finish, error: GeError) -> None:
+        text = self._forget(name)
+        if text is None:
+            return
+        self.model.end(name)
+        self._count_end(text, finish)
+        text.sink(Update(id=text.id, sample=text.sample, finish=finish, error=error))
+
+    def _forget(self, name: str) -> _Text | None:
+        with self._lock:
+            return self._texts.pop(name, None)
+
+    def _measure(self, text: _Text, tokens: int) -> None:
+        now_s = self.clock()
+        if text.told_s is None:
+            self._tally.first_token.observe(now_s - text.arrived_s)
+        else:
+            self._tally.inter_token.observe(now_s - text.told_s)
+        text.told_s = now_s
+        self._tally.add("generated_tokens", tokens)
+
+    def _count_end(self, text: _Text, finish: Finish) -> None:
+        self._tally.add(finish.value)
+        self._tally.latency.observe(self.clock() - text.arrived_s)
+
+
+def _name(request: str, sample: int) -> str:
+    return f"{request}/{sample}"
+
+
+def _ask(
+    request: Request,
+    name: str,
+    sample: int,
+    given: tuple[int, ...],
+    most: int,
+    eos: tuple[int, ...],
+) -> Ask:
+    parameters = request.parameters
+    # Behind tokens that came before, the same seed would draw the same random numbers again.
+    seed = parameters.sampling.seed + sample + (len(given) << 32)
+    return Ask(
+        name=name,
+        prompt=request.prompt + given,
+        sampling=replace(parameters.sampling, seed=seed % 2**63),
+        seeded=parameters.seeded,
+        max_tokens=most - len(given),
+        min_tokens=max(0, parameters.min_tokens - len(given)),
+        ends=parameters.stop_token_ids + (() if parameters.ignore_eos else eos),
+        priority=parameters.priority,
+        prefix_cache=parameters.prefix_cache,
+        cache_salt=parameters.cache_salt,
+        timeout_s=request.timeout_s,
+    )

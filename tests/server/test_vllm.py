@@ -1,0 +1,155 @@
+"""One checkpoint behind both engines on the real server: vLLM in the executor's place, and ours."""
+
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from demo.chat_model import FILES, prepare
+from rich.console import Console
+
+from builders.null_models import comes_true
+from ge_backend.tritonserver.directory import processes_of
+
+PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
+REASON = "GE_VLLM_PYTHON names no Python that has vLLM"
+# vLLM alone takes a minute to start.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(570),
+    pytest.mark.skipif(not PYTHON, reason=REASON),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPTS = (
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "1, 2, 3, 4, 5, 6,",
+    "Once upon a time there was a",
+)
+GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+
+
+def setting(key, value):
+    return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+
+
+CONFIGS = {
+    "ours": setting("kv_cache_bytes", "32MiB"),
+    "theirs": setting("engine", "vllm")
+    + setting("vllm.max_model_len", "512")
+    + setting("vllm.max_num_seqs", "8")
+    + setting("vllm.kv_cache_memory_bytes", "64M")
+    + setting("vllm.enforce_eager", "true"),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    checkpoint = prepare(ROOT / ".cache" / "chat_model", Console(stderr=True))
+    for name, parameters in CONFIGS.items():
+        version = folder / name / "1"
+        version.mkdir(parents=True)
+        for file in FILES:
+            (version / file).symlink_to(checkpoint / file)
+        (folder / name / "config.pbtxt").write_text(f'backend: "ge"\n{parameters}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, repository):
+    return triton_server(repository, environment={"GE_VLLM_PYTHON": PYTHON})
+
+
+def ask(server, model, prompt, sampling, **given):
+    """Return the events of one stream, as they come."""
+    body = {"text_input": prompt, "stream": True, "sampling_parameters": json.dumps(sampling)}
+    url = f"http://{server.http}/v2/models/{model}/generate_stream"
+    with urllib.request.urlopen(
+        urllib.request.Request(url, json.dumps(body | given).encode()), timeout=400
+    ) as answer:
+        for line in answer:
+            if line.startswith(b"data:"):
+                yield json.loads(line[5:])
+
+
+def text(server, model, prompt, sampling=GREEDY):
+    return "".join(event["text_output"] for event in ask(server, model, prompt, sampling))
+
+
+def metric(server, name, **labels):
+    found = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    rows = re.findall(rf"^{name}{{(.*)}} (\S+)$", found, re.MULTILINE)
+    wanted = [f'{key}="{value}"' for key, value in {"model": "theirs", **labels}.items()]
+    return sum(float(value) for row, value in rows if all(w in row for w in wanted))
+
+
+def executor_of_vllm(server):
+    (found,) = (
+        process
+        for process in map(psutil.Process, processes_of(server.directory.run))
+        if "-vllm-" in " ".join(process.cmdline())
+    )
+    return found
+
+
+def lives(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_both_engines_write_the_same(server):
+    """Four prompts at once, greedily: the very same texts, but where two tokens are a tie."""
+    with ThreadPoolExecutor(8) as threads:
+        ours = threads.map(lambda prompt: text(server, "ours", prompt), PROMPTS)
+        theirs = threads.map(lambda prompt: text(server, "theirs", prompt), PROMPTS)
+    same = [mine == other for mine, other in zip(ours, theirs, strict=True)]
+    assert sum(same) >= len(PROMPTS) - 1
+
+
+def test_wishes_mean_the_same(server):
+    """A stop text is cut off, samples come with log-probabilities, and nonsense is a 400."""
+    whole = text(server, "theirs", PROMPTS[2])
+    assert text(server, "theirs", PROMPTS[2], {**GREEDY, "stop": [whole[4:7]]}) == whole[:4]
+    wishes = {"n": 2, "seed": 5, "temperature": 1.0, "max_tokens": 4, "logprobs": 2}
+    asked = {"stream": False, "return_logprobs": True, "return_finish_reason": True}
+    drawn = [list(ask(server, "theirs", PROMPTS[0], wishes, **asked)) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    tokens = [json.loads(row) for row in drawn[0][0]["logprobs"]]
+    assert all(2 <= len(entries) <= 3 for sample in tokens for entries in sample)
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        text(server, "theirs", "a", {"max_tokens": 600})
+    assert raised.value.code == 400
+    assert "the model has 512 positions" in raised.value.read().decode()
+
+
+def test_a_client_that_goes_frees_everything(server):
+    """The text is aborted within vLLM; its cache is free again."""
+    events = ask(server, "theirs", "a", {**GREEDY, "max_tokens": 500})
+    next(events)
+    events.close()
+    assert comes_true(lambda: metric(server, "ge_text_finished_total", reason="cancelled"))
+    assert metric(server, "ge_text_generated_tokens_total") > 0
+    assert comes_true(lambda: metric(server, "ge_text_running") == 0)
+
+
+@pytest.mark.parametrize("victim", ["executor", "VLLM::EngineCor"])
+def test_streams_go_on_after_a_death(server, victim):
+    """The executor's or vLLM's: the text goes on where it was, and of the dead nothing is left."""
+    long = {**GREEDY, "max_tokens": 60}
+    whole = text(server, "theirs", PROMPTS[2], long)
+    events = ask(server, "theirs", PROMPTS[2], long)
+    seen = "".join(next(events)["text_output"] for _ in range(3))
+    executor = executor_of_vllm(server)
+    all_of_it = [executor, *executor.children(recursive=True)]
+    named = {process.name(): process for process in all_of_it}
+    named.get(victim, executor).kill()
+    seen += "".join(event["text_output"] for event in events)
+    assert seen == whole
+    assert not any(map(lives, all_of_it))
+    assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > 0)

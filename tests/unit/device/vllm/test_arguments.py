@@ -1,0 +1,47 @@
+"""Parameters become vLLM's arguments, in the words of its command line."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from ge_backend.errors import ConfigError
+
+
+@pytest.fixture
+def engine_arguments(async_llm):
+    return importlib.import_module("ge_backend.device.vllm.arguments").engine_arguments
+
+
+def test_arguments_are_passed_on(engine_arguments):
+    """Values and switches, with dashes or underscores; the folder and the precision are ours."""
+    options = {"max_model_len": "512", "enforce-eager": "true"}
+    found = engine_arguments(Path("/models/1"), "bf16", "writer", options)
+    assert (found.model, found.dtype, found.served_model_name) == (
+        "/models/1",
+        "bfloat16",
+        "writer",
+    )
+    assert (found.max_model_len, found.enforce_eager, found.skip_tokenizer_init) == (
+        512,
+        True,
+        True,
+    )
+    off = engine_arguments(Path("/m"), "origin", "writer", {"enforce_eager": "false"})
+    assert (off.dtype, off.enforce_eager) == ("auto", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stone": "1"}, "unrecognized arguments: --stone=1"),
+        ({"max_model_len": "long"}, "max-model-len"),
+        ({"enforce_eager": "perhaps"}, "enforce-eager"),
+        ({"served_model_name": "other"}, "'vllm.served_model_name' is set by the backend"),
+        ({"help": "true"}, "no help"),
+    ],
+)
+def test_what_vllm_does_not_know_is_refused_by_name(engine_arguments, capsys, options, message):
+    """The process goes on, with an error that names the parameter."""
+    with pytest.raises(ConfigError, match=message):
+        engine_arguments(Path("/m"), "origin", "writer", options)
