@@ -60,8 +60,9 @@ wheels: | $(RUN) ## fetch every torch_npu that a test can read, 270 MB; nothing 
 	@mkdir -p $(WHEELS)
 	@for version in $(NPU_VERSIONS); do $(FETCH_NPU) torch_npu==$$version; done
 
-bench: $(VENV)/.bench ## measure against other ways to serve the same model
+bench: $(VENV)/.bench ## measure against other ways to serve the same model, and how servers start
 	$(RUN) -m benchmarks.bench_serving $(ARGS)
+	$(RUN) -m benchmarks.bench_start
 
 trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests
 	$(RUN) -m benchmarks.trust $(ARGS)

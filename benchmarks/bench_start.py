@@ -2,19 +2,21 @@
 
 Cold: no costs are kept from an earlier start. Warm: the same once more. Beside it plain Python
 models of Triton's Python backend that load the same files and do nothing else. After READY the
-encoder is asked once, and what that takes is shown as well.
+encoder is asked once, and what that takes is shown as well. Settled: all buckets have a cost; how
+many were measured until then is counted in the server's log, and is none in a warm start.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +28,24 @@ from benchmarks.report import machine
 from benchmarks.systems import System, write_repository
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
-__all__ = ["Start", "lines", "main", "write_plain"]
+__all__ = ["CACHE", "Start", "lines", "main", "num_measured", "write_plain"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "encoder"
+SETTLES_WITHIN_S = 120.0
 CONFIG = 'backend: "python"\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
 TENSORS = """\
 input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
 """
 ONE, ALL = "one encoder, ONNX Runtime", "all of model_repository"
-HEADER = ("served", "cold", "warm", "first answer, cold")
+HEADER = (
+    "served",
+    *("ready, cold", "ready, warm"),
+    *("settled, cold", "settled, warm"),
+    *("buckets measured, cold", "buckets measured, warm"),
+    "first answer, cold",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +58,8 @@ class Start:
         warm: whether costs were kept from an earlier start.
         ready_s: from the start of the process to READY.
         answer_s: from there to the first answer; None where nothing was asked.
+        settled_s: from the start of the process until all buckets had a cost; None without buckets.
+        measured: how many of them were measured.
     """
 
     models: str
@@ -56,6 +67,8 @@ class Start:
     warm: bool
     ready_s: float
     answer_s: float | None = None
+    settled_s: float | None = None
+    measured: int | None = None
 
 
 def main() -> None:
@@ -74,11 +87,20 @@ def lines(starts: Sequence[Start]) -> list[str]:
     rows = [f"| {' | '.join(('models', *HEADER))} |", f"|{' --- |' * (1 + len(HEADER))}"]
     for models, way in dict.fromkeys((start.models, start.way) for start in starts):
         own = [start for start in starts if (start.models, start.way) == (models, way)]
-        cold, warm = ([s.ready_s for s in own if s.warm is kind] for kind in (False, True))
-        answers = [s.answer_s for s in own if s.answer_s is not None and not s.warm]
-        cells = [f"{min(each):.1f} s" if each else "" for each in (cold, warm, answers)]
+        cold, warm = ([s for s in own if s.warm is kind] for kind in (False, True))
+        cells = [
+            *(_fastest([s.ready_s for s in kind]) for kind in (cold, warm)),
+            *(_fastest([s.settled_s for s in kind]) for kind in (cold, warm)),
+            *(", ".join(sorted({str(s.measured) for s in k} - {"None"})) for k in (cold, warm)),
+            _fastest([s.answer_s for s in cold]),
+        ]
         rows.append(f"| {' | '.join((models, way, *cells))} |")
     return rows
+
+
+def _fastest(seconds: Sequence[float | None]) -> str:
+    known = [each for each in seconds if each is not None]
+    return f"{min(known):.1f} s" if known else ""
 
 
 def write_plain(models: Path, into: Path) -> None:
@@ -116,25 +138,16 @@ def _starts(folder: Path) -> Iterator[Start]:
             cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
             environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
             for warm in (False, True):
-                ready_s, answer_s = _start(folder / name, environment, settle=way == "background")
-                yield Start(
-                    models=models,
-                    way=f"ge, `warmup: {way}`",
-                    warm=warm,
-                    ready_s=ready_s,
-                    answer_s=answer_s if name == "one" else None,
-                )
-        ready_s, _ = _start(folder / f"{name}_plain", {}, settle=False)
-        yield Start(models=models, way="plain Python models", warm=False, ready_s=ready_s)
+                start = Start(models=models, way=f"ge, `warmup: {way}`", warm=warm, ready_s=0.0)
+                yield _started(start, folder / name, environment)
+        plain = Start(models=models, way="plain Python models", warm=False, ready_s=0.0)
+        yield _started(plain, folder / f"{name}_plain", {})
 
 
-def _start(
-    repository: Path, environment: Mapping[str, str], *, settle: bool
-) -> tuple[float, float]:
-    """Return seconds to READY, and from there to an answer of the encoder; 0 without one.
+def _started(start: Start, repository: Path, environment: Mapping[str, str]) -> Start:
+    """Start a server, wait until its buckets are measured where it has some, and return the times.
 
-    With `settle` the server goes on until its buckets are measured, so that the next start finds
-    their costs.
+    So the next start finds their costs.
     """
     log = repository.parent / "server.log"
     log.unlink(missing_ok=True)
@@ -143,11 +156,24 @@ def _start(
     with TritonServer(find_server(), options) as server:
         ready_s = time.monotonic() - begin
         print(f"  {repository.name}: ready after {ready_s:.1f} s", file=sys.stderr, flush=True)
-        answer_s = _ask(server.grpc) if (repository / "ge").is_dir() and environment else 0.0
-        deadline = time.monotonic() + 120
-        while settle and not _measured(log) and time.monotonic() < deadline:
+        if not environment:
+            return replace(start, ready_s=ready_s)
+        answer_s = _ask(server.grpc) if (repository / "ge").is_dir() else None
+        while not _measured(log) and time.monotonic() < begin + SETTLES_WITHIN_S:
             time.sleep(0.2)
-    return ready_s, answer_s
+        settled_s = time.monotonic() - begin
+    return replace(
+        start,
+        ready_s=ready_s,
+        answer_s=answer_s,
+        settled_s=settled_s,
+        measured=num_measured(log.read_text(errors="replace")),
+    )
+
+
+def num_measured(text: str) -> int:
+    """Return how many buckets were measured, and not only prepared, by a server's log."""
+    return len(re.findall(r"warm-up \d+/\d+ .* ms(?! \(measured before\)),", text))
 
 
 def _measured(log: Path) -> bool:

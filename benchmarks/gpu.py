@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONTRACT_TIMEOUT_S = 240.0
 BENCH_TIMEOUT_S = 150.0
 SERVING_TIMEOUT_S = 540.0
-PARTS = ("works", "figures", "serving")
+PARTS = ("works", "figures", "generation", "serving")
 # Without the project's own settings: those name plugins that need not be installed here.
 PYTEST = (
     *("-c", "/dev/null", "--rootdir", str(ROOT), "-o", f"pythonpath={ROOT / 'tests'}"),
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_onnx())
     for precision in ("origin", "bf16") if "figures" in parts else ():
         failed += not _bench(f"cuda:{options.index}", precision)
+    for precision in ("FP32", "BF16") if "generation" in parts else ():
+        failed += not _steps(f"cuda:{options.index}", precision)
     if "serving" in parts:
         failed += not _serving()
     print("all is well" if not failed else f"{failed} failed")
@@ -101,6 +103,11 @@ def _contract() -> bool:
 def _bench(device: str, precision: str) -> bool:
     arguments = ("-m", "benchmarks.bench_device", "--device", device, "--precision", precision)
     return _python(f"bench_device {precision}", arguments, BENCH_TIMEOUT_S)
+
+
+def _steps(device: str, precision: str) -> bool:
+    arguments = ("-m", "benchmarks.graph_steps", "--device", device, "--precision", precision)
+    return _python(f"graph_steps {precision}", arguments, BENCH_TIMEOUT_S)
 
 
 def _serving() -> bool:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from builders.checkpoints import as_sentence_encoder, write_checkpoint
 from builders.graphs import graph
 from builders.pages import ROOT, blocks
+from builders.writer import make_writer
 from ge_backend.tritonserver import free_ports
 
 pytestmark = [
@@ -25,7 +26,10 @@ PAGE = "docs/tutorial.md"
 LIMIT_S = 540
 MARK = "=== step"
 WIDTH = 4
-WAIT = "until grep -q metrics said; do sleep 0.2; kill -0 $! || exit 3; done; cat said"
+TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+WAIT = "until grep -q {} said; do sleep 0.2; kill -0 $! || exit 3; done; cat said"
+# Commands and figures name these; the test takes free ones.
+PORTS = {"http": "8000", "grpc": "8001", "metrics": "8002", "openai": "9000"}
 
 
 def steps() -> list[tuple[str, str]]:
@@ -41,17 +45,20 @@ def steps() -> list[tuple[str, str]]:
 
 def script(ports: dict[str, int]) -> str:
     """Return the commands as a script: on free ports, waiting for each server to be ready."""
-    own = " ".join(f"--{name}-port={port}" for name, port in ports.items())
+    own = " ".join(f"--{name}-port={ports[name]}" for name in ("http", "grpc", "metrics"))
     lines = [f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}']
     for number, (command, _) in enumerate(steps()):
-        line = command.replace("localhost:8000", f"localhost:{ports['http']}")
+        line = command.replace("--openai-port 9000", f"--openai-port {ports['openai']}")
+        for name, usual in PORTS.items():
+            line = line.replace(f"localhost:{usual}", f"localhost:{ports[name]}")
         line = line.replace("ge-backend serve", f"ge-backend serve {own} --exit-timeout=3")
         metrics = f"http://localhost:{ports['metrics']}/metrics"
         line = line.replace("ge-backend top", f"ge-backend top --url={metrics}")
         if line.endswith("&"):
             # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
             line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
-            line = f"({line.removesuffix('&')}) > said 2> trouble &\n{WAIT}"
+            last = "openai" if "--openai-port" in line else "metrics"  # of what it says
+            line = f"({line.removesuffix('&')}) > said 2> trouble &\n{WAIT.format(last)}"
         lines += [f"printf '\\n{MARK} {number}\\n'", line]
     return "\n".join([*lines, ""])
 
@@ -78,7 +85,11 @@ def printed(installation, tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("reader")
     (folder / "encoder.onnx").write_bytes(encoder())
     as_sentence_encoder(write_checkpoint(folder / "all-MiniLM-L6-v2"))
-    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+    chat = folder / "SmolLM2-135M-Instruct"
+    chat.mkdir()
+    make_writer(chat)
+    (chat / "chat_template.jinja").write_text(TEMPLATE)
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     done = subprocess.run(
         ["bash", "-c", script(ports)],
         cwd=folder,
@@ -90,8 +101,8 @@ def printed(installation, tmp_path_factory) -> list[str]:
     )
     trouble = (folder / "trouble").read_text() if (folder / "trouble").exists() else ""
     assert done.returncode in {0, 143}, done.stdout + done.stderr + trouble
-    for name, usual in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
-        done.stdout = done.stdout.replace(str(ports[name]), str(usual))
+    for name, usual in PORTS.items():
+        done.stdout = done.stdout.replace(f"127.0.0.1:{ports[name]}", f"127.0.0.1:{usual}")
     parts = re.split(rf"(?m)^{MARK} \d+\n", done.stdout)[1:]
     assert len(parts) == len(steps()), done.stdout + done.stderr + trouble
     return [part.strip() for part in parts]

@@ -55,6 +55,8 @@ ALL = [
     "contract tests",
     "bench_device origin",
     "bench_device bf16",
+    "graph_steps FP32",
+    "graph_steps BF16",
     "bench_serving",
 ]
 
@@ -79,7 +81,13 @@ def test_what_fails_does_not_stop_the_rest(steps, failing, capsys):
 
 
 @pytest.mark.parametrize(
-    ("part", "taken"), [("works", ALL[:2]), ("figures", ALL[2:4]), ("serving", ALL[4:])]
+    ("part", "taken"),
+    [
+        ("works", ALL[:2]),
+        ("figures", ALL[2:4]),
+        ("generation", ALL[4:6]),
+        ("serving", ALL[6:]),
+    ],
 )
 def test_each_part_fits_into_ten_minutes(steps, part, taken):
     """They are taken one by one where a command may not take longer."""
