@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import queue
 import re
 import time
 import urllib.error
@@ -16,10 +15,11 @@ from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
 from builders.structures import Wanted
+from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer
 from ge_backend.tritonserver.directory import processes_of
 
-TOKENS = 24
+TOKENS = GREEDY["max_tokens"]
 CONFIG = """backend: "ge"
 instance_group [ { count: 2 kind: KIND_CPU } ]
 parameters { key: "max_num_batched_tokens" value { string_value: "80" } }
@@ -27,7 +27,6 @@ parameters { key: "prefill_chunk" value { string_value: "7" } }
 parameters { key: "block_size" value { string_value: "4" } }
 parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
 """
-GREEDY = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
@@ -47,57 +46,7 @@ def server(triton_server, writer):
 @pytest.fixture
 def client(server):
     with grpcclient.InferenceServerClient(server.grpc) as client:
-        yield Stream(client)
-
-
-class Stream:
-    """A gRPC stream; requests and what came back for each, by number."""
-
-    def __init__(self, client):
-        self.client, self.answers = client, queue.SimpleQueue()
-        client.start_stream(lambda result, error: self.answers.put((result, error)))
-        self.sent = 0
-
-    def ask(self, outputs=(), sampling=GREEDY, **given):
-        arrays = {
-            name: np.array([value.encode()], object) if isinstance(value, str) else np.array(value)
-            for name, value in {**given, "sampling_parameters": json.dumps(sampling)}.items()
-        }
-        inputs = []
-        for name, array in arrays.items():
-            kind = {"O": "BYTES", "b": "BOOL", "i": "INT64"}[array.dtype.kind]
-            inputs.append(grpcclient.InferInput(name, array.shape, kind))
-            inputs[-1].set_data_from_numpy(array)
-        self.client.async_stream_infer(
-            "writer",
-            inputs,
-            request_id=str(self.sent),
-            outputs=[grpcclient.InferRequestedOutput(name) for name in outputs] or None,
-            enable_empty_final_response=True,
-        )
-        self.sent += 1
-        return self.sent - 1
-
-    def next(self):
-        """Return number, tensors and whether it is the last, of whatever comes next."""
-        result, error = self.answers.get(timeout=60)
-        if error is not None:
-            raise error
-        response = result.get_response()
-        names = [output.name for output in response.outputs]
-        tensors = {name: result.as_numpy(name).tolist() for name in names}
-        return int(response.id), tensors, response.parameters["triton_final_response"].bool_param
-
-    def wait(self):
-        """Return the responses of all requests so far, each to its end."""
-        responses = {number: [] for number in range(self.sent)}
-        for _ in range(self.sent):
-            final = False
-            while not final:
-                number, tensors, final = self.next()
-                if tensors:
-                    responses[number].append(tensors)
-        return responses
+        yield TextStream(client)
 
 
 def generate(server, path, body):

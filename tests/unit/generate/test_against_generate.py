@@ -1,9 +1,11 @@
 """The engine with real decoders, token for token what transformers' `generate` gives."""
 
+import copy
 import itertools
 
 import numpy as np
 import pytest
+import torch
 
 from builders import language
 from builders.generation import Serving
@@ -195,3 +197,32 @@ def test_samples_are_those_of_their_seeds(checkpoint):
     served.run()
     for sample in range(3):
         assert served.tokens("many", sample) == served.tokens(f"one{sample}")
+
+
+def test_half_precision_by_log_probabilities(checkpoint):
+    """In BF16 ties flip, so texts may differ: scores are as near the exact ones as others' are."""
+    folder, oracle = checkpoint
+    served = Serving(
+        language.opened(folder, dtype="BF16"), max_num_seqs=5, max_num_batched_tokens=24
+    )
+    submit(served, logprobs=0)
+    served.run()
+    half = copy.deepcopy(oracle).bfloat16()
+    ours, theirs = [], []
+    for number, prompt in enumerate(PROMPTS):
+        tokens = served.tokens(str(number))
+        drawn = [update for update in served.updates if update.id == str(number)]
+        assert len(tokens) == OUTPUT
+        exact, rough = (scores(model, prompt, tokens) for model in (oracle, half))
+        ours += [abs(update.logprobs[0] - exact[at]) for at, update in enumerate(drawn)]
+        theirs += [abs(a - b) for a, b in zip(rough, exact, strict=True)]
+    assert 0 < np.mean(ours) <= 1.5 * np.mean(theirs) + 0.01
+    assert max(ours) <= 2 * max(theirs) + 0.05
+
+
+def scores(model, prompt, tokens):
+    """Return transformers' log-probability of each of these tokens behind the ones before."""
+    ids = torch.tensor([[*prompt, *tokens]])
+    with torch.inference_mode():
+        logits = model(ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
+    return logits.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()

@@ -71,7 +71,8 @@ class Batch:
         slots: int64 [T], where its key and value go: block * block_size + offset. Padding goes to
             a slot of block 0.
         groups: at least one; their rows x query sum to T.
-        sampled: int64 [S], indexes into the T tokens: those after which a token is drawn.
+        sampled: int64 [S], indexes into the T tokens, ascending: those after which a token is
+            drawn.
         rows: S of them.
     """
 

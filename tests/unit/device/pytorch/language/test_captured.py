@@ -8,7 +8,7 @@ import pytest
 from builders.language import Text, batch_of, make, opened, run, texts_for
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.language.batch import padding_batch
-from ge_backend.device.pytorch.language.captured import bucket_of
+from ge_backend.device.pytorch.language.captured import bucket_of, parts_of
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceFault, GraphFailed
 
@@ -81,8 +81,32 @@ def grow(model, text, count):
     text.output.extend(drawn.tokens.tolist())
 
 
+def test_groups_of_one_step_are_replayed_one_after_the_other(folder):
+    """A chunk beside decoding rows, and two chunks in one bucket, cost no step out of a graph."""
+    expected, blocks = texts()
+    run(opened(folder, blocks=blocks), expected, GROWTH, np.random.default_rng(1))
+    vendor = FakeVendor()
+    model = on_fake(folder, blocks, vendor)
+    for size in BUCKETS:
+        model.prepare(size)
+    found, _ = texts()
+    for spans in ([(0, 2), (1, 9)], [(0, 1), (1, 1), (2, 14), (3, 3)], [(0, 1), (1, 1), (2, 1)]):
+        batch = batch_of([(found[at], count) for at, count in spans], 4, bucket=bucket)
+        before = vendor.counts["replay", "compute"]
+        drawn = iter(model.step(batch).tokens.tolist())
+        assert vendor.counts["replay", "compute"] == before + len(batch.groups)
+        for at, count in spans:
+            text = found[at]
+            text.computed += count
+            if text.computed == len(text.known):
+                text.output.append(next(drawn))
+    assert [len(batch_part.output) for batch_part in found] == [3, 3, 2, 0]
+    for text, of_eager in zip(found, expected, strict=True):
+        assert text.output == of_eager.output[: len(text.output)]
+
+
 def test_what_was_not_captured_runs_as_it_is(folder):
-    """Several groups in a step, and shapes that nobody prepared."""
+    """Shapes that nobody prepared, alone or beside one that was."""
     vendor = FakeVendor()
     expected, blocks = texts()
     run(opened(folder, blocks=blocks), expected, GROWTH, np.random.default_rng(1))
@@ -143,15 +167,21 @@ def test_more_sampled_tokens_than_a_bucket_has_room_for_run_as_they_are(folder):
     assert vendor.counts["replay", "compute"] == 1
 
 
-def test_only_a_step_of_one_group_is_a_bucket():
-    """Its shape is what is captured."""
-    batch = padding_batch((2, 3, 4))
-    assert bucket_of(batch) == (2, 3, 4)
-    both = type(batch)(
-        **{name: getattr(batch, name) for name in ("ids", "positions", "slots", "sampled", "rows")},
-        groups=batch.groups * 2,
+def test_a_step_falls_into_its_groups():
+    """Each has its own tokens and draws, which it counts from its own first token."""
+    first, second = padding_batch((2, 3, 4)), padding_batch((3, 1, 2))
+    names = ("ids", "positions", "slots")
+    both = type(first)(
+        **{n: np.concatenate([getattr(first, n), getattr(second, n) + 7]) for n in names},
+        groups=first.groups + second.groups,
+        sampled=np.array([2, 6, 8]),
+        rows=first.rows[:1] + second.rows[:2],
     )
-    assert bucket_of(both) is None
+    parts = parts_of(both)
+    assert [bucket_of(part) for part in parts] == [(2, 3, 4), (3, 1, 2)]
+    assert [part.sampled.tolist() for part in parts] == [[2], [0, 2]]
+    assert [len(part.rows) for part in parts] == [1, 2]
+    assert [part.ids.tolist() for part in parts] == [[0] * 6, [7] * 3]
 
 
 def test_a_closed_model_holds_no_memory_of_the_device(folder):

@@ -17,7 +17,7 @@ from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.step import StepTensors
 from ge_backend.device.pytorch.streams import Streams
 
-__all__ = ["Bucket", "CapturedStep", "bucket_of"]
+__all__ = ["Bucket", "CapturedStep", "bucket_of", "parts_of"]
 
 # Runs before a capture: the first ones make the libraries' handles and plans, which a capture may
 # not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
@@ -28,12 +28,31 @@ ITEM = 8
 Bucket = tuple[int, int, int]
 
 
-def bucket_of(batch: Batch) -> Bucket | None:
-    """Return the shape of a batch of one group; None where it has several."""
-    if len(batch.groups) != 1:
-        return None
+def bucket_of(batch: Batch) -> Bucket:
+    """Return the shape of a batch of one group."""
     (group,) = batch.groups
     return group.rows, group.query, group.tables.shape[1]
+
+
+def parts_of(batch: Batch) -> list[Batch]:
+    """Return a batch for each group, in their order: what one computes no other one reads."""
+    ends = np.cumsum([group.rows * group.query for group in batch.groups])
+    draws = np.searchsorted(batch.sampled, ends)
+    parts = []
+    for group, start, stop, first, last in zip(
+        batch.groups, [0, *ends], ends, [0, *draws], draws, strict=False
+    ):
+        parts.append(
+            Batch(
+                ids=batch.ids[start:stop],
+                positions=batch.positions[start:stop],
+                slots=batch.slots[start:stop],
+                groups=(group,),
+                sampled=batch.sampled[first:last] - start,
+                rows=batch.rows[first:last],
+            )
+        )
+    return parts
 
 
 class CapturedStep:

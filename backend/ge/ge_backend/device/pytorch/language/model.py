@@ -17,7 +17,7 @@ from ge_backend.device.language.batch import Batch, Drawn, padding_batch
 from ge_backend.device.language.open import memory_for_cache
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
-from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of
+from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.streams import Streams
@@ -27,7 +27,6 @@ __all__ = ["TorchLanguageModel"]
 
 log = logging.getLogger(__name__)
 
-NO_BUCKET = (0, 0, 0)
 NAMES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
 
 
@@ -106,9 +105,9 @@ class TorchLanguageModel:
     def step(self, batch: Batch) -> Drawn:
         """See `LanguageModel`."""
         with self._running():
-            captured = self._captured.get(bucket_of(batch) or NO_BUCKET)
-            if captured is not None and len(batch.sampled) <= captured.most_sampled:
-                return draw(captured.logits(batch), batch.rows)
+            replayed = self._replayed(batch)
+            if replayed is not None:
+                return draw(replayed, batch.rows)
             tensors = stage(batch, self._opened(), self._decoder.device)
             return draw(self._decoder.logits(tensors), batch.rows)
 
@@ -136,6 +135,20 @@ class TorchLanguageModel:
             self._captured.clear()
             self._cache = None
             del self._decoder
+
+    def _replayed(self, batch: Batch) -> torch.Tensor | None:
+        """Return the scores of a step whose groups were all captured, else None: nothing has run.
+
+        Groups are replayed one after the other: what one computes no other one reads.
+        """
+        parts = parts_of(batch) if self._captured else []
+        steps = [(self._captured.get(bucket_of(part)), part) for part in parts]
+        ready = [(c, part) for c, part in steps if c and len(part.sampled) <= c.most_sampled]
+        if len(ready) < len(batch.groups):
+            return None
+        if len(ready) == 1:
+            return ready[0][0].logits(batch)
+        return torch.cat([captured.logits(part).clone() for captured, part in ready])
 
     def _capture(self, streams: Streams, bucket: Bucket) -> None:
         cache = self._opened()
