@@ -1,0 +1,77 @@
+"""What becomes of a request's responses; the rest of it is tested on the real server."""
+
+import threading
+
+import numpy as np
+
+from ge_backend.errors import GraphFailed
+from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.metrics import Recorder
+
+LAST = Delta(number=1, sample=0, text="x", ids=(5,), finish="stop")
+
+
+class Sender:
+    """Notes what is asked while something is sent, or when all has been."""
+
+    def __init__(self, final):
+        self.final, self.sending, self.over = final, False, False
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.asked, self.wrong = 0, 0
+
+    def send(self, response, flags=0):
+        self.sending = True
+        self.begun.set()
+        assert self.go_on.wait(5)
+        self.over, self.sending = flags == self.final, False
+
+    def is_cancelled(self):
+        self.asked += 1
+        self.wrong += self.sending or self.over
+        return True
+
+
+def answer(pb_utils, sender):
+    from ge_backend.host.generation import _Answer
+    from ge_backend.host.text_requests import read_text_request
+
+    asked = pb_utils.InferenceRequest(
+        [
+            pb_utils.Tensor("text_input", np.array([b"a"], object)),
+            pb_utils.Tensor("stream", np.array([True])),
+        ],
+        ("text_output",),
+    )
+    asked.parameters = lambda: "{}"
+    return _Answer(read_text_request(asked), sender, Recorder())
+
+
+def ends(made):
+    """Yield the two ways in which an answer ends."""
+    return (lambda: made.add([LAST], last=True)), (lambda: made.fail(GraphFailed("no")))
+
+
+def test_nobody_asks_for_a_client_while_its_answer_ends_or_after(pb_utils):
+    """The host frees what such a question reads, and the whole server crashes."""
+    for way in range(2):
+        sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        made = answer(pb_utils, sender)
+        assert made.unwanted
+        ending = threading.Thread(target=ends(made)[way])
+        ending.start()
+        assert sender.begun.wait(5)
+        assert not made.unwanted
+        sender.go_on.set()
+        ending.join(5)
+        assert not made.unwanted
+        assert (sender.asked, sender.wrong, sender.over) == (1, 0, True)
+
+
+def test_a_client_is_asked_for_between_two_responses(pb_utils):
+    """Whoever has got a part may give up the rest."""
+    sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    sender.go_on.set()
+    made = answer(pb_utils, sender)
+    made.add([Delta(number=1, sample=0, text="x", ids=(5,))], last=False)
+    assert made.unwanted
+    assert (sender.asked, sender.wrong) == (1, 0)
