@@ -96,7 +96,8 @@ class Generation:
                 asked = read_text_request(request)
                 self._client.submit(asked.prompt, _Answer(asked, sender, self._recorder))
             except GeError as error:
-                _refuse(sender, error, self._recorder)
+                _count_refusal(error, self._recorder)
+                sender.send(error_response(error), flags=FINAL)
 
     @property
     def ready(self) -> bool:
@@ -124,7 +125,7 @@ class _Answer:
         self._whole: list[Delta] = []
         self._first = True
         self._over = False
-        self._sending = threading.Lock()
+        self._ending = threading.Lock()
 
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
         """Take what is new, one delta per sample."""
@@ -138,29 +139,33 @@ class _Answer:
             deltas = self._whole
         response = write_text_response(self._asked, deltas, first=self._first)
         self._first = False
-        with self._sending:
-            self._over = last
-            self._sender.send(response, flags=FINAL if last else 0)
+        if last:
+            self._end(response)
+        else:
+            self._sender.send(response)
 
     def fail(self, error: GeError) -> None:
         """Take the error that ended the request."""
-        with self._sending:
-            self._over = True
-            _refuse(self._sender, error, self._recorder)
+        _count_refusal(error, self._recorder)
+        self._end(error_response(error))
 
     @property
     def unwanted(self) -> bool:
         """Whether the client has given up; asking costs 10-25 us (tested on 2.51)."""
-        if not self._sending.acquire(blocking=False):
-            return False  # something is being sent; the next look tells
+        if not self._ending.acquire(blocking=False):
+            return False
         try:
             return not self._over and bool(self._sender.is_cancelled())
         finally:
-            self._sending.release()
+            self._ending.release()
+
+    def _end(self, response: Any) -> None:
+        with self._ending:
+            self._over = True
+            self._sender.send(response, flags=FINAL)
 
 
-def _refuse(sender: Any, error: GeError, recorder: Recorder) -> None:
+def _count_refusal(error: GeError, recorder: Recorder) -> None:
     if not isinstance(error, Cancelled):
         log.debug("a request failed: %s", error)
     recorder.add("ge_request_failures_total", status=error.status.value)
-    sender.send(error_response(error), flags=FINAL)
