@@ -17,6 +17,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP = $(RUN) -m pip install $(PIP_EXTRA_ARGS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# For what imports ONNX Runtime without this package: the demo's export, rivals of benchmarks.
+export ORT_DISABLE_TELEMETRY := 1
 
 EXTRAS_run := server,onnx,torch,text,generation,structure,image,openai,tools,import,demo
 EXTRAS_bench := $(EXTRAS_run),test

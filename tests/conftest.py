@@ -20,6 +20,7 @@ def pytest_configure(config):
     config.stash[LOGS] = {}
     # By default it depends on the machine, and tests count executors.
     os.environ.setdefault("GE_SPARE", "off")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports it by itself
 
 
 def pytest_collection_modifyitems(items):
