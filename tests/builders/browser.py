@@ -18,28 +18,34 @@ FLAGS = (
 )
 SCHEMES = {"light": "1", "dark": "0"}
 LIMIT_S = 60
+# How a text stands out: `ratio` of two colours, and the colour `behind` an element.
+CONTRAST = """
+const ratio = (a, b) => {
+  const light = (text) => {
+    const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+      const share = part / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+const behind = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = getComputedStyle(node).backgroundColor;
+    if (!colour.endsWith(", 0)") && colour !== "transparent") return colour;
+  }
+  return "rgb(255, 255, 255)";
+};
+"""
 # Tells what can only be known once the page is laid out; it is added to a copy of the page.
-ASK = """
+ASK = (
+    f"""
 <script>
+{CONTRAST}"""
+    + """
 addEventListener("load", () => {
-  const ratio = (a, b) => {
-    const light = (text) => {
-      const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-        const share = part / 255;
-        return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-      });
-      return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-    };
-    const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
-    return (high + 0.05) / (low + 0.05);
-  };
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor;
-      if (!colour.endsWith(", 0)") && colour !== "transparent") return colour;
-    }
-    return "rgb(255, 255, 255)";
-  };
   const texts = [...document.querySelectorAll("h1, h2, p, th, td, svg text")]
     .filter((node) => node.textContent.trim());
   const root = document.documentElement;
@@ -66,6 +72,7 @@ addEventListener("load", () => {
 });
 </script>
 """
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ import openai
 import pydantic
 import pytest
 import tritonclient.grpc as grpcclient
+from docs.driven_browser import find_browser, opened_browser
 
+from builders.browser import CONTRAST
 from builders.null_models import comes_true
 from builders.writer import PROMPTS, make_writer
 from ge_backend.openai.front import OpenAIFront
@@ -35,6 +37,14 @@ TEMPLATE = (
 GREEDY = {"model": "writer", "max_tokens": TOKENS, "temperature": 0}
 EXACT = {"extra_body": {"ignore_eos": True}}
 KEY = "a key of theirs"
+# For text, by the Web Content Accessibility Guidelines, level AA.
+LEAST_CONTRAST = 4.5
+LEAST = f"""(() => {{
+{CONTRAST}
+const nodes = [...document.querySelectorAll("h1, p, label, button, .said, select, input, textarea")];
+const seen = nodes.filter((node) => node.offsetParent && !node.disabled);
+return Math.min(...seen.map((node) => ratio(getComputedStyle(node).color, behind(node))));
+}})()"""
 
 
 @pytest.fixture(scope="module")
@@ -448,6 +458,75 @@ def test_embeddings_that_cannot_be_had(client, given, error, message):
     """The reason, with the right status."""
     with pytest.raises(error, match=message):
         client.embeddings.create(**{"model": "text_embedding", "input": "a", **given})
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A browser, started once; skipped where there is none."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("no browser here: apt install chromium")
+    with opened_browser(program) as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_page_chats_and_compares(front, client, opened, width, scheme):
+    """With a key, in a window of a phone and of a desk, by day and by night."""
+    opened.console.clear()
+    opened.show(front.url, width=width, scheme=scheme)
+    opened.wait("!$('key-card').hidden")
+    opened.ask(f"$('key').value = {json.dumps(KEY)}; $('key-form').requestSubmit()")
+    opened.wait("$('chat-model').value === 'writer' && $('key-card').hidden")
+    opened.ask("$('temperature').value = 0; $('limit').value = 9; $('message').value = 'hi <b>'")
+    opened.ask("$('send').click(); $('compare').click()")
+    opened.wait("$('chat-note').textContent.startsWith('9 tokens; the first after')")
+    told = opened.ask("[...document.querySelectorAll('.said')].map((box) => box.textContent)")
+    ask = {"messages": [{"role": "user", "content": "hi <b>"}], **GREEDY, "max_tokens": 9}
+    truth = client.chat.completions.create(**ask).choices[0].message.content
+    assert told == ["hi <b>", truth]
+    opened.wait("!$('compared').hidden")
+    texts = opened.ask("[$('one').value, $('other').value]")
+    data = client.embeddings.create(model="text_embedding", input=texts).data
+    one, other = (np.array(each.embedding) for each in data)
+    cosine = one @ other / np.sqrt((one @ one) * (other @ other))
+    assert float(opened.ask("$('likeness').textContent")) == pytest.approx(cosine, abs=6e-4)
+    assert opened.ask("document.documentElement.scrollWidth") <= width
+    background = opened.ask("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) is (scheme == "dark")
+    assert opened.ask(LEAST) >= LEAST_CONTRAST
+    # The browser itself tells of the one answer without a key.
+    assert all("401" in line for line in opened.console)
+
+
+def test_the_page_tells_what_went_wrong(front, opened):
+    """An error of the server stands below the chat, and a text can be stopped."""
+    opened.show(front.url, width=1400, scheme="light")
+    opened.wait("!$('key-card').hidden")
+    opened.ask(f"$('key').value = {json.dumps(KEY)}; $('key-form').requestSubmit()")
+    opened.wait("$('chat-model').value === 'writer'")
+    opened.ask("$('limit').value = 100000; $('message').value = 'hi'; $('send').click()")
+    opened.wait("$('chat-note').textContent.includes('lower max_tokens')")
+    assert opened.ask("[talk.length, $('send').disabled, $('stop').disabled]") == [0, False, True]
+    opened.ask("$('limit').value = 230; $('message').value = 'hi'; $('send').click()")
+    opened.wait("talk.length === 1 && $('talk').lastChild.textContent.length > 3")
+    opened.ask("$('stop').click()")
+    opened.wait("$('chat-note').textContent === 'stopped'")
+
+
+def test_the_page_is_held_to_itself(front, opened):
+    """What is written into it does not run, and it cannot ask others."""
+    with urllib.request.urlopen(front.url, timeout=10) as answer:
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; ")
+    opened.show(front.url, width=400, scheme="light")
+    opened.console.clear()
+    written = "<img src='data:,' onerror='ran = 1'>"
+    opened.ask(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(written)})")
+    opened.ask("fetch('http://localhost:1/').catch(() => { globalThis.refused = 1; }); 1")
+    opened.wait("globalThis.refused === 1")
+    assert opened.ask("typeof ran") == "undefined"
+    assert any("Content Security Policy" in line for line in opened.console)
 
 
 def test_a_model_for_something_else_is_none(client):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ge_backend.openai.access import check_key
@@ -26,6 +26,7 @@ from ge_backend.openai.embedding_body import embedding_answer, read_embedding
 from ge_backend.openai.forms import ChatForm, CompletionForm, Form
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions
+from ge_backend.openai.page import headers_of, read_page
 from ge_backend.openai.templates import Templates
 from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
@@ -64,6 +65,7 @@ def make_app(options: FrontOptions) -> Starlette:
     }
     return Starlette(
         routes=[
+            Route("/", endpoints.page),
             Route("/health", endpoints.health),
             *(Route(path, endpoints.guarded(get)) for path, get in gets.items()),
             *(
@@ -91,6 +93,7 @@ class Endpoints:
         self._options = options
         self._templates = Templates(options.repositories)
         self._started = int(time.time())
+        self._page = read_page()
         self._triton: TritonConnection
 
     @contextlib.asynccontextmanager
@@ -115,6 +118,10 @@ class Endpoints:
                 return Response(status_code=CLIENT_CLOSED)
 
         return answer
+
+    async def page(self, _: Request) -> Response:
+        """Answer with the page, for anybody: what it asks for needs a key."""
+        return HTMLResponse(self._page, headers=headers_of(self._page))
 
     async def health(self, _: Request) -> Response:
         """Answer 200 while the server and all of its models are ready, else 503."""
@@ -257,6 +264,7 @@ class Endpoints:
             "object": "model",
             "created": self._started,
             "owned_by": "triton",
+            "ability": model.ability.value,
         }
 
 

@@ -60,7 +60,8 @@ class ChatTemplate:
         if not self._templates:
             raise ApiError(
                 "the model's checkpoint has no chat template: neither chat_template.jinja nor "
-                "chat_template in tokenizer_config.json; use /v1/completions"
+                "chat_template in tokenizer_config.json; use /v1/completions",
+                code="no_chat_template",
             )
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
