@@ -44,7 +44,7 @@ ASK = (
     f"""
 <script>
 {CONTRAST}"""
-    + """
+    """
 addEventListener("load", () => {
   const texts = [...document.querySelectorAll("h1, h2, p, th, td, svg text")]
     .filter((node) => node.textContent.trim());
