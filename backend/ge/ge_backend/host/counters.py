@@ -39,6 +39,7 @@ class Counters:
         self._labels = dict(labels)
         self._families: dict[str, Any] = {}
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
+        self._gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._publish_until_stopped, name="metrics")
         self._thread.daemon = True
@@ -66,7 +67,9 @@ class Counters:
                     labels=self._labels | dict(labels)
                 )
             if METRICS[name].kind is Kind.GAUGE:
-                series.set(value)
+                if self._gauges.get((name, labels)) != value:  # most stay as they were
+                    series.set(value)
+                    self._gauges[name, labels] = value
             else:
                 series.increment(value)
         for name, value in self._recorder.drain_observations():

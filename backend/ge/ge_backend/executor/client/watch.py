@@ -23,6 +23,8 @@ __all__ = ["Watch", "is_hung"]
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
+# One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
+QUIET_S = 0.5
 # How long one may be silent that is stopped, that uses no processor, and that does.
 STOPPED_S = 1.0
 IDLE_S = 30.0
@@ -70,11 +72,13 @@ class Watch:
     def _look(self) -> None:
         with contextlib.closing(self._process) as process:
             while not self._stop.wait(PERIOD_S):
+                beat_ns = self._since_ns if self._beats is None else self._beats.beat_ns
+                silent_s = (time.monotonic_ns() - beat_ns) / 1e9
+                if silent_s < QUIET_S:
+                    continue
                 state = process.look()
                 if state is None:
                     return  # it has ended
-                beat_ns = self._since_ns if self._beats is None else self._beats.beat_ns
-                silent_s = (time.monotonic_ns() - beat_ns) / 1e9
                 if is_hung(silent_s=silent_s, idle_s=process.idle_s, state=state):
                     log.error(
                         "the executor, process %d, has shown no life for %.1f s (state %s): it "
