@@ -37,7 +37,7 @@ help: ## list the targets
 
 setup: $(VENV)/.run $(VENV)/.test $(VENV)/.check ## install everything into .venv
 
-check: $(VENV)/.check ## lint, types, layers, spelling, container files
+check: $(VENV)/.check ## lint, types, layers, spelling, container files, known vulnerabilities
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -47,6 +47,7 @@ check: $(VENV)/.check ## lint, types, layers, spelling, container files
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --quiet deploy/kubernetes/*.yaml
+	$(RUN) deploy/audit.py
 
 fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
@@ -67,7 +68,8 @@ bench: $(VENV)/.bench ## measure against other ways to serve the same model, and
 	$(RUN) -m benchmarks.bench_start
 
 trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests
-	$(RUN) -m benchmarks.trust $(ARGS)
+	$(RUN) -m benchmarks.trust --soak 120 $(ARGS)
+	$(RUN) -m pytest -q tests/contract/test_npu_faults.py
 	GE_HOSTILE_MESSAGES=20000 $(RUN) -m pytest -q tests/unit/executor/server/test_hostile.py
 
 demo: $(VENV)/.run ## a page of sentences through a real encoder on the real server

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -10,12 +13,14 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-__all__ = ["MODEL", "Answer", "Load", "ask"]
+__all__ = ["MODEL", "Answer", "Load", "ask", "ask_for", "break_off", "hang_up"]
 
 MODEL = "sums"
 # A request that is not answered within this time counts as lost.
 LOST_S = 60.0
 PAUSE_S = 0.05
+# Rows are filled with one of so many values, one after another.
+VALUES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +47,8 @@ def ask(
     client: grpcclient.InferenceServerClient, number: int, *, timeout_us: int | None = None
 ) -> Answer:
     """Send one request whose answer only it can have, and check that."""
-    row = np.full((1, 1 + number % 7), float(number % 10_000), np.float32)
-    tensor = grpcclient.InferInput("x", row.shape, "FP32")
-    tensor.set_data_from_numpy(row)
+    length, value = 1 + number % 7, float(number % VALUES)
+    tensor = _row(length, value)
     sent_s = time.monotonic()
     try:
         result = client.infer(MODEL, [tensor], client_timeout=LOST_S, timeout=timeout_us)
@@ -52,11 +56,51 @@ def ask(
         lost = "Deadline Exceeded" in str(error.message())
         outcome, text = ("lost" if lost else "error"), f"{error.status()}: {error.message()}"
     else:
-        outcome = (
-            "right" if result.as_numpy("y").ravel().tolist() == [float(row.sum())] else "wrong"
-        )
+        answered = result.as_numpy("y").ravel().tolist()
+        outcome = "right" if answered == [length * value] else "wrong"
         text = ""
     return Answer(sent_s=sent_s, done_s=time.monotonic(), outcome=outcome, text=text)
+
+
+def ask_for(url: str, value: float, count: int) -> None:
+    """Send so many requests for one value, one after another, whatever becomes of them."""
+    with grpcclient.InferenceServerClient(url) as client:
+        for _ in range(count):
+            with contextlib.suppress(InferenceServerException):
+                client.infer(MODEL, [_row(3, value)], client_timeout=LOST_S)
+
+
+def hang_up(url: str, count: int) -> None:
+    """Send so many requests at once and give up on all of them."""
+    with grpcclient.InferenceServerClient(url) as client:
+        calls = [client.async_infer(MODEL, [_row(3, 1.0)], callback=_nothing) for _ in range(count)]
+        for call in calls:
+            call.cancel()
+
+
+def break_off(host: str, port: int, count: int) -> None:
+    """Send so many requests over HTTP, each over a connection of its own that ends at once."""
+    tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 1, 1]}
+    body = json.dumps({"inputs": [tensor]})
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: {host}\r\n"
+    message = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    for _ in range(count):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, port), LOST_S) as connection,
+        ):
+            connection.sendall(message)
+
+
+def _nothing(result: object, error: object) -> None:
+    del result, error
+
+
+def _row(length: int, value: float) -> grpcclient.InferInput:
+    row = np.full((1, length), value, np.float32)
+    tensor = grpcclient.InferInput("x", row.shape, "FP32")
+    tensor.set_data_from_numpy(row)
+    return tensor
 
 
 class Load:

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.trust.faults import Fault
-from benchmarks.trust.load import MODEL, Answer, Load
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.api import ServerApi
-from ge_backend.tritonserver.healer import Healer
+from benchmarks.trust.load import Answer, Load
+from benchmarks.trust.served import serving
 
-__all__ = ["Figures", "figures_of", "serving", "tried"]
+__all__ = ["Figures", "figures_of", "tried"]
 
-CONFIG = """
-backend: "ge"
-max_batch_size: 8
-dynamic_batching { }
-parameters { key: "device" value { string_value: "null" } }
-"""
-# Sums the rows; a run takes 5 ms.
-GRAPH = {
-    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
-    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
-    "cost_ms": {"*": 5},
-}
-CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 # A gap between right answers that counts: shorter ones are what a busy machine has anyway.
 GAP_S = 0.25
 
@@ -56,29 +37,9 @@ class Figures:
     longest_s: float
 
 
-@contextlib.contextmanager
-def serving(parameters: str = "") -> Iterator[TritonServer]:
-    """Serve the model, with further parameters, and look after it as `ge-backend serve` does."""
-    with tempfile.TemporaryDirectory() as folder:
-        version = Path(folder) / MODEL / "1"
-        version.mkdir(parents=True)
-        (version / "model.null").write_text(json.dumps(GRAPH))
-        (version.parent / "config.pbtxt").write_text(CONFIG + parameters)
-        options = ServerOptions(
-            repositories=(Path(folder),),
-            log_file=Path(folder) / "server.log",
-            arguments=CONTROL,
-            exit_timeout_s=3,
-        )
-        with TritonServer(find_server(), options) as server:
-            api = ServerApi(server.options.local_host, server.options.http_port)
-            with contextlib.closing(Healer(api, server.pid, server.directory.run, _say_nothing)):
-                yield server
-
-
 def tried(fault: Fault, *, clients: int, before_s: float, after_s: float) -> Figures:
     """Return what comes of a fault, on a server of its own."""
-    with serving(fault.parameters) as server:
+    with serving(fault.parameters, fault.graph, fault.environment) as server:
         load = Load(server.grpc, clients, timeout_us=fault.timeout_us)
         time.sleep(before_s)
         fault.strike(server)
@@ -101,7 +62,3 @@ def figures_of(name: str, answers: Sequence[Answer]) -> Figures:
         recovery_s=gap_s if gap_s > GAP_S else 0.0,
         longest_s=max((answer.took_s for answer in answers), default=0.0),
     )
-
-
-def _say_nothing(text: str) -> None:
-    del text

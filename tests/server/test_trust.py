@@ -7,7 +7,8 @@ import psutil
 import pytest
 from benchmarks.trust.faults import FAULTS
 from benchmarks.trust.load import Load
-from benchmarks.trust.trial import serving, tried
+from benchmarks.trust.served import serving
+from benchmarks.trust.trial import tried
 
 from ge_backend.tritonserver import processes_of, shared_memory_of
 from ge_backend.tritonserver.stubs import stubs_of

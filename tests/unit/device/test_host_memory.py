@@ -1,6 +1,11 @@
 """The machine's memory."""
 
-from ge_backend.device.host_memory import host_memory, read_memory
+import pytest
+
+from ge_backend.device import host_memory as host_memory_module
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.host_memory import check_room, host_memory, read_memory
+from ge_backend.errors import OutOfMemory
 
 
 def test_reads_meminfo():
@@ -15,3 +20,14 @@ def test_the_machine_has_memory():
     """Some of it is available."""
     memory = host_memory()
     assert 0 < memory.free_bytes <= memory.total_bytes
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
+    """With what it is, and what there is; small things are not asked about."""
+    few = MemoryInfo(free_bytes=100 << 20, total_bytes=1 << 40)
+    monkeypatch.setattr(host_memory_module, "host_memory", lambda: few)
+    check_room(100 << 20, "a tensor")
+    with pytest.raises(OutOfMemory, match="a tensor takes 200 MiB, and the machine has 100 MiB"):
+        check_room(200 << 20, "a tensor")
+    monkeypatch.setattr(host_memory_module, "host_memory", pytest.fail)
+    check_room(1 << 20, "a tensor")

@@ -178,6 +178,22 @@ def test_who_has_given_up_is_not_served(bench):
     assert "given up" in sent(gone)[0]
 
 
+def test_who_has_given_up_keeps_nobody_out(bench):
+    """Where no more may wait, those that nobody waits for make room, and are told."""
+    one = bench(max_size=2)
+    one.put(one.request("first"))
+    one.begun()
+    gone, there = one.request("gone"), one.request("there")
+    assert one.put(gone, there) == [None, None]
+    gone.request.cancelled = True
+    assert one.put(one.request("next")) == [None]
+    assert "given up" in sent(gone)[0]
+    assert "QueueFull" in one.put(one.request("too many"))[0]
+    one.go(10)
+    assert comes_true(lambda: one.batches == [["first"], ["there", "next"]])
+    assert one.counted("ge_backlog_requests") == 0
+
+
 def test_a_batch_of_which_nothing_is_left_is_not_served(bench):
     """The thread goes on to what comes next."""
     one = bench()

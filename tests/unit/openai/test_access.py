@@ -1,5 +1,7 @@
 """API keys."""
 
+import logging
+
 import pytest
 
 from ge_backend.openai.access import check_key
@@ -20,6 +22,14 @@ def test_nothing_else_will(header):
     with pytest.raises(ApiError, match="Authorization: Bearer KEY") as caught:
         check_key(header, KEYS)
     assert caught.value.status == 401
+
+
+def test_keys_are_not_told(caplog):
+    """Neither the one that was sent nor those that would do, to the client or to the log."""
+    with caplog.at_level(logging.DEBUG), pytest.raises(ApiError) as caught:
+        check_key("Bearer my-secret", ("their-secret",))
+    told = f"{caught.value}{vars(caught.value)}{caplog.text}"
+    assert "secret" not in told
 
 
 def test_without_keys_everybody_may_ask():

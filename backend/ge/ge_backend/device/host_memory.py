@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import MemoryInfo
+from ge_backend.errors import OutOfMemory
 
-__all__ = ["host_memory", "read_memory"]
+__all__ = ["check_room", "host_memory", "read_memory"]
+
+# What is smaller is not worth asking the system for.
+SMALL_BYTES = 64 << 20
 
 
 def host_memory() -> MemoryInfo:
     """Return the machine's available and total memory now."""
     return read_memory(Path("/proc/meminfo").read_text())
+
+
+def check_room(nbytes: int, what: str) -> None:
+    """See that so much can be allocated: the system promises more than it has, and then kills.
+
+    Raises:
+        OutOfMemory: it cannot; names `what`, and what there is.
+    """
+    if nbytes < SMALL_BYTES:
+        return
+    free = host_memory().free_bytes
+    if nbytes > free:
+        raise OutOfMemory(
+            f"{what} takes {format_bytes(nbytes)}, and the machine has {format_bytes(free)} left"
+        )
 
 
 def read_memory(meminfo: str) -> MemoryInfo:

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 # Asking the host whether a client has given up costs 10-25 us; who waited less is not asked about.
 ASK_AFTER_NS = 5_000_000
+# And while no more may wait, everybody is asked so often.
+ASK_EVERY_NS = 50_000_000
+GIVEN_UP = "the client has given up on the request while it waited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Backlog:
         self._next: list[Arrival] = []  # the batch whose turn it is
         self._waiting: deque[Arrival] = deque()
         self._serving = self._closing = False
+        self._asked_ns = -ASK_EVERY_NS
         self._alarm_ns: float = math.inf  # when the deadlines are looked at next
         self._changed = threading.Condition()
         self._threads = [
@@ -79,7 +83,7 @@ class Backlog:
     def put(self, arrivals: Sequence[Arrival]) -> list[Any]:
         """Take over what came together: a response to what is refused, None for all that waits."""
         with self._changed:
-            late = self._take_late()
+            late = self._take_late() + self._take_given_up()
             if self._serving:
                 responses = [self._admit(arrival) for arrival in arrivals]
             else:
@@ -175,12 +179,23 @@ class Backlog:
             self._count_out(late)
         return [(arrival, _too_late(arrival, now_ns)) for arrival in late]
 
+    def _take_given_up(self) -> list[tuple[Arrival, GeError]]:
+        """Where no more may wait, take those that nobody waits for; the lock is held."""
+        now_ns = time.monotonic_ns()
+        full = 0 < self._max_size <= len(self._waiting)
+        if not full or now_ns < self._asked_ns + ASK_EVERY_NS:
+            return []
+        self._asked_ns = now_ns
+        gone = {arrival for arrival in self._waiting if arrival.request.is_cancelled()}
+        self._waiting = deque(arrival for arrival in self._waiting if arrival not in gone)
+        self._count_out(gone)
+        return [(arrival, Cancelled(GIVEN_UP)) for arrival in gone]
+
     def _still_wanted(self, batch: Sequence[Arrival]) -> list[Arrival]:
         """Answer those whose clients have given up; return the others."""
         before_ns = time.monotonic_ns() - ASK_AFTER_NS
         given_up = {a for a in batch if a.came_ns < before_ns and a.request.is_cancelled()}
-        text = "the client has given up on the request while it waited"
-        self._refuse([(arrival, Cancelled(text)) for arrival in given_up])
+        self._refuse([(arrival, Cancelled(GIVEN_UP)) for arrival in given_up])
         return [arrival for arrival in batch if arrival not in given_up]
 
     def _count_out(self, gone: Collection[Arrival]) -> None:

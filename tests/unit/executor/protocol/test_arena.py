@@ -185,3 +185,13 @@ def test_growing_leaks_no_descriptors():
     arena.close()
     del arena
     assert num_descriptors() == before
+
+
+def test_an_arena_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch):
+    """It keeps what it has; the batch that wanted it fails."""
+    arena = Arena(4096)
+    monkeypatch.setattr(os, "memfd_create", pytest.fail)
+    with pytest.raises(OutOfMemory, match="a batch's shared memory takes 1 TiB"):
+        arena.reserve(1 << 40)
+    assert arena.nbytes == 4096
+    arena.close()

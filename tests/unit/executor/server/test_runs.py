@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.device.base import ROW_ERRORS, GraphSource
-from ge_backend.errors import DeadlineExceeded, GraphFailed, ProtocolError
+from ge_backend.errors import DeadlineExceeded, GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import Prepare, PrepareInput, Run, TensorRef
 from ge_backend.executor.server.queue import Turn
@@ -300,3 +300,12 @@ def test_a_filling_that_the_type_cannot_hold_is_refused(fill):
     graph = Graph(y=np.zeros(1, np.float32))
     with pytest.raises(ProtocolError, match="cannot be filled"):
         measure(entry_of(graph), ask(dtype="INT64", fill=fill))
+
+
+def test_a_tensor_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch):
+    """The system would promise the memory, and kill somebody when it is written."""
+    monkeypatch.setattr(np, "full", pytest.fail)
+    graph = Graph(y=VALUES)
+    with pytest.raises(OutOfMemory, match=r"input 'x', FP32 .* takes 1024 TiB, and the machine"):
+        measure(entry_of(graph), ask(shape=(2**24, 2**24)))
+    assert graph.calls == []

@@ -25,6 +25,8 @@ from torch.utils import _pytree as pytree
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.failures import reason
+from ge_backend.device.files.archive import check_archive
+from ge_backend.device.host_memory import host_memory
 from ge_backend.device.pytorch.script import Script
 from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -92,8 +94,10 @@ def load_program(path: str, device: str = "cpu", declared: Declared = NOTHING_DE
 
     Raises:
         ModelError: the file is corrupt, or its signature is none that can be served.
+        OutOfMemory: it unpacks to more than the machine has.
         ConfigError: what is declared and the program contradict each other.
     """
+    check_archive(Path(path), host_memory().free_bytes)
     try:
         if Path(path).suffix == ".pt2":
             return _exported(path, device)

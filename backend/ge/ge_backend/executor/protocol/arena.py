@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ge_backend.device.host_memory import check_room
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.messages import TensorRef
 from ge_backend.tensors import DATA_TYPES, Array, decode_bytes
@@ -38,8 +39,9 @@ class Segment:
         """Return a new zeroed segment and its descriptor, which the caller closes.
 
         Raises:
-            OutOfMemory: the system refuses the mapping.
+            OutOfMemory: the machine has not that much left, or the system refuses the mapping.
         """
+        check_room(nbytes, "a batch's shared memory")
         descriptor = -1
         try:
             descriptor = os.memfd_create("ge-arena", os.MFD_CLOEXEC)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
+from ge_backend.device.host_memory import check_room
 from ge_backend.device.resident.state_seam import Slots
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
 from ge_backend.executor.protocol.arena import Segment, aligned
@@ -133,6 +135,8 @@ def loaded_graph(entry: Entry) -> Graph:
 
 def _synthetic(given: PrepareInput) -> Array:
     dtype = DATA_TYPES[given.dtype]
+    nbytes = math.prod(given.shape) * dtype.numpy.itemsize
+    check_room(nbytes, f"input {given.name!r}, {dtype.name} {list(given.shape)},")
     if dtype.name == "BYTES":
         return np.full(given.shape, b"", dtype=object)
     try:

@@ -1,0 +1,44 @@
+"""What a model file that is a zip archive unpacks to, known before it is unpacked.
+
+Engines read such files (`.pt2`, `.pt`) entry by entry into memory. torch stores weights as they
+are, so a file that says it unpacks to many times its size is not what torch wrote.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from ge_backend.config.sizes import format_bytes
+from ge_backend.errors import ModelError, OutOfMemory
+
+__all__ = ["check_archive"]
+
+# Code in an archive is compressed, and shrinks by less; small files may do so by more.
+MOST_TIMES = 10
+ALWAYS_BYTES = 64 << 20
+
+
+def check_archive(path: Path, free_bytes: int) -> None:
+    """See that an archive can be unpacked in memory; what is no archive is the engine's to refuse.
+
+    Raises:
+        ModelError: it unpacks to many times its size.
+        OutOfMemory: the machine has no more than `free_bytes` left.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return
+    size = path.stat().st_size
+    if unpacked > max(ALWAYS_BYTES, MOST_TIMES * size):
+        raise ModelError(
+            f"{path} has {format_bytes(size)} and unpacks to {format_bytes(unpacked)}, more than "
+            f"{MOST_TIMES} times as much: torch did not write it"
+        )
+    if unpacked > free_bytes:
+        raise OutOfMemory(
+            f"{path} unpacks to {format_bytes(unpacked)}, and the machine has "
+            f"{format_bytes(free_bytes)}"
+        )

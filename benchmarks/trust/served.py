@@ -1,0 +1,66 @@
+"""The server that things go wrong on: a model that computes nothing but sums, and takes 5 ms."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.trust.load import MODEL
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.healer import Healer
+
+__all__ = ["serving", "write_model"]
+
+CONFIG = """
+backend: "ge"
+max_batch_size: 8
+dynamic_batching { }
+parameters { key: "device" value { string_value: "null" } }
+"""
+# Sums the rows; a run takes 5 ms.
+GRAPH = {
+    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
+    "cost_ms": {"*": 5},
+}
+CONTROL = ("--model-control-mode=explicit", "--load-model=*")
+NOTHING: Mapping[str, object] = {}
+NO_VARIABLES: Mapping[str, str] = {}
+
+
+def write_model(repository: Path, name: str, parameters: str = "", **graph: object) -> None:
+    """Write a model that sums the rows, with further parameters and settings of the null device."""
+    version = repository / name / "1"
+    version.mkdir(parents=True)
+    (version / "model.null").write_text(json.dumps({**GRAPH, **graph}))
+    (version.parent / "config.pbtxt").write_text(CONFIG + parameters)
+
+
+@contextlib.contextmanager
+def serving(
+    parameters: str = "",
+    graph: Mapping[str, object] = NOTHING,
+    environment: Mapping[str, str] = NO_VARIABLES,
+) -> Iterator[TritonServer]:
+    """Serve the model, with further settings, and look after it as `ge-backend serve` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), MODEL, parameters, **graph)
+        options = ServerOptions(
+            repositories=(Path(folder),),
+            log_file=Path(folder) / "server.log",
+            arguments=CONTROL,
+            environment=environment,
+            exit_timeout_s=3,
+        )
+        with TritonServer(find_server(), options) as server:
+            api = ServerApi(server.options.local_host, server.options.http_port)
+            with contextlib.closing(Healer(api, server.pid, server.directory.run, _say_nothing)):
+                yield server
+
+
+def _say_nothing(text: str) -> None:
+    del text
