@@ -54,7 +54,9 @@ def test_the_report_is_composed_of_its_pictures(screenshots, tmp_path):
     assert path.stat().st_size < MOST_BYTES
 
 
-@pytest.mark.parametrize("name", ["top.svg", "report.png", "fused_timeline.png"])
+@pytest.mark.parametrize(
+    "name", ["top.svg", "report.png", "fused_timeline.png", "chat.png", "chat_phone.png"]
+)
 def test_the_pictures_are_there_and_small(name):
     """The README and the docs show them."""
     assert 1000 < (DOCS / "images" / name).stat().st_size < MOST_BYTES
