@@ -147,6 +147,19 @@ def generated(model, prompt, count, **settings):
     return out[0, len(prompt) :].tolist()
 
 
+def beams(model, prompt, count, *, eos_token_id, **settings):
+    """Return the best texts that transformers' beam search finds, each up to its end."""
+    with quiet(), torch.inference_mode():
+        ids = torch.tensor([list(map(int, prompt))])
+        out = model.generate(
+            ids, max_new_tokens=count, do_sample=False, eos_token_id=eos_token_id, **settings
+        )
+    texts = out[:, len(prompt) :].tolist()
+    return [
+        text[: text.index(eos_token_id) + 1] if eos_token_id in text else text for text in texts
+    ]
+
+
 @dataclass
 class Text:
     """One sequence: what is known, how much of it is in the cache, and where."""

@@ -41,6 +41,16 @@ def next_token(context, seed, vocabulary, forbidden=(), allowed=None):
     return token
 
 
+def best_tokens(context, vocabulary, count):
+    """Return the tokens that are most likely behind a context, best first, and how likely."""
+    text = f"{list(map(int, context))}".encode()
+    seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little")
+    scores = np.random.default_rng(seed).normal(size=vocabulary).astype(np.float32)
+    logprobs = scores - np.log(np.exp(scores).sum())
+    ids = np.argsort(-logprobs)[:count]
+    return ids, logprobs[ids]
+
+
 def expected_tokens(prompt, parameters, *, sample=0, vocabulary=64, eos=(), most=None):
     """Return the output that a request has to have, whatever is served beside it."""
     known, output = list(prompt), []
@@ -98,7 +108,7 @@ class FakeLanguageModel:
         if any(POISON in row.prompt for row in batch.rows):
             raise GraphFailed("the step is poisoned")
         contexts = dict(self._contexts(batch))
-        tokens, failed = [], {}
+        tokens, failed, top = [], {}, []
         for at, (index, row) in enumerate(zip(batch.sampled, batch.rows, strict=True)):
             context = contexts[int(index)]
             assert len(context) == row.position
@@ -106,12 +116,14 @@ class FakeLanguageModel:
             allowed = row.allowed() if row.allowed else None
             seed = row.sampling.seed
             tokens.append(next_token(context, seed, self.vocabulary, row.forbidden, allowed))
+            count = row.sampling.logprobs
+            top.append(best_tokens(context, self.vocabulary, count) if count else None)
             if NAN in row.prompt:
                 failed[at] = GraphFailed("not a number")
         return Drawn(
             tokens=np.array(tokens, np.int64),
             logprobs=np.full(len(tokens), -0.5, np.float32),
-            top=(None,) * len(tokens),
+            top=tuple(top),
             failed=failed,
         )
 

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from builders.language import beams
 from builders.null_models import comes_true
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
@@ -169,6 +170,33 @@ STRUCTURES = (
     Wanted("guided_regex", "[0-9]{3}-[A-Z]?"),
     Wanted("guided_choice", ["yes", "no", "I do not know"]),
 )
+
+
+def test_a_beam_search_is_transformers(client, writer):
+    """The best texts of one prompt come in one response, streamed or not, also a second time."""
+    sampling = {"beam_width": 3, "n": 2, "max_tokens": TOKENS}
+    prompt = PROMPTS[2]
+    for stream in (False, True):
+        client.ask(
+            text_input=prompt,
+            sampling=sampling,
+            stream=[stream],
+            exclude_input_in_output=[True],
+            outputs=("text_output", "num_output_tokens"),
+            return_num_output_tokens=[True],
+        )
+    best = beams(
+        writer.model,
+        writer.encode(prompt),
+        TOKENS,
+        eos_token_id=0,
+        num_beams=3,
+        num_return_sequences=2,
+    )
+    texts = [writer.text([token for token in ids if token]).encode() for ids in best]
+    for responses in client.wait().values():
+        assert [tensors["text_output"] for tensors in responses] == [texts]
+        assert responses[0]["num_output_tokens"] == [len(ids) for ids in best]
 
 
 def test_every_answer_keeps_to_its_structure(client):

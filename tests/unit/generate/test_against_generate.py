@@ -226,3 +226,32 @@ def scores(model, prompt, tokens):
     with torch.inference_mode():
         logits = model(ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
     return logits.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("width", "penalty", "early"),
+    [(2, 1.0, False), (4, 0.0, "never"), (3, -1.5, True), (3, 2.0, "never"), (4, 1.0, True)],
+)
+def test_beams_are_generates(checkpoint, width, penalty, early):
+    """The best texts of a beam search, in order, with ends of text and in little room."""
+    _, oracle = checkpoint
+    stop = language.generated(oracle, PROMPTS[3], OUTPUT)[4]
+    served = serving(checkpoint, blocks=80, max_num_seqs=8, prefill_chunk=9)
+    asked = {"beam_width": width, "length_penalty": penalty, "early_stopping": early, "n": 2}
+    prompts = PROMPTS[1:5]
+    for number, prompt in enumerate(prompts):
+        served.submit(str(number), prompt, max_tokens=OUTPUT, stop_token_ids=[stop], **asked)
+    served.run()
+    for number, prompt in enumerate(prompts):
+        best = language.beams(
+            oracle,
+            prompt,
+            OUTPUT,
+            num_beams=width,
+            num_return_sequences=2,
+            length_penalty=penalty,
+            early_stopping=early,
+            eos_token_id=stop,
+        )
+        assert [served.tokens(str(number), sample) for sample in range(2)] == best
+    assert served.engine.figures().counts["copied_blocks"] > 0

@@ -136,6 +136,7 @@ def test_cancelling_and_failing_are_told_once(delegate, model):
         (Request(id="8", prompt=(4,), parameters=Parameters(max_tokens=60)), "room for 48 tokens"),
         (Request(id="8", prompt=(100,)), "prompt has token 100"),
         (Request(id="7", prompt=(4,)), "under way already"),
+        (Request(id="8", prompt=(4,), parameters=Parameters(beam_width=2)), "no beam search"),
     ],
 )
 def test_what_can_never_be_served_is_not_asked(delegate, model, request_, message):

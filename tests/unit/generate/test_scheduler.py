@@ -59,6 +59,19 @@ class Rig:
         self.scheduler.add(made)
         return made
 
+    def decoding(self):
+        """Return those that are about to get their next token, while there is a seat for a fork."""
+        running = self.scheduler.running
+        ready = [one for one in running if one.num_tokens - one.num_computed == 1]
+        return ready if len(running) < self.max_seqs else []
+
+    def fork(self, parent, ends_after=None):
+        """Let a sequence go on in two ways."""
+        made = self.scheduler.fork(parent)
+        self.made.append(made)
+        self.lengths[made] = max(parent.num_output + 1, min(parent.max_output, ends_after or 99))
+        return made
+
     def plan(self, chunk=1000):
         """Plan a step and check all that has to hold of any."""
         scheduler = self.scheduler
@@ -177,7 +190,7 @@ def rigs(draw):
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "step", "step", "follow", "fail", "remove"]),
+        st.sampled_from(["add", "add", "step", "step", "follow", "fork", "fail", "remove"]),
         st.integers(1, 30),
         st.integers(1, 11),
         st.integers(1, 11),
@@ -203,6 +216,8 @@ def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chu
             text = leader.ids(0, leader.num_prompt).tolist()
             follower = rig.add(text=text, output=output, at_s=float(other), ends_after=other)
             follower.leader = leader
+        elif verb == "fork" and (ready := rig.decoding()):
+            rig.fork(ready[prompt % len(ready)], ends_after=other)
         elif verb == "remove" and rig.made:
             victim = rig.made[prompt % len(rig.made)]
             if victim.state is not State.FINISHED:
@@ -564,3 +579,43 @@ def test_kept_blocks_are_room_for_everybody():
     assert not any(plan.recomputed for plan in plans)
     assert rig.pool.evicted > 0
     assert rig.pool.num_kept + len(rig.pool._free) == rig.pool.capacity
+
+
+def test_forks_share_blocks_until_they_write():
+    """The one that writes first gets a copy of the block; the last one writes where it was."""
+    rig = Rig(max_tokens=40)
+    one = rig.add(prompt=6, output=6)
+    rig.step()
+    two, three = rig.fork(one), rig.fork(one)
+    assert two.blocks == three.blocks == one.blocks
+    plan = rig.step()
+    assert [copy.source for copy in plan.copies] == [plan.copies[0].source] * 2
+    assert len({one.blocks[1], two.blocks[1], three.blocks[1]}) == 3
+    assert one.blocks[0] == two.blocks[0] == three.blocks[0]
+    rig.run()
+
+
+def test_a_copy_needs_a_block_like_any_other():
+    """Where none is free somebody has to leave; the one that is left writes without a copy."""
+    rig = Rig(blocks=3, block_size=4, optimist=True)
+    one = rig.add(prompt=9, output=3)
+    rig.step()
+    two = rig.fork(one)
+    plan = rig.step()
+    assert plan.recomputed == (two,)
+    assert (plan.copies, computed([plan], one)) == ((), [(9, 1)])
+    rig.run()
+
+
+def test_a_fork_of_a_labelled_block_takes_the_label_off():
+    """What is written to again is no longer what was found there."""
+    rig = Rig(max_tokens=40, prefix_cache=True)
+    one = rig.add(prompt=8, output=3)
+    rig.step()
+    two = rig.fork(one)
+    two.num_computed = 7
+    rig.scheduler.remove(one)
+    assert rig.pool._labels
+    plan = rig.scheduler.schedule(100)
+    assert plan.copies == ()
+    assert two.blocks[1] not in rig.pool._labels

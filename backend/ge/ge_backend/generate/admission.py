@@ -60,9 +60,10 @@ class PeakLoad:
         """Return the peak in tokens if this one joined, which it does not."""
         loads = self._loads.copy()
         insort(loads, self._load(sequence))
-        peak = held = 0
-        for count, (minus_remaining, tokens) in enumerate(loads, 1):
+        peak = held = count = 0
+        for minus_remaining, tokens, seats in loads:
             held += tokens
+            count += seats
             peak = max(peak, held - minus_remaining * count)
         return peak
 
@@ -70,7 +71,13 @@ class PeakLoad:
         """Let a sequence join."""
         insort(self._loads, self._load(sequence))
 
-    def _load(self, sequence: Sequence) -> tuple[int, int]:
-        """Return minus the tokens to come, so that the longest sorts first, and those held."""
+    def _load(self, sequence: Sequence) -> tuple[int, int, int]:
+        """Return minus the tokens to come, so that the longest sorts first, those held, and seats.
+
+        The prompt of a group counts with its first sequence.
+        """
+        seats, group = sequence.seats, sequence.group
+        counted = 0 if group is None or group[0] is sequence else sequence.num_prompt
+        held = sequence.num_tokens - counted + self._spare * seats
         # The last token is drawn and never computed, so it needs no room.
-        return 1 - self._forecast.remaining(sequence), sequence.num_tokens + self._spare
+        return 1 - self._forecast.remaining(sequence), held, seats

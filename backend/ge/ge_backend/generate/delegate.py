@@ -67,6 +67,11 @@ class Delegate:
         Raises:
             InvalidRequest: it can never be served; names the limit.
         """
+        if request.parameters.beam_width > 1:
+            raise InvalidRequest(
+                f"beam_width is {request.parameters.beam_width}; this model's own scheduler has no "
+                "beam search; leave it out"
+            )
         most = self.limits.output_tokens(request)
         names = [(_name(request.id, i), i, given) for i, given in request.samples()]
         with self._lock:

@@ -62,6 +62,8 @@ class Engine:
             vocabulary=model.vocabulary,
             max_positions=model.max_positions,
             cache_tokens=self._pool.capacity * model.block_size,
+            block_size=model.block_size,
+            max_seqs=settings.max_num_seqs,
         )
         self._settings = settings
         self._clock = clock

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ge_backend.errors import DeadlineExceeded, GeError
+from ge_backend.generate.beams import BeamGroup, BeamPath, finish_of
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.intake import Arrived
 from ge_backend.generate.queue import service_key
@@ -30,11 +32,13 @@ class _Live:
         sequences: samples in the making.
         followers: samples that begin when the first one's prompt is computed, whose blocks they
             then share: index and tokens so far.
+        beams: where it is a beam search: `sequences` are its beams.
     """
 
     arrived: Arrived
     sequences: list[Sequence] = field(default_factory=list)
     followers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    beams: BeamGroup | None = None
 
 
 class LiveRequests:
@@ -90,6 +94,9 @@ class LiveRequests:
         """Give a sequence its token and tell its client, of the end too if it is one."""
         sequence = drawn.sequence
         live = self._by_id[sequence.request.id]
+        if live.beams is not None:
+            self._answer(live, live.beams.take(drawn), now_s)
+            return
         sequence.append(drawn.token)
         self._count(sequence, now_s)
         finish = sequence.finish()
@@ -111,8 +118,13 @@ class LiveRequests:
             self._follow(live, sequence)
 
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
-        """End one sample with an error; the others of its request go on."""
-        live = self._by_id[sequence.request.id]
+        """End one sample with an error; the others of its request go on, but for other beams."""
+        live = self._by_id.get(sequence.request.id)
+        if live is None:
+            return
+        if live.beams is not None:
+            self.end(sequence.request.id, Finish.ERROR, error, now_s)
+            return
         self._leave(live, sequence, now_s, failed=True)
         self._tell_end(live, sequence.sample, Finish.ERROR, error)
 
@@ -120,6 +132,8 @@ class LiveRequests:
         """End a request with all of its samples."""
         live = self._by_id[name]
         samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
+        if live.beams is not None:
+            samples = list(range(live.arrived.request.parameters.n))
         live.followers.clear()
         for sequence in list(live.sequences):
             self._leave(live, sequence, now_s)
@@ -165,6 +179,9 @@ class LiveRequests:
         )
         sequence.leader = leader
         live.sequences.append(sequence)
+        if arrived.request.parameters.beam_width > 1:
+            live.beams = BeamGroup(sequence, self._scheduler)
+            live.sequences = live.beams.sequences
         self._scheduler.add(sequence)
 
     def _follow(self, live: _Live, leader: Sequence) -> None:
@@ -184,6 +201,27 @@ class LiveRequests:
             self._tally.latency.observe(now_s - live.arrived.at_s)
             del self._by_id[live.arrived.request.id]
             self._on_end(live.arrived.request.id)
+
+    def _answer(self, live: _Live, best: Many[BeamPath], now_s: float) -> None:
+        """Tell the client the best texts of a beam search, if it is over."""
+        request = live.arrived.request
+        ends = live.sequences[0].ends
+        for sequence in list(live.sequences) if best else ():
+            self._leave(live, sequence, now_s)
+        for sample, path in enumerate(best[: request.parameters.n]):
+            finish = finish_of(path, ends)
+            self._tally.add("generated_tokens", len(path.tokens))
+            self._tally.add(finish.value)
+            live.arrived.sink(
+                Update(
+                    id=request.id,
+                    sample=sample,
+                    tokens=path.tokens,
+                    logprobs=path.logprobs,
+                    top=(None,) * len(path.tokens),
+                    finish=finish,
+                )
+            )
 
     def _count(self, sequence: Sequence, now_s: float) -> None:
         self._tally.add("generated_tokens")

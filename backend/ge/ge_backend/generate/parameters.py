@@ -12,16 +12,19 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import InvalidRequest
 
-__all__ = ["Parameters", "generation_defaults", "parse_parameters"]
+__all__ = ["EarlyStopping", "Parameters", "generation_defaults", "parse_parameters"]
 
 DEFAULT_MAX_TOKENS = 16
 MAX_SAMPLES = 128
+MAX_BEAMS = 8
+MAX_LENGTH_PENALTY = 10  # either way: more than lengths to that power is no number any more
 MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
 MAX_SEED = 2**63 - 1
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
@@ -36,6 +39,20 @@ _FROM_CONFIG = {  # generation_config.json → our name; source: vLLM's get_diff
 }
 
 Encode = Callable[[str], Sequence[int]]
+
+
+class EarlyStopping(Enum):
+    """When a beam search is over; transformers' names.
+
+    Attributes:
+        FALSE: once those that run are not expected to become better.
+        TRUE: as soon as there are as many whole texts as beams.
+        NEVER: once those that run cannot become better, however long they get.
+    """
+
+    FALSE = "false"
+    TRUE = "true"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +73,10 @@ class Parameters:
         cache_salt: only requests with the same one share what is in the cache.
         structure: what the output has to be; None: anything.
         seeded: `sampling.seed` is the client's own.
+        beam_width: texts that a beam search follows at once; 1: none, tokens are drawn.
+        length_penalty: of a beam search: what its length is raised to before it divides the
+            log-probability of a text; above 0 long texts gain, below short ones.
+        early_stopping: of a beam search.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -70,6 +91,9 @@ class Parameters:
     cache_salt: str = ""
     structure: Structure | None = None
     seeded: bool = False
+    beam_width: int = 1
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.FALSE
 
 
 def parse_parameters(
@@ -102,6 +126,7 @@ def parse_parameters(
     }
     words = values.pop("bad_words", ())
     structure = _structure(values)
+    _check_beams(given, values.get("beam_width", 1))
     own = {name: values.pop(name) for name in _OF_ENGINE if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
     own["seeded"] = "seed" in values
@@ -123,11 +148,28 @@ def _consistent(asked: Parameters) -> Parameters:
             f"min_tokens is {asked.min_tokens}; it has to be at most max_tokens, which is "
             f"{asked.max_tokens}"
         )
-    if asked.n > 1 and asked.sampling.greedy:
+    if asked.n > asked.beam_width > 1:
+        raise InvalidRequest(
+            f"n is {asked.n}; of a beam search it has to be at most beam_width, which is "
+            f"{asked.beam_width}"
+        )
+    if asked.n > 1 == asked.beam_width and asked.sampling.greedy:
         raise InvalidRequest(
             f"n is {asked.n}; it has to be 1 where temperature is 0, as all samples would be equal"
         )
     return asked
+
+
+def _check_beams(given: Mapping[str, Any], beam_width: int) -> None:
+    """Raise where a request asks for beams and for what they do not have, or the other way."""
+    named = {name for name, value in given.items() if value is not None}
+    if beam_width == 1 and (only := sorted(named & _OF_BEAMS)):
+        raise InvalidRequest(f"{only[0]} is for beam search; it needs a beam_width above 1")
+    if beam_width > 1 and (other := sorted(named - _WITH_BEAMS)):
+        raise InvalidRequest(
+            f"{other[0]} cannot be combined with beam_width, which looks for the most likely text; "
+            "leave one of them out"
+        )
 
 
 def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, ...], ...]:
@@ -198,6 +240,24 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _early_stopping(name: str, value: Any) -> EarlyStopping:
+    if value == EarlyStopping.NEVER.value:
+        return EarlyStopping.NEVER
+    try:
+        return EarlyStopping.TRUE if _switch(name, value) else EarlyStopping.FALSE
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name} is {value!r}; it has to be true, false or 'never'") from error
+
+
+def _length_penalty(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if abs(number) > MAX_LENGTH_PENALTY:
+        raise InvalidRequest(
+            f"{name} is {number}; it has to be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}"
+        )
+    return number
+
+
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
@@ -261,6 +321,9 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
     "prefix_cache": _switch,
     "cache_salt": _text,
+    "beam_width": _whole(1, MAX_BEAMS),
+    "length_penalty": _length_penalty,
+    "early_stopping": _early_stopping,
     "guided_json": _schema,
     "guided_regex": _written,
     "guided_choice": _choices,
@@ -276,4 +339,24 @@ _OF_ENGINE = (
     "priority",
     "prefix_cache",
     "cache_salt",
+    "beam_width",
+    "length_penalty",
+    "early_stopping",
 )
+_OF_BEAMS = {"length_penalty", "early_stopping"}
+_WITH_BEAMS = {
+    "beam_width",
+    "length_penalty",
+    "early_stopping",
+    "temperature",
+    "seed",
+    "n",
+    "max_tokens",
+    "min_tokens",
+    "stop_token_ids",
+    "ignore_eos",
+    "logprobs",
+    "priority",
+    "prefix_cache",
+    "cache_salt",
+}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ge_backend.device.language.structure import Guide
 from ge_backend.errors import InvalidRequest
-from ge_backend.generate.parameters import Parameters
+from ge_backend.generate.parameters import MAX_BEAMS, Parameters
 
 __all__ = ["Limits", "Request"]
 
@@ -33,7 +33,12 @@ class Request:
     guide: Guide | None = None
 
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Return index and tokens so far of each sample that has not ended."""
+        """Return index and tokens so far of each sample that has not ended.
+
+        A beam search has one, which begins with the prompt.
+        """
+        if self.parameters.beam_width > 1:
+            return [(0, ())]
         tokens = self.generated or ((),) * self.parameters.n
         return [(index, given) for index, given in enumerate(tokens) if given is not None]
 
@@ -46,11 +51,15 @@ class Limits:
         vocabulary: tokens are 0 to this, without it.
         max_positions: prompt and output together.
         cache_tokens: tokens that fit into the whole cache.
+        block_size: tokens of one block of it.
+        max_seqs: sequences that run at once.
     """
 
     vocabulary: int
     max_positions: int
     cache_tokens: int
+    block_size: int = 1
+    max_seqs: int = MAX_BEAMS
 
     @property
     def max_length(self) -> int:
@@ -67,24 +76,41 @@ class Limits:
         self._check_tokens("prompt", request.prompt)
         self._check_tokens("stop_token_ids", parameters.stop_token_ids)
         parameters.sampling.check_vocabulary(self.vocabulary)
+        longest = self._longest(request)
         least = max(parameters.max_tokens or 1, parameters.min_tokens)
         if not request.prompt:
             raise InvalidRequest("the prompt has no token; it has to have at least one")
-        if len(request.prompt) + least > self.max_length:
+        if len(request.prompt) + least > longest:
             why = (
                 f"the model has {self.max_positions} positions"
-                if self.max_positions <= self.cache_tokens
+                if self.max_positions <= longest
                 else f"the cache has room for {self.cache_tokens} tokens"
             )
             raise InvalidRequest(
                 f"a prompt of {len(request.prompt)} tokens and an output of {least} are more than "
-                f"{self.max_length} together: {why}; shorten the prompt or lower max_tokens"
+                f"{longest} together: {why}; shorten the prompt or lower max_tokens"
             )
-        most = parameters.max_tokens or self.max_length - len(request.prompt)
+        most = parameters.max_tokens or longest - len(request.prompt)
         self._check_resumed(request, most)
         return most
 
+    def _longest(self, request: Request) -> int:
+        """Return how long prompt and output may be together, with a share of the cache per beam."""
+        beams = request.parameters.beam_width
+        if beams == 1:
+            return self.max_length
+        if beams > min(self.max_seqs, self.vocabulary):
+            raise InvalidRequest(
+                f"beam_width is {beams}; the model has {self.vocabulary} tokens and runs "
+                f"{self.max_seqs} sequences at once (max_num_seqs)"
+            )
+        shared = len(request.prompt) // self.block_size
+        each = (self.cache_tokens // self.block_size - shared) // beams
+        return min(self.max_positions, (shared + each) * self.block_size + 1)
+
     def _check_resumed(self, request: Request, most: int) -> None:
+        if request.parameters.beam_width > 1:
+            return
         if request.generated and len(request.generated) != request.parameters.n:
             raise InvalidRequest(
                 f"tokens of {len(request.generated)} samples came to go on from; "

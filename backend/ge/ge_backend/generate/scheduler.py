@@ -45,6 +45,15 @@ class _Draft:
     copies: list[BlockCopy] = field(default_factory=list)
     recomputed: list[Sequence] = field(default_factory=list)
 
+    def drop(self, sequence: Sequence) -> None:
+        """Take back what was planned for a sequence."""
+        self.spans = [span for span in self.spans if span.sequence is not sequence]
+        self.copies = [copy for copy in self.copies if copy.sequence is not sequence]
+
+    def origin(self, block: int) -> int:
+        """Return where a block's content is before the step: it may be a copy itself."""
+        return next((copy.source for copy in self.copies if copy.destination == block), block)
+
     def allowed(self, lacking: int, reserved: int = 0) -> int:
         """Return how many of the tokens that a sequence lacks it may have; maybe none."""
         if lacking == 1:
@@ -112,6 +121,15 @@ class Scheduler:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         self.waiting.add(sequence)
 
+    def fork(self, sequence: Sequence) -> Sequence:
+        """Return another one that runs, has the same tokens and reads the same blocks."""
+        child = sequence.fork()
+        blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
+        self._pool.share(blocks)
+        child.blocks.extend(blocks)
+        insort(self.running, child, key=lambda one: one.key)
+        return child
+
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Take a sequence out, wherever it is; what it held is free at once.
 
@@ -169,9 +187,12 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, count: int, draft: _Draft) -> int:
         """Return how many of these tokens have a slot now; none where the sequence had to leave."""
         while (room := self._room(sequence)) <= 0:
-            last = self.running.pop()
-            self._preempt(last, draft)
-            if last is sequence:
+            last = self.running[-1]
+            if last.group is None:
+                self._preempt(last, draft)
+            else:
+                self._restart(last.group, draft)
+            if sequence.state is not State.RUNNING:
                 return 0
         count = min(count, room)
         self._grow(sequence, sequence.num_computed + count, draft)
@@ -194,7 +215,7 @@ class Scheduler:
         shared = self._shared(sequence)
         if shared:
             (own,) = self._pool.allocate(1)
-            draft.copies.append(BlockCopy(sequence, shared[0], own))
+            draft.copies.append(BlockCopy(sequence, draft.origin(shared[0]), own))
             self._pool.release(shared)
             sequence.blocks[place] = own
         self._pool.unlabel(sequence.blocks[place:])
@@ -203,7 +224,8 @@ class Scheduler:
             sequence.blocks.extend(self._pool.allocate(missing))
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
-        """Let a sequence wait again, which is no longer among those that run."""
+        """Let the last sequence wait again."""
+        self.running.remove(sequence)
         self.forecast.failed()
         computed = self._pool.blocks_for(sequence.num_computed)
         if self._preemption.swaps(sequence, computed):
@@ -217,19 +239,34 @@ class Scheduler:
         sequence.state = State.WAITING
         self.waiting.add(sequence)
 
+    def _restart(self, group: list[Sequence], draft: _Draft) -> None:
+        """Let the first of a group wait, with its prompt alone; the others are no more."""
+        self.forecast.failed()
+        for one in group:
+            draft.drop(one)
+            self.running.remove(one)
+            self._free(one)
+            one.num_computed, one.state = 0, State.FINISHED
+        first = group[0]
+        del group[1:]
+        first.restart()
+        first.state = State.WAITING
+        self.waiting.add(first)
+        draft.recomputed.append(first)
+
     def _admit(self, draft: _Draft) -> None:
         """Let those join that come next, as long as everybody is expected to fit to the end.
 
         Who is first blocks all behind it: nobody is overtaken for ever. It waits also while another
         one computes what it lacks, which in that step has the tokens that it could have had.
         """
-        if not self.waiting or len(self.running) >= self._max_seqs:
+        free = self._max_seqs - sum(sequence.seats for sequence in self.running)
+        if not self.waiting or free <= 0:
             return
         load = PeakLoad(self.running, self.forecast, self._pool.block_size)
         capacity = self._pool.capacity * self._pool.block_size
         coming = self._prefixes.coming(self.running)
-        while self.waiting and len(self.running) < self._max_seqs:
-            sequence = self.waiting.first()
+        while self.waiting and (sequence := self.waiting.first()).seats <= free:
             if self.running and load.with_one_more(sequence) > capacity:
                 return
             shared, tokens = self._find_computed(sequence)
@@ -241,6 +278,7 @@ class Scheduler:
             if not count:
                 return
             load.add(sequence)
+            free -= sequence.seats
             self._start(sequence, shared, tokens, draft)
             self._grow(sequence, tokens + count, draft)
             draft.take(sequence, count, lacking)

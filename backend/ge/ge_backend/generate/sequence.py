@@ -79,6 +79,7 @@ class Sequence:
         swapped: how many of them are in host memory instead.
         saved: those.
         leader: another sample of the same prompt, whose blocks it may share.
+        group: sequences that run and leave together, itself included; the first begins again.
         guide: where it is in the structure that it has to keep to, which then says alone when the
             text may end: `min_tokens` and `ignore_eos` do not.
         last_s: when its latest token was drawn here; 0 before there is one.
@@ -101,6 +102,7 @@ class Sequence:
     swapped: int = 0
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
+    group: list[Sequence] | None = None
     guide: Guide | None = None
     last_s: float = 0.0
     adapter: str = ""
@@ -122,6 +124,27 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that it may still get."""
         return self.max_output - self.num_output
+
+    @property
+    def seats(self) -> int:
+        """How many sequences it may become: its group's, where it is the only one of it."""
+        alone = self.group is not None and len(self.group) == 1
+        return self.request.parameters.beam_width if alone else 1
+
+    def fork(self) -> Sequence:
+        """Return another one with the same tokens, which has no blocks yet."""
+        return replace(
+            self,
+            blocks=array("q"),
+            contents=list(self.contents),
+            labelled=0,
+            _ids=self._ids.copy(),
+        )
+
+    def restart(self) -> None:
+        """Forget all output."""
+        self.num_tokens = self.num_prompt
+        self.contents.clear()
 
     def ids(self, start: int, stop: int) -> Array:
         """Return int64 tokens from `start` to `stop`: a view, valid until the next `append`."""

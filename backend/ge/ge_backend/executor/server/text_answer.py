@@ -62,10 +62,15 @@ class TextAnswer:
         return all(sample.ended for sample in self._samples)
 
     def take(self, update: Update) -> bool:
-        """Tell the client what is new; return whether a stop text has ended the sample."""
+        """Tell the client what is new; return whether a stop text has ended the sample.
+
+        A sample that had ended before an executor died is not told again.
+        """
         if update.error is not None:
             self._refuse(update.error)
         sample = self._samples[update.sample]
+        if sample.ended:
+            return True
         text, stopped = self._text(sample, update)
         finish = Finish.STOP if stopped else update.finish
         sample.ended = finish is not None
