@@ -141,6 +141,15 @@ def test_a_checkpoint_gets_the_settings_of_text(written, ge_backend, name):
     assert not read(folder).instance_group
 
 
+def test_a_checkpoint_of_vllm_has_no_presets(written, ge_backend):
+    """Its settings are vLLM's arguments, which no preset knows."""
+    folder = written(HEAD + 'parameters { key: "engine" value { string_value: "vllm" } }\n')
+    (folder / "1" / "config.json").write_text('{"model_type": "llama"}')
+    code, _, err = ge_backend("preset", folder, "low_latency")
+    assert code == 2
+    assert "run by vLLM, which has settings of its own" in err
+
+
 def test_a_dry_run_writes_nothing(written, ge_backend):
     """It says the same."""
     folder = written(STYLES["long"])

@@ -11,6 +11,7 @@ from ge_backend.cli.model.changes import changes_of, refuse_ensemble
 from ge_backend.cli.model.presets import PRESETS, TEXT_PRESETS
 from ge_backend.cli.report.presets import changes_text, presets_text
 from ge_backend.config.model_folder import read_document, read_folder
+from ge_backend.config.settings import VLLM
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.errors import ConfigError
 
@@ -51,9 +52,15 @@ def preset(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"preset {arguments.name!r} is unknown; known are {', '.join(PRESETS)}")
     refuse_ensemble(read_document(arguments.model.resolve()))
     folder = read_folder(arguments.model)
+    config = folder.config(os.environ)
     presets = TEXT_PRESETS if is_checkpoint(folder.directory) else PRESETS
+    if config.engine == VLLM:
+        raise ConfigError(
+            f"model {folder.document['name']!r} is run by vLLM, which has settings of its own; set "
+            "vllm.<argument> by hand (docs/generation.md)"
+        )
     chosen = presets[arguments.name]
-    found = changes_of(chosen, folder.document, folder.config(os.environ))
+    found = changes_of(chosen, folder.document, config)
     write = preview_settings if arguments.dry_run else apply_settings
     diff = write(folder.config_file, found.settings)
     print("\n".join(changes_text(chosen, folder.document["name"], found)))

@@ -12,6 +12,7 @@ from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
+from ge_backend.config.settings import VLLM
 from ge_backend.device.base import MemoryInfo, open_device
 from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import model_files
@@ -87,17 +88,20 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
 def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
     """Return what a checkpoint takes, by its headers: nothing is loaded and nothing run.
 
-    Its cache is as large as the executor would make it on the device as it is now.
+    Its cache is as large as the executor would make it on the device as it is now. vLLM chooses
+    for itself, so with it only the weights are known.
     """
-    checkpoint, settings = read_checkpoint(config.directory), generation_settings(config)
-    dtype = held_as(checkpoint.dtype, config.precision, devices[0])
-    weights = checkpoint.weight_bytes * ITEM_BYTES[dtype] // ITEM_BYTES[checkpoint.dtype]
-    memory = _memory(devices[0])
-    engine = read_settings(settings)
-    each = checkpoint.cache_elements_per_token() * ITEM_BYTES[dtype] * engine.block_size
-    left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
-    longest = -(-checkpoint.max_positions // engine.block_size)
-    blocks = fitting_blocks(engine, engine.kv_cache_bytes or left, each, longest)
+    of_vllm = config.engine == VLLM
+    checkpoint, memory = read_checkpoint(config.directory, quantised=of_vllm), _memory(devices[0])
+    weights, cache = checkpoint.weight_bytes, 0
+    if not of_vllm:
+        dtype = held_as(checkpoint.dtype, config.precision, devices[0])
+        weights = weights * ITEM_BYTES[dtype] // ITEM_BYTES[checkpoint.dtype]
+        settings = read_settings(generation_settings(config))
+        each = checkpoint.cache_elements_per_token() * ITEM_BYTES[dtype] * settings.block_size
+        longest = -(-checkpoint.max_positions // settings.block_size)
+        left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
+        cache = each * fitting_blocks(settings, settings.kv_cache_bytes or left, each, longest)
     return Demand(
         model=config.name,
         devices=devices,
@@ -106,7 +110,7 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
         workspace_bytes=0,
         run_ns=0,
         memory_bytes=memory.total_bytes,
-        cache_bytes=blocks * each,
+        cache_bytes=cache,
     )
 
 
