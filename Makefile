@@ -48,6 +48,7 @@ check: $(VENV)/.check ## lint, types, layers, spelling, container files, known v
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --quiet deploy/kubernetes/*.yaml
 	$(RUN) deploy/audit.py
+	$(VENV)/bin/check-jsonschema --schemafile deploy/kserve/servingruntime.schema.json deploy/kserve/runtime.yaml
 
 fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .

@@ -14,7 +14,7 @@ __all__ = ["parser", "run"]
 
 PORTS = {"grpc": 8001, "http": 8000}
 # What gRPC says where nobody listens, or nobody who speaks it.
-UNREACHABLE = ("failed to connect", "errors resolving")
+UNREACHABLE = ("failed to connect", "errors resolving", "connections to all backends failing")
 
 
 def parser(

@@ -25,7 +25,8 @@ SHARED = "connection.py"
 EXAMPLES = sorted(
     set((ROOT / "client_examples").glob("*.py")) - {ROOT / "client_examples" / SHARED}
 )
-STREAMS = ("chat.py", "generate.py", "streaming_sequence.py", "structured.py")
+# gRPC alone has streams, and spreads requests.
+GRPC_ONLY = ("chat.py", "generate.py", "round_robin.py", "streaming_sequence.py", "structured.py")
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
@@ -137,8 +138,8 @@ def refused(name: str, *arguments: str) -> str:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_a_server_that_is_not_there_is_one_line(example, protocol):
     """It says what to start, and with which option to say where it is."""
-    if example.name in STREAMS and protocol == "http":
-        pytest.skip("streams need gRPC")
+    if example.name in GRPC_ONLY and protocol == "http":
+        pytest.skip("it needs gRPC")
     line = refused(example.name, "--protocol", protocol, "--url", f"localhost:{free_ports(1)[0]}")
     if example.name == "cuda_shared_memory.py" and "no CUDA shared memory here" in line:
         return
@@ -173,6 +174,13 @@ def test_simple_infer_prints_sum_and_difference(connection):
 
     assert found["sum"] == [float(number + 1) for number in range(16)]
     assert found["difference"] == [float(number - 1) for number in range(16)]
+
+
+def test_round_robin_asks_several_servers(server):
+    """Of two addresses one is nobody's: the other answers all."""
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    said = run("round_robin.py", "--url", f"{server.grpc},{nobody}")
+    assert "10 answers, all equal" in said
 
 
 def test_async_many_gets_an_answer_for_each_of_many_in_flight(connection):

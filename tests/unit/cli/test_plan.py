@@ -130,3 +130,29 @@ def test_a_size_that_is_none(repository, ge_backend):
     code, _, err = ge_backend("plan", repository(one=64), "--pool", "much")
     assert code == 2
     assert "--pool: 'much' is not a size" in err
+
+
+def test_a_load_is_planned_for_one_model(repository, ge_backend):
+    """The only one, or the one that is named; the output is one JSON object with --json."""
+    folder = repository(large=64)
+    code, out, _ = ge_backend("plan", folder, "--load", "10", "--p99", "1000")
+    assert code == 0
+    assert "replicas: 1" in out
+    repository(small=32)
+    code, out, err = ge_backend("plan", folder, "--load", "10", "--p99", "1000")
+    assert (code, out) != (0, "")
+    assert "expected one of large, small" in err
+    arguments = ("--load", "10", "--p99", "1000", "--model", "small")
+    code, found = planned(ge_backend, folder, *arguments)
+    assert (code, found["model"], found["replicas"]) == (0, "small", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("--load", "10"), "--load needs --p99"), (("--p99", "10"), "of use with --load only")],
+)
+def test_half_a_load_is_refused(repository, ge_backend, arguments, message):
+    """Both numbers are needed."""
+    code, _, err = ge_backend("plan", repository(large=64), *arguments)
+    assert code != 0
+    assert message in err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.cli.model.demand import Demand, measure_demand
+from ge_backend.cli.model.load import load_text, plan_load
 from ge_backend.cli.model.repository import model_folders
 from ge_backend.cli.report.memory import Repository, memory_json, memory_text, plan_devices
 from ge_backend.cli.report.memory_plot import write_memory_plot
@@ -15,7 +17,7 @@ from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
 from ge_backend.config.model_folder import read_backend
 from ge_backend.config.sizes import parse_device_bytes, size_of_device
-from ge_backend.errors import GeError
+from ge_backend.errors import ConfigError, GeError
 from ge_backend.tritonserver import BACKEND
 
 __all__ = ["register"]
@@ -25,6 +27,9 @@ DESCRIPTION = """\
 Opens the models of a repository one after another, runs the largest buckets of each, and prints
 what each takes: weights, buffers, and its range of the workspace pool. The exit code is 1 where
 something does not fit or cannot be loaded.
+
+With --load and --p99: how many servers one model needs for so many requests per second, from what
+its runs cost here and the sizes that were recorded (docs/scale.md).
 """
 
 
@@ -46,6 +51,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--cache-dir", type=Path, metavar="DIR", help="where traffic is kept; default: GE_CACHE_DIR"
     )
+    parser.add_argument("--load", type=float, metavar="RATE", help="requests per second")
+    parser.add_argument(
+        "--p99", type=float, metavar="MS", help="milliseconds that 99 of 100 may take, with --load"
+    )
+    parser.add_argument("--model", metavar="NAME", help="which one, with --load")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(func=plan)
 
@@ -57,6 +67,10 @@ def plan(arguments: argparse.Namespace) -> int:
         ConfigError: there is no such repository, or it is empty; the size is none.
         DeviceUnavailable: a picture is wanted and matplotlib is missing.
     """
+    if arguments.load is not None:
+        return _plan_load(arguments)
+    if arguments.p99 is not None or arguments.model is not None:
+        raise ConfigError("--p99 and --model are of use with --load only; give that, too")
     sizes: Mapping[str, int]
     if arguments.pool is None:
         sizes = MachineConfig.read(os.environ, owner_pid=os.getpid()).workspace_pool
@@ -72,6 +86,26 @@ def plan(arguments: argparse.Namespace) -> int:
         write_memory_plot(arguments.plot, repository)
     print(memory_json(repository) if arguments.json else "\n".join(memory_text(repository)))
     return 0 if repository.fits else DOES_NOT_FIT
+
+
+def _plan_load(arguments: argparse.Namespace) -> int:
+    if arguments.p99 is None:
+        raise ConfigError("--load needs --p99: the milliseconds that 99 of 100 requests may take")
+    folders = {folder.name: folder for folder in model_folders(arguments.repository)}
+    ours = [name for name, folder in folders.items() if read_backend(folder) == BACKEND]
+    name = arguments.model or (ours[0] if len(ours) == 1 else "")
+    if name not in ours:
+        raise ConfigError(f"--model is {name!r}; expected one of {', '.join(ours)}")
+    with waiting(f"opening {name}"):
+        planned = plan_load(
+            folders[name],
+            arguments.load,
+            arguments.p99 / 1e3,
+            device=arguments.device,
+            cache_dir=arguments.cache_dir,
+        )
+    print(json.dumps(planned.json()) if arguments.json else "\n".join(load_text(planned)))
+    return 0
 
 
 def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str], list[str]]:

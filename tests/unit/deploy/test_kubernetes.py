@@ -1,0 +1,70 @@
+"""The Kubernetes files fit together, and their probes, ports and metrics are those of this backend."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ge_backend.cli.main import main
+from ge_backend.metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[3]
+OBJECTS = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/npu.yaml").read_text()))
+RUNTIME = yaml.safe_load((ROOT / "deploy/kserve/runtime.yaml").read_text())
+
+
+def of_kind(kind):
+    return [found for found in OBJECTS if found["kind"] == kind]
+
+
+def containers():
+    (deployment,) = of_kind("Deployment")
+    return [
+        deployment["spec"]["template"]["spec"]["containers"][0],
+        RUNTIME["spec"]["containers"][0],
+    ]
+
+
+def test_the_pods_of_the_serving_runtime_are_pods():
+    """What KServe would start is valid by Kubernetes' own schema."""
+    validate = pytest.importorskip("kubernetes_validate").validate
+    spec = {name: RUNTIME["spec"][name] for name in ("containers", "volumes")}
+    validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}, "1.31")
+
+
+def test_everything_is_about_the_same_pods():
+    """Both services, the budget and the autoscaler; one service has an address per pod."""
+    (deployment,) = of_kind("Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert [service["spec"]["selector"] for service in of_kind("Service")] == [labels, labels]
+    assert [service["spec"].get("clusterIP") for service in of_kind("Service")] == [None, "None"]
+    (budget,) = of_kind("PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"] == labels
+    (scaler,) = of_kind("HorizontalPodAutoscaler")
+    assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    comment = (ROOT / "deploy/kubernetes/npu.yaml").read_text()
+    for name in ("ge_queue_seconds_total", "ge_requests_total"):
+        assert name in comment
+        assert name in METRICS
+
+
+@pytest.mark.parametrize("container", containers(), ids=["deployment", "runtime"])
+def test_the_probes_ask_what_there_is(container, capsys):
+    """Alive is our own command, ready and started are the server's endpoints."""
+    command = container["livenessProbe"]["exec"]["command"]
+    assert command[:2] == ["ge-backend", "health"]
+    with pytest.raises(SystemExit):
+        main([*command[1:], "--help"])
+    assert "usage: ge-backend health" in capsys.readouterr().out
+    assert container["readinessProbe"]["httpGet"]["path"] == "/v2/health/ready"
+    assert container["startupProbe"]["httpGet"]["path"] == "/v2/health/live"
+
+
+def test_a_pod_has_the_time_to_leave():
+    """It waits until nobody sends any more, then for what is under way, then it unloads."""
+    (deployment,) = of_kind("Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["--host=0.0.0.0", "--exit-timeout=30"]
+    waits = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] >= waits + 30 + 30
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
