@@ -30,7 +30,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-server wheels bench trust demo serve wheel clean
+.PHONY: help setup check fix test test-server wheels bench trust demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ serve: $(VENV)/.run ## serve the small models of model_repository until ^C, for 
 	$(RUN) model_repository/make.py --into $(MODELS)
 	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS) \
 	  -- --model-control-mode=explicit --load-model='*'
+
+image: $(VENV)/.test ## build the container image from public packages and try it; needs podman
+	$(RUN) -m deploy.image $(ARGS)
 
 wheel: $(VENV)/.test ## build the wheel and the source archive into dist/
 	$(RUN) -m build --outdir dist

@@ -9,7 +9,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
-SERVERS = ("cpu", "cuda", "npu")
+SERVERS = ("cpu", "cuda", "npu", "debian")
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -29,6 +29,14 @@ def test_servers_are_confined(name):
     assert service["cap_drop"] == ["ALL"]
     assert "privileged" not in service
     assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
+
+
+def test_servers_listen_where_their_ports_are_published():
+    """By itself the server listens on the container's own loopback, which nobody outside reaches."""
+    entries = [line for line in DOCKERFILE.splitlines() if line.startswith("ENTRYPOINT")]
+    assert len(entries) == len(SERVERS) - 1  # cuda has that of cpu
+    for entry in entries:
+        assert "--host 0.0.0.0" in entry.replace('", "', " ")
 
 
 def test_what_is_mounted_from_the_repository_exists():

@@ -25,6 +25,7 @@ SHOWN = {
     ("docs/compile.md", "models/encoder/1/model.onnx cannot"): "an error of a compiler",
     ("docs/compile.md", "aipp_op {"): "CANN's own format, read by test_aipp.py",
     ("docs/compile.md", "  [ByOpType]"): "CANN's own format",
+    ("docs/deploy.md", "size  "): "what is printed",
     ("docs/devices.md", "msprof --output"): "a command of CANN's",
     ("docs/devices.md", "uploads "): "a drawing",
     ("docs/devices.md", "models/encoder/1/model.1x64.om"): "names of files",
