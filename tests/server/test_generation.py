@@ -172,6 +172,24 @@ STRUCTURES = (
 )
 
 
+def test_the_best_of_several_samples(client):
+    """Those with the highest log-probability per token of all that the same seed draws."""
+    sampling = {"max_tokens": 6, "seed": 5, "ignore_eos": True, "logprobs": 0}
+    asked = {
+        "text_input": PROMPTS[0],
+        "exclude_input_in_output": [True],
+        "return_cumulative_logprob": [True],
+        "outputs": ("text_output", "cumulative_logprob"),
+    }
+    client.ask(sampling={**sampling, "n": 4}, **asked)
+    client.ask(sampling={**sampling, "n": 2, "best_of": 4}, stream=[True], **asked)
+    (every,), (best,) = client.wait().values()
+    pairs = zip(every["cumulative_logprob"], every["text_output"], strict=True)
+    ranked = sorted(pairs, reverse=True)[:2]
+    assert best["text_output"] == [text for _, text in ranked]
+    assert best["cumulative_logprob"] == pytest.approx([value for value, _ in ranked])
+
+
 def test_a_beam_search_is_transformers(client, writer):
     """The best texts of one prompt come in one response, streamed or not, also a second time."""
     sampling = {"beam_width": 3, "n": 2, "max_tokens": TOKENS}

@@ -102,7 +102,10 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"best_of": 2}, "'best_of' is unknown; known are temperature"),
+        ({"best_off": 2}, "'best_off' is unknown; known are temperature"),
+        ({"best_of": 2, "n": 3}, "best_of is 2; it has to be at least n, which is 3"),
+        ({"best_of": 2, "temperature": 0}, "best_of is 2; it has to be 1 where temperature is 0"),
+        ({"best_of": 2, "beam_width": 2}, "best_of cannot be combined with beam_width"),
         ({"temperature": "warm"}, "temperature is 'warm'; it has to be a number"),
         ({"temperature": True}, "temperature is True"),
         ({"temperature": float("nan")}, "temperature is nan"),
@@ -164,3 +167,10 @@ def test_a_bad_word_is_kept_from_the_beginning_and_from_within_a_text():
     tokens = {"no": [1], " no": [2], "never": [3, 4], " never": [5]}
     asked = parse_parameters({"bad_words": ["no", " never"]}, encode=tokens.__getitem__)
     assert asked.sampling.bad_words_ids == ((1,), (2,), (3, 4))
+
+
+def test_ranking_needs_log_probabilities():
+    """They are drawn along where only some of the samples are told, and not otherwise."""
+    ranked, plain = parse_parameters({"best_of": 3}), parse_parameters({"best_of": 3, "n": 3})
+    assert (ranked.num_drawn, ranked.ranked, ranked.sampling.logprobs) == (3, True, 0)
+    assert (plain.num_drawn, plain.ranked, plain.sampling.logprobs) == (3, False, None)

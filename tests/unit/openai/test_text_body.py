@@ -59,12 +59,23 @@ def test_parameters_are_the_engines():
     assert asked.reply == ReplyForm(model="m", samples=2, top=0, stream=True, usage=True)
 
 
+def test_more_samples_may_be_drawn_than_are_returned():
+    """`best_of` is the engine's; where it says no more than `n` it is left out."""
+    asked = completion(n=2, best_of=5, cache_salt="s")
+    assert (asked.sampling, asked.reply.samples) == (
+        {"n": 2, "best_of": 5, "cache_salt": "s"},
+        2,
+    )
+    assert completion(n=2, best_of=2, stream=True).sampling == {"n": 2}
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"echo": True},
         {"suffix": "x"},
-        {"best_of": 3},
+        {"best_of": 2, "n": 3},
+        {"best_of": 3, "stream": True},
         {"n": 0},
         {"logprobs": 6},
         {"stream_options": {"include_usage": True}},

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -67,6 +67,8 @@ class Parameters:
         stop_token_ids: tokens that end a sample, beside the model's ends of text.
         ignore_eos: the model's ends of text end nothing.
         n: samples of the same prompt.
+        best_of: samples that are drawn, of which the `n` with the highest log-probability per token
+            are told when all have ended; 0: `n`.
         priority: the smaller, the earlier; heeded where `scheduling` is `priority`.
         prefix_cache: a beginning that was computed for another request is taken from the cache, and
             what this one computes is left there.
@@ -86,6 +88,7 @@ class Parameters:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     n: int = 1
+    best_of: int = 0
     priority: int = 0
     prefix_cache: bool = True
     cache_salt: str = ""
@@ -94,6 +97,16 @@ class Parameters:
     beam_width: int = 1
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = EarlyStopping.FALSE
+
+    @property
+    def num_drawn(self) -> int:
+        """Samples that are drawn."""
+        return self.best_of or self.n
+
+    @property
+    def ranked(self) -> bool:
+        """Whether some of the samples that are drawn are not told."""
+        return self.num_drawn > self.n
 
 
 def parse_parameters(
@@ -153,10 +166,18 @@ def _consistent(asked: Parameters) -> Parameters:
             f"n is {asked.n}; of a beam search it has to be at most beam_width, which is "
             f"{asked.beam_width}"
         )
-    if asked.n > 1 == asked.beam_width and asked.sampling.greedy:
+    if asked.num_drawn < asked.n:
         raise InvalidRequest(
-            f"n is {asked.n}; it has to be 1 where temperature is 0, as all samples would be equal"
+            f"best_of is {asked.best_of}; it has to be at least n, which is {asked.n}"
         )
+    if asked.num_drawn > 1 == asked.beam_width and asked.sampling.greedy:
+        name = "best_of" if asked.ranked else "n"
+        raise InvalidRequest(
+            f"{name} is {asked.num_drawn}; it has to be 1 where temperature is 0, as all samples "
+            "would be equal"
+        )
+    if asked.ranked and asked.sampling.logprobs is None:
+        return replace(asked, sampling=replace(asked.sampling, logprobs=0))
     return asked
 
 
@@ -318,6 +339,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "logprobs": _whole(0, _MOST),
     "bad_words": _texts,
     "n": _whole(1, MAX_SAMPLES),
+    "best_of": _whole(1, MAX_SAMPLES),
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
     "prefix_cache": _switch,
     "cache_salt": _text,
@@ -336,6 +358,7 @@ _OF_ENGINE = (
     "stop_token_ids",
     "ignore_eos",
     "n",
+    "best_of",
     "priority",
     "prefix_cache",
     "cache_salt",

@@ -26,7 +26,8 @@ _SAMPLING = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias"),
     *("seed", "stop"),
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
-    *("bad_words", "priority"),
+    *("bad_words", "priority", "prefix_cache", "cache_salt"),
+    *("beam_width", "length_penalty", "early_stopping"),
     *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.
@@ -93,9 +94,17 @@ def read_completion(block: bytes) -> CompletionBody:
     fields.only("echo", False, why="the answer never begins with the prompt")
     fields.only("suffix", "", why="text is only written behind a prompt")
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
-    fields.only("best_of", samples, why="all samples are returned; use n")
+    drawn = fields.whole("best_of", samples, MAX_PROMPTS) or samples
     limit = fields.take_all(("max_tokens",))
     sampling, stream, usage = _rest(fields, samples, top)
+    if drawn > samples:
+        if stream:
+            raise ApiError(
+                "best_of above n cannot be streamed, as the best are known at the end; leave out "
+                "stream",
+                param="best_of",
+            )
+        sampling["best_of"] = drawn
     return CompletionBody(
         reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
         prompts=prompts,

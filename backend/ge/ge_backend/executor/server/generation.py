@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ge_backend.device.language.base import Tokenizer
 from ge_backend.device.language.structure import Guide
@@ -30,6 +30,7 @@ from ge_backend.executor.protocol.generation_messages import (
 )
 from ge_backend.executor.server.outbox import Outbox
 from ge_backend.executor.server.queue import Job, Turn
+from ge_backend.executor.server.ranking import Ranking
 from ge_backend.executor.server.services import Client, Workshop, settled
 from ge_backend.executor.server.text_answer import TextAnswer
 from ge_backend.executor.server.text_engine import open_engine
@@ -120,7 +121,7 @@ class GenerationService:
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=self._guide(parameters),
         )
-        answer = TextAnswer(asked, parameters, member.outbox, self._opened.tokenizer, len(prompt))
+        answer = self._answer(member, asked, parameters, len(prompt))
         member.numbers.add(asked.number)
         try:
             self._engine.submit(request, lambda update: self._tell(member, answer, update))
@@ -128,6 +129,16 @@ class GenerationService:
             member.numbers.discard(asked.number)
             raise
         self._kick()
+
+    def _answer(
+        self, member: _Member, asked: Submit, parameters: Parameters, prompt_tokens: int
+    ) -> TextAnswer:
+        tokenizer = self._opened.tokenizer
+        if not parameters.ranked:
+            return TextAnswer(asked, parameters, member.outbox, tokenizer, prompt_tokens)
+        told = frozenset(place for place, sample in enumerate(asked.samples) if sample.ended)
+        ranking = Ranking(member.outbox, parameters.n, told)
+        return TextAnswer(replace(asked, samples=()), parameters, ranking, tokenizer, prompt_tokens)
 
     def _parameters(self, asked: Submit) -> Parameters:
         try:

@@ -10,6 +10,7 @@ from ge_backend.device.language.base import Tokenizer
 from ge_backend.errors import GeError
 from ge_backend.executor.protocol.generation_messages import Delta, Refused, Submit
 from ge_backend.executor.server.outbox import Outbox
+from ge_backend.executor.server.ranking import Ranking
 from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.text import TextAssembler
@@ -35,21 +36,21 @@ class TextAnswer:
 
     Args:
         asked: the request; samples that it has already are gone through again, without a word.
-        outbox: of its client.
+        outbox: of its client, or what ranks its samples before.
         tokenizer: None where the checkpoint has none: then the text is empty.
         prompt_tokens: how many tokens the prompt has.
     """
 
     asked: Submit
     parameters: Parameters
-    outbox: Outbox
+    outbox: Outbox | Ranking
     tokenizer: Tokenizer | None
     prompt_tokens: int
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self._samples = [_Sample(self._assembler()) for _ in range(self.parameters.n)]
+        self._samples = [_Sample(self._assembler()) for _ in range(self.parameters.num_drawn)]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
             sample.ended = given.ended
             if sample.text is not None:

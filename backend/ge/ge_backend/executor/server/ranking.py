@@ -1,0 +1,42 @@
+"""Of all samples that were drawn for a request, the best few: what is told of them, at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ge_backend.executor.protocol.generation_messages import Delta, Refused
+from ge_backend.executor.server.outbox import Outbox
+
+__all__ = ["Ranking"]
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Between the answer in the making and its client's outbox.
+
+    Args:
+        outbox: of the client.
+        best: how many samples it gets: those with the highest log-probability per token, in order.
+        told: places that it has already, from an executor that died; the same texts come again.
+    """
+
+    outbox: Outbox
+    best: int
+    told: frozenset[int] = frozenset()
+    _samples: dict[int, Delta] = field(init=False, default_factory=dict)
+
+    def put(self, delta: Delta) -> None:
+        """Keep what is new of a sample; once all have ended, pass the best ones on."""
+        before = self._samples.get(delta.sample)
+        self._samples[delta.sample] = delta if before is None else before.joined(delta)
+        whole = [one for one in self._samples.values() if one.finish]
+        if len(whole) < delta.samples:
+            return
+        ranked = sorted(whole, key=lambda one: (-one.cumulative / len(one.ids), one.sample))
+        for place, one in enumerate(ranked[: self.best]):
+            if place not in self.told:
+                self.outbox.put(replace(one, sample=place, samples=self.best))
+
+    def say(self, message: Refused) -> None:
+        """Pass a refusal on."""
+        self.outbox.say(message)
