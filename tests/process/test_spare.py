@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from builders.null_models import comes_true, run_values, sums, write_null
+from ge_backend.executor.process.keeper import keep_spare
 
 SPARE = {"spare_after_s": 0.0, "linger_s": 1.0}
 
@@ -99,6 +100,13 @@ def test_an_executor_that_was_a_spare_retires_in_order(machine, source):
     assert session.executor_pid == spare
     session.close()
     assert comes_true(machine.is_empty)
+
+
+def test_without_an_executor_there_is_no_spare(machine):
+    """A stub that comes to it late, when the executor has gone, leaves nothing behind."""
+    machine.folder.mkdir(mode=0o700)
+    keep_spare(machine.address(**SPARE))
+    assert machine.is_empty()
 
 
 def test_without_the_setting_there_is_no_spare(machine, source):

@@ -13,7 +13,7 @@ import time
 
 from ge_backend.errors import GeError
 from ge_backend.executor.process.address import ExecutorAddress
-from ge_backend.executor.process.lock import address_lock
+from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.owner import has_ended
 from ge_backend.executor.process.spare import tell
 from ge_backend.executor.process.spawn import reach, reap, spawn
@@ -40,6 +40,7 @@ def keep_spare(address: ExecutorAddress) -> None:
 def _keep(address: ExecutorAddress, lock: int) -> None:
     executor = reach(address.socket)
     if executor is None:
+        remove_lock(address.socket)  # which we hold: nothing else may be left of the address
         return
     executor.close()
     if tell(address.socket, address.acts):
