@@ -86,7 +86,7 @@ class FakeLanguageModel:
     def cache_bytes_per_block(self):
         return 16 * self.block_size
 
-    def memory_left(self):
+    def memory_left(self, steps=()):
         return self._blocks * self.cache_bytes_per_block()
 
     def open_cache(self, num_blocks):

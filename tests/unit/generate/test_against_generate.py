@@ -39,7 +39,7 @@ def expected(checkpoint):
 
 def serving(checkpoint, *, block_size=4, blocks=200, **settings):
     model = language.opened(checkpoint[0], block_size=block_size)
-    model.memory_left = lambda: blocks * model.cache_bytes_per_block()
+    model.memory_left = lambda steps: blocks * model.cache_bytes_per_block()
     return Serving(model, **settings)
 
 

@@ -11,8 +11,10 @@ __all__ = ["cache_blocks", "fitting_blocks"]
 
 def cache_blocks(model: LanguageModel, settings: EngineSettings) -> int:
     """Return the number of blocks of a model that has none yet; see `fitting_blocks`."""
-    memory = settings.kv_cache_bytes or model.memory_left()
     longest = -(-model.max_positions // model.block_size)
+    chunk = min(settings.max_num_batched_tokens, longest * model.block_size)
+    steps = ((1, chunk, longest), (settings.max_num_seqs, 1, longest))
+    memory = settings.kv_cache_bytes or model.memory_left(steps)
     return fitting_blocks(settings, memory, model.cache_bytes_per_block(), longest)
 
 

@@ -45,8 +45,15 @@ class LanguageModel(Protocol):
     def cache_bytes_per_block(self) -> int:
         """Return the bytes that one block takes over all layers, keys and values."""
 
-    def memory_left(self) -> int:
-        """Return the bytes that the device has for a cache, now that the weights are there."""
+    def memory_left(self, steps: Sequence[tuple[int, int, int]] = ()) -> int:
+        """Return the bytes that the device has for a cache, now that the weights are there.
+
+        Args:
+            steps: shapes (batch, query, context blocks) whose scratch it has to leave room for.
+
+        Raises:
+            OutOfMemory: there is no memory for one of these steps.
+        """
 
     def open_cache(self, num_blocks: int) -> None:
         """Allocate the cache, once. Block 0 is for padding; nobody's keys are there.

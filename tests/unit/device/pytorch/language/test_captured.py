@@ -195,3 +195,13 @@ def test_a_closed_model_holds_no_memory_of_the_device(folder):
 
     gc.collect()
     assert vendor.used_bytes == 0
+
+
+def test_a_cache_leaves_room_for_the_largest_step(folder):
+    """What a step takes is measured on the device, before the cache has all that is left."""
+    vendor = FakeVendor(scratch_bytes=10**9)
+    model = opened(folder)
+    before = model.memory_left()
+    model._streams = Streams(vendor)
+    assert model.memory_left([(1, 24, 8), (4, 1, 8)]) == pytest.approx(before - 10**9 / 4, abs=1e6)
+    model.open_cache(9)

@@ -70,9 +70,29 @@ class TorchLanguageModel:
         elements = sum(shape.elements for shape in self._decoder.shapes)
         return elements * self.block_size * int(self._decoder.dtype.itemsize)
 
-    def memory_left(self) -> int:
-        """See `LanguageModel`."""
-        return memory_for_cache(self._memory().free_bytes, str(self._decoder.device))
+    def memory_left(self, steps: Sequence[tuple[int, int, int]] = ()) -> int:
+        """See `LanguageModel`. A host's share leaves room; a device's scratch is measured."""
+        scratch = 0 if self._streams is None else self._measured_scratch(self._streams, steps)
+        free_bytes = max(0, self._memory().free_bytes - scratch)
+        return memory_for_cache(free_bytes, str(self._decoder.device))
+
+    def _measured_scratch(self, streams: Streams, steps: Sequence[tuple[int, int, int]]) -> int:
+        """Return the bytes that the largest of these steps takes for itself, run over padding."""
+        with self._running():
+            cache = self._new_cache(1)  # padding is all in block 0
+            held = streams.vendor.allocated_bytes()
+            streams.vendor.begin_peak()
+            for step in steps:
+                batch = padding_batch(step)
+                draw(
+                    self._decoder.logits(stage(batch, cache, self._decoder.device)),
+                    batch.rows,
+                )
+            streams.vendor.synchronize()
+            peak = streams.vendor.peak_bytes()
+            del cache
+            streams.vendor.give_back()
+        return max(0, peak - held)
 
     def open_cache(self, num_blocks: int) -> None:
         """See `LanguageModel`."""
@@ -83,13 +103,7 @@ class TorchLanguageModel:
                 f"has {free} free; make kv_cache_bytes smaller"
             )
         with self._running():
-            self._cache = PagedCache(
-                self._decoder.shapes,
-                block_size=self.block_size,
-                num_blocks=num_blocks,
-                dtype=self._decoder.dtype,
-                device=self._decoder.device,
-            )
+            self._cache = self._new_cache(num_blocks)
 
     def prepare(self, bucket: tuple[int, int, int]) -> None:
         """See `LanguageModel`; captured on an accelerator, else run once over padding.
@@ -165,6 +179,15 @@ class TorchLanguageModel:
                 bucket,
                 reason(error),
             )
+
+    def _new_cache(self, num_blocks: int) -> PagedCache:
+        return PagedCache(
+            self._decoder.shapes,
+            block_size=self.block_size,
+            num_blocks=num_blocks,
+            dtype=self._decoder.dtype,
+            device=self._decoder.device,
+        )
 
     def _opened(self) -> PagedCache:
         if self._cache is None:
