@@ -128,7 +128,7 @@ class FakeLanguageModel:
         )
 
     def _contexts(self, batch):
-        """Yield the tokens that each last token of a row attends to, itself included."""
+        """Yield the tokens that each real token of a row attends to, itself included."""
         start = 0
         for group in batch.groups:
             assert group.tables.shape[0] == len(group.lengths) == group.rows
@@ -141,9 +141,9 @@ class FakeLanguageModel:
                 assert len(slots) == length
                 assert list(self.positions[slots]) == list(range(length))
                 first = start + row * group.query
-                for index in range(first, first + group.query):
-                    if batch.positions[index] == length - 1:
-                        yield index, self.tokens[slots]
+                for index in range(first, first + group.query if length else first):
+                    if batch.slots[index] >= self.block_size:
+                        yield index, self.tokens[slots][: batch.positions[index] + 1]
             start += group.rows * group.query
         assert start == len(batch.ids)
 

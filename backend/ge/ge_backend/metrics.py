@@ -70,6 +70,7 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...]) -> Metric:
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SCHEDULING = (5e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.05)
 _TOKENS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+_DRAFTS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 METRICS: Mapping[str, Metric] = {
@@ -226,6 +227,8 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_text_prefix_found_tokens_total", "Tokens found there, and not computed."),
         _counter("ge_text_prefix_evicted_blocks_total", "Kept blocks that made room for others."),
         _counter("ge_text_copied_blocks_total", "Blocks copied for texts that go on apart."),
+        _counter("ge_text_drafted_tokens_total", "Guessed tokens that were verified."),
+        _counter("ge_text_accepted_tokens_total", "Guessed tokens that were right."),
         _counter("ge_text_failed_steps_total", "Steps that failed and were tried in parts."),
         _counter(
             "ge_text_finished_total",
@@ -245,6 +248,8 @@ METRICS: Mapping[str, Metric] = {
         ),
         _histogram("ge_text_step_tokens", "Tokens of a step.", _TOKENS),
         _histogram("ge_text_step_fill", "Sequences of a step among those that may run.", _SHARES),
+        _histogram("ge_text_draft_length", "Guessed tokens of a text in a step.", _DRAFTS),
+        _histogram("ge_text_run_tokens", "Tokens that a text got in a step.", _DRAFTS),
     )
 }
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from builders import language
-from builders.generation import Serving
+from builders.generation import Foretelling, Serving
 from ge_backend.generate.buckets.shapes import rule_shapes
 from ge_backend.generate.sequence import Finish
-from ge_backend.generate.settings import PreemptionMode, Scheduling
+from ge_backend.generate.settings import PreemptionMode, Scheduling, SpeculationMode
 from ge_backend.generate.warmup import prepared_shapes
 
 NAMES = ("llama", "mistral-window", "gpt2")
@@ -255,3 +255,50 @@ def test_beams_are_generates(checkpoint, width, penalty, early):
         )
         assert [served.tokens(str(number), sample) for sample in range(2)] == best
     assert served.engine.figures().counts["copied_blocks"] > 0
+
+
+@pytest.mark.parametrize("length", [0, 1, 6])
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_verified_guesses_change_nothing(checkpoint, expected, length, block_size):
+    """Right and wrong ones, from the text itself or from who knows it, in whatever number."""
+    settings = {"speculation": SpeculationMode.NGRAM, "num_speculative_tokens": length}
+    served = serving(checkpoint, block_size=block_size, max_num_batched_tokens=64, **settings)
+    submit(served)
+    assert outputs(served.run()) == expected
+    served = serving(checkpoint, block_size=block_size, max_num_batched_tokens=64, **settings)
+    told = {str(number): output for number, output in enumerate(expected)}
+    served.engine._speculation._drafter = Foretelling(told)
+    submit(served)
+    assert outputs(served.run()) == expected
+    counts = served.engine.figures().counts
+    assert counts["accepted_tokens"] < counts["drafted_tokens"]
+    assert counts["accepted_tokens"] > 20 or not length
+
+
+def test_verified_guesses_change_no_random_text(checkpoint):
+    """Penalties, filters and a least length hold of every guessed place by itself."""
+
+    def run(told, **settings):
+        served = serving(checkpoint, blocks=60, **settings)
+        if told:
+            served.engine._speculation._drafter = Foretelling(told)
+        for number, prompt in enumerate(PROMPTS):
+            served.submit(
+                str(number),
+                prompt,
+                seed=number,
+                max_tokens=24,
+                temperature=(0, 0.3, 1.0)[number % 3],
+                top_k=(0, 5)[number % 2],
+                repetition_penalty=(1.0, 1.3)[number // 2 % 2],
+                frequency_penalty=(0.0, 0.4)[number // 3 % 2],
+                stop_token_ids=[5, 17],
+                min_tokens=number,
+            )
+        texts = outputs(served.run())
+        return {str(n): text for n, text in enumerate(texts)}, served.engine.figures().counts
+
+    plain, _ = run({})
+    guessed, counts = run(plain, speculation=SpeculationMode.NGRAM, num_speculative_tokens=5)
+    assert guessed == plain
+    assert counts["accepted_tokens"] > 30

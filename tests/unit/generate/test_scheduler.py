@@ -72,19 +72,25 @@ class Rig:
         self.lengths[made] = max(parent.num_output + 1, min(parent.max_output, ends_after or 99))
         return made
 
-    def plan(self, chunk=1000):
-        """Plan a step and check all that has to hold of any."""
+    def plan(self, chunk=1000, drafts=0):
+        """Plan a step and check all that has to hold of any.
+
+        Args:
+            chunk: for those who lack more than one token.
+            drafts: so many are there for each that runs, whether it can have them or not.
+        """
         scheduler = self.scheduler
         before = {one: one.num_computed for one in self.made}
         decoding = {s for s in scheduler.running if s.num_tokens - s.num_computed == 1}
         were_running = list(scheduler.running)
-        plan = scheduler.schedule(chunk)
+        plan = scheduler.schedule(chunk, dict.fromkeys(scheduler.running, (2,) * drafts))
         left = [move.sequence for move in plan.swapped_out] + list(plan.recomputed)
         came_in = {move.sequence for move in plan.swapped_in}
         planned = [span.sequence for span in plan.spans]
 
         assert plan.num_tokens <= self.max_tokens
         assert sum(s.count for s in plan.spans if _lacked(s) > 1) <= chunk
+        assert all(len(s.drafts) <= (drafts if _lacked(s) == 1 else 0) for s in plan.spans)
         assert len(set(planned)) == len(planned) <= self.max_seqs
         assert len(scheduler.running) <= self.max_seqs
         assert not set(planned) & set(left)
@@ -105,7 +111,7 @@ class Rig:
             assert start == span.sequence.num_computed
             assert start == before[span.sequence] or span.sequence in joined
             assert span.count >= 1
-            assert span.stop <= span.sequence.num_tokens
+            assert span.start + span.known <= span.sequence.num_tokens
             assert span.stop <= len(span.sequence.blocks) * self.block_size
             written = span.sequence.blocks[start // self.block_size :]
             assert all(self.pool.references(block) == 1 for block in written)
@@ -122,25 +128,35 @@ class Rig:
         assert len(sources) == len(plan.copies)
         self.cache.update(sources)
         for span in plan.spans:
-            tokens = span.sequence.ids(0, span.stop).tolist()
+            known = span.start + span.known
+            tokens = [*span.sequence.ids(0, known).tolist(), *span.drafts]
             for place in range(span.stop):
                 block, offset = divmod(place, self.block_size)
                 keys = self.cache.setdefault(span.sequence.blocks[block], {})
                 if place < span.start:
                     assert keys[offset] == tuple(tokens[: place + 1])
                 else:
-                    keys[offset] = tuple(tokens[: place + 1]) if span in done else None
+                    keys[offset] = tuple(tokens[: place + 1]) if span.sequence in done else None
 
-    def step(self, chunk=1000, fails=()):
-        """Plan a step and let it happen, but for the spans at the places in `fails`."""
-        plan = self.plan(chunk)
-        done = [span for place, span in enumerate(plan.spans) if place not in fails]
-        self.write(plan, done)
+    def step(self, chunk=1000, fails=(), drafts=0, right=0):
+        """Plan a step and let it happen, but for the spans at the places in `fails`.
+
+        Of the drafts of each, at most the first `right` ones are.
+        """
+        plan = self.plan(chunk, drafts)
+        done = [
+            span.with_drafts(span.drafts[: min(right, self.lengths[span.sequence])])
+            for place, span in enumerate(plan.spans)
+            if place not in fails
+        ]
+        self.write(plan, {span.sequence for span in done})
         self.scheduler.advance(done)
         for span in done:
             one = span.sequence
-            if one.num_computed == one.num_tokens:
-                one.append(1)
+            assert len(one.blocks) == self.pool.blocks_for(one.num_computed)
+            if one.num_computed >= one.num_tokens:
+                for token in (*span.drafts, 1):
+                    one.append(token)
                 if one.num_output >= self.lengths[one]:
                     self.scheduler.forecast.observe(one)
                     self.scheduler.remove(one)
@@ -223,7 +239,7 @@ def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chu
             if victim.state is not State.FINISHED:
                 rig.scheduler.remove(victim)
         else:
-            rig.step(chunk, fails=(other % 3,) if verb == "fail" else ())
+            rig.step(chunk, (other % 3,) if verb == "fail" else (), drafts=prompt % 7, right=output)
     rig.run(chunk)
 
 
@@ -445,6 +461,30 @@ def test_planning_for_256_sequences_costs_next_to_nothing(prefix_cache):
         for span in plan.spans:
             span.sequence.append(1)
     assert sorted(seconds)[10] < 0.005
+
+
+def test_drafts_get_the_tokens_that_are_left():
+    """Next tokens and prompts come first, and blocks behind wrong drafts are given back."""
+    rig = Rig(blocks=8, block_size=4, max_tokens=10, max_seqs=4, optimist=True)
+    one, two = rig.add(prompt=4, output=9), rig.add(prompt=4, output=9)
+    rig.step()
+    assert spans(rig.step(drafts=9, right=2)) == [(0, 4, 9), (1, 4, 1)]
+    assert (one.num_computed, one.num_tokens, len(one.blocks)) == (7, 8, 2)
+    rig.add(prompt=6, output=9)
+    assert spans(rig.step(drafts=9, right=0)) == [(0, 7, 3), (1, 5, 1), (2, 0, 6)]
+    assert (one.num_computed, len(one.blocks), len(two.blocks)) == (8, 2, 2)
+
+
+def test_drafts_get_the_blocks_that_are_free():
+    """Nobody has to leave for a draft; who finds no free block fills his own."""
+    rig = Rig(blocks=5, block_size=4, max_tokens=40, optimist=True)
+    rig.add(prompt=4, output=9)
+    rig.add(prompt=4, output=9)
+    rig.step()
+    plan = rig.step(drafts=20)
+    assert spans(plan) == [(0, 4, 8), (1, 4, 4)]
+    assert not plan.recomputed
+    assert rig.pool.num_free == 1
 
 
 def test_the_same_requests_make_the_same_plans():

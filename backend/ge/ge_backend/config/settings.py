@@ -283,6 +283,20 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         "a beginning that several prompts have in common once. A request may leave it out with its "
         "parameter `prefix_cache`, or share with those of its own `cache_salt` only.",
     ),
+    Setting(
+        key="speculation",
+        default="off",
+        choices=("off", "ngram"),
+        help="Whether several tokens of a text are guessed and verified in one step. `ngram`: the "
+        "guess is what followed the same tokens earlier in prompt or output, which pays where "
+        "text repeats itself: code that is edited, JSON, quotations. No text is changed by it.",
+    ),
+    Setting(
+        key="num_speculative_tokens",
+        default="auto",
+        help="How many guessed tokens of a text one step verifies, 1 to 15. `auto`: as many as are "
+        "measured to pay, none where they do not.",
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (

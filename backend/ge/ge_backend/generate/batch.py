@@ -17,7 +17,7 @@ __all__ = ["BuiltBatch", "build_batch"]
 
 @dataclass(frozen=True, slots=True)
 class BuiltBatch:
-    """A batch, and whose token each of its draws is."""
+    """A batch, and whose tokens its draws are: of each span one, and one more per draft."""
 
     batch: Batch
     drawn: tuple[Span, ...]
@@ -33,7 +33,9 @@ class _Flat:
     def fill(self, at: int, span: Span, table: Array) -> None:
         """Put a span's tokens at this place; `table` is its row of blocks."""
         stop = at + span.count
-        self.ids[at:stop] = span.sequence.ids(span.start, span.stop)
+        known = at + span.known
+        self.ids[at:known] = span.sequence.ids(span.start, span.start + span.known)
+        self.ids[known:stop] = span.drafts
         if span.count == 1:
             block, offset = divmod(span.start, self._block_size)
             self.positions[at] = span.start
@@ -62,7 +64,8 @@ def build_batch(groups: Many[GroupPlan], block_size: int) -> BuiltBatch:
             lengths[row] = span.stop
             flat.fill(at + row * query, span, tables[row])
             if span.draws:
-                sampled.append(at + row * query + span.count - 1)
+                last = at + row * query + span.known - 1
+                sampled.extend(range(last, last + 1 + len(span.drafts)))
                 drawn.append(span)
         made.append(Group(rows=rows, query=query, tables=tables, lengths=lengths))
         at += rows * query
@@ -72,6 +75,10 @@ def build_batch(groups: Many[GroupPlan], block_size: int) -> BuiltBatch:
         slots=flat.slots,
         groups=tuple(made),
         sampled=np.array(sampled, np.int64),
-        rows=tuple(span.sequence.sample_row() for span in drawn),
+        rows=tuple(
+            span.sequence.sample_row(span.drafts[:place])
+            for span in drawn
+            for place in range(1 + len(span.drafts))
+        ),
     )
     return BuiltBatch(batch, tuple(drawn))

@@ -1,6 +1,6 @@
 """An engine of text generation: requests come and go, and every step brings each one further.
 
-    receive → schedule → run → advance → tell
+    receive → propose → schedule → run → advance → tell
 
 `submit` and `cancel` may be called by any thread at any time; they only leave a note, so nobody
 waits for a step. Everything else belongs to the one thread that steps.
@@ -27,6 +27,7 @@ from ge_backend.generate.runner import Outcome, Runner
 from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.speculation.open import open_speculation
 from ge_backend.generate.update import Sink
 
 __all__ = ["Engine"]
@@ -84,6 +85,7 @@ class Engine:
             target_s=settings.itl_target_ms / 1000,
         )
         self._runner = Runner(model, self._preemption, self._tally, clock)
+        self._speculation = open_speculation(settings, self._tally, clock)
         self._intake = Intake(settings.max_waiting_requests)
         self._live = LiveRequests(
             self._scheduler, settings, model.eos, self._tally, self._intake.forget
@@ -98,6 +100,8 @@ class Engine:
         """Run in these shapes from now on; until then the model gets any. Before the first step."""
         self._runner.shapes = shapes
         self._chunk.budget = min(self._chunk.budget, shapes.longest_query)
+        if self._speculation is not None:
+            self._speculation.limit(shapes.longest_query - 1)
 
     def submit(self, request: Request, sink: Sink) -> None:
         """Take a request on; `sink` gets its updates. Any thread.
@@ -124,6 +128,8 @@ class Engine:
         plan = self._schedule()
         outcome = self._runner.run(plan)
         self._scheduler.advance(outcome.computed)
+        if self._speculation is not None:
+            self._speculation.learn(plan, outcome)
         self._tell(outcome)
         self._measure(plan, outcome, begun_s)
         return plan
@@ -173,7 +179,10 @@ class Engine:
     def _schedule(self) -> StepPlan:
         begun_s = self._clock()
         chunk = self._chunk.tokens(self._scheduler.num_decoding)
-        plan = self._scheduler.schedule(chunk)
+        drafts = None
+        if self._speculation is not None:
+            drafts = self._speculation.propose(self._scheduler.running)
+        plan = self._scheduler.schedule(chunk, drafts)
         self._tally.scheduling.observe(self._clock() - begun_s)
         return plan
 
@@ -187,14 +196,13 @@ class Engine:
 
     def _measure(self, plan: StepPlan, outcome: Outcome, begun_s: float) -> None:
         """Learn from a step, and count it."""
-        computed = sum(span.count for span in outcome.computed)
-        decodes = sum(span.count == 1 for span in outcome.computed)
-        if not computed:
+        if not outcome.computed:
             return
+        computed = sum(s.count for s in plan.spans if s.sequence not in outcome.failed)
+        decodes = sum(span.known == 1 for span in outcome.computed)
+        prompts = sum(span.known for span in outcome.computed) - decodes
         if not outcome.failed:
-            self._chunk.observe(
-                decodes=decodes, prompt_tokens=computed - decodes, seconds=outcome.model_s
-            )
+            self._chunk.observe(decodes=decodes, prompt_tokens=prompts, seconds=outcome.model_s)
             self._preemption.token_s = self._chunk.token_s
         tally = self._tally
         tally.add("steps")

@@ -14,6 +14,7 @@ __all__ = ["Figures", "Histogram", "HistogramFigures", "Tally"]
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 SCHEDULING_SECONDS = (5e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.05)
 TOKENS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+DRAFTS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -57,6 +58,8 @@ class Tally:
             is not the model.
         step_tokens: tokens of a step, padding not included.
         fill: sequences of a step among those that may run at once.
+        draft_length, run_tokens: with speculation, of each sequence that gets its next token in a
+            step: drafts that were verified, and tokens that it got.
     """
 
     counts: dict[str, int] = field(
@@ -72,6 +75,8 @@ class Tally:
                 "swapped_out",
                 "swapped_in",
                 "copied_blocks",
+                "drafted_tokens",
+                "accepted_tokens",
                 "failed_steps",
                 "stop",
                 "complete",
@@ -91,6 +96,8 @@ class Tally:
     overhead: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     fill: Histogram = field(default_factory=lambda: Histogram(SHARES))
+    draft_length: Histogram = field(default_factory=lambda: Histogram(DRAFTS))
+    run_tokens: Histogram = field(default_factory=lambda: Histogram(DRAFTS))
 
     def add(self, name: str, count: int = 1) -> None:
         """Count something; an unknown name is a KeyError."""
@@ -107,6 +114,8 @@ class Tally:
             "overhead",
             "step_tokens",
             "fill",
+            "draft_length",
+            "run_tokens",
         )
         return {name: getattr(self, name).figures() for name in names}
 
@@ -124,14 +133,15 @@ class Figures:
         counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
             bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `copied_blocks`: of
-            texts that go on apart; `failed_steps`; how
-            sequences ended: `stop`, `complete`, `length`, `cancelled`, `error`; and, of the prefix
-            cache, `prefix_asked_tokens`, of them `prefix_found_tokens`, and
-            `prefix_evicted_blocks`.
+            texts that go on apart; `drafted_tokens` that were verified, `accepted_tokens` that were
+            right; `failed_steps`; how sequences ended: `stop`, `complete`, `length`, `cancelled`,
+            `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
+            `prefix_found_tokens`, and `prefix_evicted_blocks`.
         buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
-            `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, and `fill`:
-            sequences of a step among those that may run at once.
+            `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, `fill`:
+            sequences of a step among those that may run at once; `draft_length` and `run_tokens`,
+            see `Tally`.
     """
 
     waiting: int

@@ -1,10 +1,11 @@
 """Which rows of a step are computed together, and in which shape.
 
-Without buckets a step has its own shapes: all that have one token to compute are one group, and
-each longer span is one of its own. With buckets every group has a shape (batch, query, context
-blocks) that was made ready: the cheapest one that covers its rows, from the list of its kind.
-Decoding rows stay together; prompts go together whose cheapest shapes differ in nothing but the
-batch. What no shape covers runs in its own, and says so.
+Without buckets a step has its own shapes: all that have one token to compute are one group, those
+with equally many drafts another, and each piece of a prompt is one of its own. With buckets every
+group has a shape (batch, query, context blocks) that was made ready: the cheapest one that covers
+its rows, from the list of its kind. Decoding rows stay together, with and without drafts; prompts
+go together whose cheapest shapes differ in nothing but the batch. What no shape covers runs in its
+own, and says so.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ class GroupPlan:
 
 def free_groups(spans: Many[Span], block_size: int) -> list[GroupPlan]:
     """Return groups in their own shapes, those with one token first."""
-    singles, longer = _by_kind(spans)
-    rows = [singles, *((span,) for span in longer)] if singles else [(span,) for span in longer]
+    decoding, longer = _by_kind(spans)
+    alike: dict[int, list[Span]] = defaultdict(list)
+    for span in decoding:
+        alike[span.count].append(span)
+    rows = [*alike.values(), *([span] for span in longer)]
     return [GroupPlan(tuple(some), _own_shape(some, block_size)) for some in rows]
 
 
@@ -88,8 +92,8 @@ class StepShapes:
 
     def groups(self, spans: Many[Span]) -> list[GroupPlan]:
         """Return groups in shapes of the lists wherever one covers them, decoding rows first."""
-        singles, longer = _by_kind(spans)
-        return [*self._packed(singles), *self._prompts(longer)]
+        decoding, longer = _by_kind(spans)
+        return [*self._packed(decoding), *self._prompts(longer)]
 
     def _prompts(self, spans: Many[Span]) -> Iterator[GroupPlan]:
         alike: dict[Shape, list[Span]] = defaultdict(list)
@@ -114,8 +118,8 @@ class StepShapes:
 
 
 def _by_kind(spans: Many[Span]) -> tuple[list[Span], list[Span]]:
-    """Return the spans of one token, and the longer ones."""
-    return [s for s in spans if s.count == 1], [s for s in spans if s.count > 1]
+    """Return the spans of one known token, and the longer ones."""
+    return [s for s in spans if s.known == 1], [s for s in spans if s.known > 1]
 
 
 def _own_shape(spans: Many[Span], block_size: int) -> Shape:

@@ -15,7 +15,7 @@ from ge_backend.generate.intake import Arrived
 from ge_backend.generate.queue import service_key
 from ge_backend.generate.runner import DrawnToken
 from ge_backend.generate.scheduler import Scheduler
-from ge_backend.generate.sequence import Arrival, Finish, Sequence, make_sequence
+from ge_backend.generate.sequence import Arrival, Finish, Sequence, State, make_sequence
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.update import Update
 
@@ -91,8 +91,13 @@ class LiveRequests:
             heappush(self._deadlines, entry)
 
     def take(self, drawn: DrawnToken, now_s: float) -> None:
-        """Give a sequence its token and tell its client, of the end too if it is one."""
+        """Give a sequence its token and tell its client, of the end too if it is one.
+
+        A token behind the end of its sequence is nobody's.
+        """
         sequence = drawn.sequence
+        if sequence.state is State.FINISHED:
+            return
         live = self._by_id[sequence.request.id]
         if live.beams is not None:
             self._answer(live, live.beams.take(drawn), now_s)

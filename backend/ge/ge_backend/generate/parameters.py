@@ -79,6 +79,7 @@ class Parameters:
         length_penalty: of a beam search: what its length is raised to before it divides the
             log-probability of a text; above 0 long texts gain, below short ones.
         early_stopping: of a beam search.
+        speculation: tokens may be guessed and verified, where the model is configured for that.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -97,6 +98,7 @@ class Parameters:
     beam_width: int = 1
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = EarlyStopping.FALSE
+    speculation: bool = True
 
     @property
     def num_drawn(self) -> int:
@@ -350,6 +352,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "guided_regex": _written,
     "guided_choice": _choices,
     "guided_grammar": _written,
+    "speculation": _switch,
 }
 _OF_ENGINE = (
     "max_tokens",
@@ -365,6 +368,7 @@ _OF_ENGINE = (
     "beam_width",
     "length_penalty",
     "early_stopping",
+    "speculation",
 )
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = {

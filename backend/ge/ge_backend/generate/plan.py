@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ge_backend.generate.sequence import Sequence
 
@@ -14,12 +14,17 @@ class Span:
     """Tokens `start` to `start + count` of a sequence; its blocks have room for them.
 
     The keys of the tokens before are in the cache. Where the span reaches the last known token, the
-    step draws the next one.
+    step draws the next one; behind it there may be drafts, after each of which one more is drawn.
+
+    Attributes:
+        count: tokens in all.
+        drafts: the last of them, which nobody has verified.
     """
 
     sequence: Sequence
     start: int
     count: int
+    drafts: tuple[int, ...] = ()
 
     @property
     def stop(self) -> int:
@@ -27,9 +32,23 @@ class Span:
         return self.start + self.count
 
     @property
+    def known(self) -> int:
+        """How many of its tokens are known ones."""
+        return self.count - len(self.drafts)
+
+    @property
     def draws(self) -> bool:
         """Whether the step draws a token of this sequence."""
-        return self.stop == self.sequence.num_tokens
+        return self.start + self.known == self.sequence.num_tokens
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is the latest token of a sequence, maybe with drafts behind it."""
+        return self.known == 1 and self.draws
+
+    def with_drafts(self, drafts: tuple[int, ...]) -> Span:
+        """Return the span with these drafts in place of its own."""
+        return replace(self, count=self.known + len(drafts), drafts=drafts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ge_backend.generate.groups import Shape, StepShapes, free_groups
 from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.sequence import Sequence
+from ge_backend.generate.speculation.verify import num_right
 from ge_backend.tensors import Array
 
 __all__ = ["DrawnToken", "Outcome", "Runner"]
@@ -43,8 +44,9 @@ class Outcome:
     """What became of a step's sequences.
 
     Attributes:
-        computed: spans whose keys are in the cache now.
-        drawn: one token for each of them that reached its sequence's end.
+        computed: spans whose keys are in the cache now, with those drafts alone that were right.
+        drawn: of each that reached its sequence's end a token, and one more per draft that was
+            right, in order.
         failed: sequences that have come to nothing, and why.
         model_s: seconds that the model took.
     """
@@ -182,13 +184,24 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
 
 
 def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:
-    """Sort what a step drew by whether it is a token."""
+    """Sort what a step drew by whether it is a token, and whether it follows a right draft."""
     tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
-    for row, span in enumerate(asked):
-        error = drawn.failed.get(row)
-        if error is not None:
-            outcome.failed[span.sequence] = error
-        else:
-            token = DrawnToken(span.sequence, tokens[row], logprobs[row], drawn.top[row])
-            outcome.drawn.append(token)
-    outcome.computed.extend(span for span in spans if span.sequence not in outcome.failed)
+    right: dict[Sequence, int] = {}
+    row = 0
+    for span in asked:
+        rows = range(row, row := row + 1 + len(span.drafts))
+        # A row that failed behind a right draft is the next step's first, and fails there.
+        sound = next((at for at in rows if at in drawn.failed), rows.stop) - rows.start
+        if not sound:
+            outcome.failed[span.sequence] = drawn.failed[rows.start]
+            continue
+        number = num_right(span.drafts[: sound - 1], tokens[rows.start :])
+        right[span.sequence] = number
+        outcome.drawn.extend(
+            DrawnToken(span.sequence, tokens[at], logprobs[at], drawn.top[at])
+            for at in rows[: number + 1]
+        )
+    for span in spans:
+        if span.sequence not in outcome.failed:
+            kept = span.drafts[: right.get(span.sequence, 0)]
+            outcome.computed.append(span.with_drafts(kept) if span.drafts else span)

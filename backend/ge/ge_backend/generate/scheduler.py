@@ -8,6 +8,7 @@ lets waiting ones join; nobody joins in a step in which somebody had to leave.
     who lacks one token      always gets it: a step has room for one of each
     who lacks more           gets what budget and chunk leave over, at least nothing: its turn comes
     no block is free         the last in the order gives all of its blocks up and waits again
+    there are drafts         they get what all of this leaves over, of tokens and of free blocks
 
 Those who have to leave are never in the step's plan already, because it is made in the same order.
 Pure: integers in, a value out; no device, no clock.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -149,11 +151,15 @@ class Scheduler:
         sequence.swapped = 0
         sequence.saved = None
 
-    def schedule(self, chunk: int) -> StepPlan:
+    def schedule(
+        self, chunk: int, drafts: Mapping[Sequence, tuple[int, ...]] | None = None
+    ) -> StepPlan:
         """Return the next step; whoever runs it calls `advance` when it is done.
 
         Args:
             chunk: tokens at most for those that lack more than one, together; at least 1.
+            drafts: guesses at the next tokens of some that lack one; as many as there is room for
+                are part of the step.
         """
         draft = _Draft(budget=self._max_tokens, chunk=chunk)
         for sequence in self.running:
@@ -161,12 +167,23 @@ class Scheduler:
         self._continue_running(draft)
         if not draft.out and not draft.recomputed:
             self._admit(draft)
+        if drafts:
+            self._add_drafts(draft, drafts)
         return draft.plan()
 
     def advance(self, spans: Many[Span]) -> None:
-        """Take note that these were computed. What a step leaves out comes again in the next."""
+        """Take note that these were computed. What a step leaves out comes again in the next.
+
+        Args:
+            spans: with those drafts alone that were right; blocks behind them are free again.
+        """
         for span in spans:
-            span.sequence.num_computed = span.stop
+            sequence = span.sequence
+            sequence.num_computed = span.stop
+            needed = self._pool.blocks_for(span.stop)
+            if len(sequence.blocks) > needed:
+                self._pool.release(sequence.blocks[needed:])
+                del sequence.blocks[needed:]
 
     def _continue_running(self, draft: _Draft) -> None:
         running = self.running
@@ -183,6 +200,17 @@ class Scheduler:
             if count:
                 draft.take(sequence, count, lacking)
             place += 1
+
+    def _add_drafts(self, making: _Draft, drafts: Mapping[Sequence, tuple[int, ...]]) -> None:
+        """Lengthen spans by drafts, for which nobody waits, leaves or is left out."""
+        for place, span in enumerate(making.spans):
+            room = len(span.sequence.blocks) + self._pool.num_free
+            left = min(making.budget, room * self._pool.block_size - span.stop)
+            some = drafts.get(span.sequence, ())[: max(0, left)]
+            if some and span.decodes:
+                making.spans[place] = longer = span.with_drafts(some)
+                self._grow(span.sequence, longer.stop)
+                making.budget -= len(some)
 
     def _make_room(self, sequence: Sequence, count: int, draft: _Draft) -> int:
         """Return how many of these tokens have a slot now; none where the sequence had to leave."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -161,27 +162,28 @@ class Sequence:
 
     def finish(self) -> Finish | None:
         """Return why the sequence ends with its latest token, if it does."""
-        if not self._too_short and int(self._ids[self.num_tokens - 1]) in self.ends:
+        if not self._too_short() and int(self._ids[self.num_tokens - 1]) in self.ends:
             return Finish.STOP
         if self.guide is not None and self.guide.complete:
             return Finish.COMPLETE
         return Finish.LENGTH if self.remaining <= 0 else None
 
-    def sample_row(self) -> SampleRow:
-        """Return what drawing the token behind the known ones needs."""
+    def sample_row(self, drafts: tuple[int, ...] = ()) -> SampleRow:
+        """Return what drawing the token behind the known ones, and these drafts, needs."""
+        output = self._ids[self.num_prompt : self.num_tokens]
         return SampleRow(
             sampling=self.sampling,
-            position=self.num_tokens,
+            position=self.num_tokens + len(drafts),
             prompt=self._ids[: self.num_prompt],
-            output=self._ids[self.num_prompt : self.num_tokens],
-            forbidden=tuple(self.ends) if self._too_short else (),
-            allowed=None if self.guide is None else self.guide.mask,
+            output=np.concatenate((output, drafts)) if drafts else output,
+            forbidden=tuple(self.ends) if self._too_short(len(drafts)) else (),
+            allowed=None if self.guide is None else partial(self.guide.mask, drafts),
         )
 
-    @property
-    def _too_short(self) -> bool:
-        """Whether no end may come yet."""
-        return self.guide is None and self.num_output < self.request.parameters.min_tokens
+    def _too_short(self, drafts: int = 0) -> bool:
+        """Whether no end may come yet, behind so many drafts."""
+        few = self.num_output + drafts < self.request.parameters.min_tokens
+        return self.guide is None and few
 
 
 def make_sequence(

@@ -10,7 +10,10 @@ from pathlib import Path
 from ge_backend.config.sizes import parse_bytes
 from ge_backend.errors import ConfigError
 
-__all__ = ["EngineSettings", "PreemptionMode", "Scheduling", "read_settings"]
+__all__ = ["EngineSettings", "PreemptionMode", "Scheduling", "SpeculationMode", "read_settings"]
+
+MEASURED_LENGTHS = (1, 3, 7, 15)
+MOST_DRAFTS = MEASURED_LENGTHS[-1]  # a row with more is computed like a piece of a prompt
 
 
 class Scheduling(Enum):
@@ -27,6 +30,13 @@ class PreemptionMode(Enum):
     RECOMPUTE = "recompute"
     SWAP = "swap"
     AUTO = "auto"
+
+
+class SpeculationMode(Enum):
+    """Who guesses tokens ahead, if anybody: the text itself."""
+
+    OFF = "off"
+    NGRAM = "ngram"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,8 @@ class EngineSettings:
             steps have their own shapes. Context is counted in blocks.
         bucket_file: lists whole buckets in place of these.
         max_graphs: buckets at most; 0: no limit.
+        speculation: who guesses tokens ahead.
+        num_speculative_tokens: how many are verified at once; 0: chosen by measurement.
     """
 
     max_num_batched_tokens: int = 2048
@@ -67,12 +79,22 @@ class EngineSettings:
     context_buckets: str = ""
     bucket_file: Path | None = None
     max_graphs: int = 0
+    speculation: SpeculationMode = SpeculationMode.OFF
+    num_speculative_tokens: int = 0
 
     @property
     def bucketed(self) -> bool:
         """Whether buckets are given."""
         sizes = self.batch_buckets or self.query_buckets or self.context_buckets
         return bool(sizes or self.bucket_file)
+
+    @property
+    def draft_lengths(self) -> tuple[int, ...]:
+        """How many drafts of a sequence may be verified at once, ascending; () without any."""
+        if self.speculation is SpeculationMode.OFF:
+            return ()
+        fixed = self.num_speculative_tokens
+        return (fixed,) if fixed else MEASURED_LENGTHS
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -90,6 +112,11 @@ class EngineSettings:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}; expected at least {least}{more}"
                 )
+        if not 0 <= self.num_speculative_tokens <= MOST_DRAFTS:
+            raise ConfigError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}; expected auto, or 1 to "
+                f"{MOST_DRAFTS}"
+            )
         for name in ("itl_target_ms", "aging_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
@@ -110,7 +137,9 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
             raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number")
         return int(text)
 
-    chunk = given["prefill_chunk"].strip()
+    def automatic(key: str) -> int:
+        return 0 if given[key].strip() == "auto" else whole(key)
+
     try:
         itl_target_ms = float(given["itl_target_ms"])
     except ValueError as error:
@@ -119,7 +148,7 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
     return EngineSettings(
         max_num_batched_tokens=whole("max_num_batched_tokens"),
         max_num_seqs=whole("max_num_seqs"),
-        prefill_chunk=0 if chunk == "auto" else whole("prefill_chunk"),
+        prefill_chunk=automatic("prefill_chunk"),
         itl_target_ms=itl_target_ms,
         block_size=whole("block_size"),
         kv_cache_bytes=parse_bytes(given["kv_cache_bytes"], "kv_cache_bytes"),
@@ -133,4 +162,6 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         context_buckets=given.get("buckets.context", ""),
         bucket_file=Path(given["buckets"]) if given.get("buckets") else None,
         max_graphs=int(given.get("max_graphs", "0")),
+        speculation=SpeculationMode(given["speculation"]),
+        num_speculative_tokens=automatic("num_speculative_tokens"),
     )

@@ -33,6 +33,8 @@ HISTOGRAMS = {
     "overhead": "ge_text_overhead_seconds",
     "step_tokens": "ge_text_step_tokens",
     "fill": "ge_text_step_fill",
+    "draft_length": "ge_text_draft_length",
+    "run_tokens": "ge_text_run_tokens",
 }
 
 

@@ -1,7 +1,8 @@
 """The shapes of a model's steps, from what is configured: decoding and prompts apart.
 
 A decoding shape is (batch, 1, context), a prompt's (1, query, context); a prompt's context is never
-shorter than its query, because it counts the step's own tokens too.
+shorter than its query, because it counts the step's own tokens too. Where drafts are verified there
+are (batch, 1 + drafts, context) too, which count as prompts'.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def rule_shapes(settings: EngineSettings, max_length: int, block_size: int) -> S
     else:
         context = listed_axis("context", _half_octaves(longest))
     sizes = [batch.values, query.values, context.values]
-    while _exceed(lists := _product(sizes, block_size), settings.max_graphs):
+    while _exceed(lists := _product(sizes, settings, block_size), settings.max_graphs):
         axis = max(range(len(sizes)), key=lambda at: len(sizes[at]))
         if len(sizes[axis]) == 1:
             raise ConfigError("max_graphs is 1; expected 2 at least, for decoding and for prompts")
@@ -79,11 +80,12 @@ def file_shapes(path: Path, block_size: int) -> ShapeLists:
     return _by_kind(((b, q, c) for b, q, c in entries), block_size, f"bucket file {path}")
 
 
-def _product(sizes: Many[tuple[int, ...]], block_size: int) -> ShapeLists:
+def _product(sizes: Many[tuple[int, ...]], settings: EngineSettings, block_size: int) -> ShapeLists:
     batch, query, context = sizes
     decode = itertools.product(batch, (1,), context)
     prompt = itertools.product((1,), query, context)
-    return _by_kind(itertools.chain(decode, prompt), block_size, "the rules")
+    verify = itertools.product(batch, (1 + n for n in settings.draft_lengths), context)
+    return _by_kind(itertools.chain(decode, prompt, verify), block_size, "the rules")
 
 
 def _exceed(lists: ShapeLists, max_graphs: int) -> bool:

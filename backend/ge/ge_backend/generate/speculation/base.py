@@ -1,0 +1,46 @@
+"""The seam between speculation and those who guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ge_backend.generate.sequence import Sequence
+
+__all__ = ["STRENGTHS", "Drafter", "Guess"]
+
+STRENGTHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A guess at the next tokens of a sequence.
+
+    Attributes:
+        tokens: at least one.
+        strength: how sure its drafter is, from 0 to below `STRENGTHS`. What that is worth is
+            learned for each by itself.
+    """
+
+    tokens: tuple[int, ...]
+    strength: int = 0
+
+
+class Drafter(Protocol):
+    """Guesses. Whatever it says changes no text, only how soon the text comes.
+
+    Attributes:
+        costly: each token that it guesses takes time, so it is asked for as many as are wanted;
+            else it is asked for the most that there may be, and some are left unused.
+    """
+
+    costly: bool
+
+    def draft(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
+        """Return guesses at the tokens behind the known ones.
+
+        Args:
+            asked: sequences, and of how many tokens a guess is wanted, at least one. Who has no
+                guess leaves a sequence out.
+        """

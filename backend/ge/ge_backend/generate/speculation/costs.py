@@ -1,0 +1,62 @@
+"""What steps take with drafts and without, as measured while serving.
+
+Kept as what a draft adds to a step, as a share of that step without drafts: the share hardly
+changes while texts grow, and neither when everything on the machine becomes slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["StepCosts"]
+
+REFRESH = 32  # steps with drafts that one without is compared to, before it is measured again
+# Of the latest measurement among those before it: what is shorter is nearer to the truth, as what
+# makes a step longer is mostly something else on the machine.
+_DOWN, _UP = 0.4, 0.15
+_STALL = 3.0  # whatever takes so many times as long was held up
+
+
+@dataclass(slots=True)
+class _Plain:
+    """A step without drafts: its seconds, and how many others were compared to it since."""
+
+    seconds: float
+    compared: int = 0
+
+
+class StepCosts:
+    """Seconds in, shares out."""
+
+    def __init__(self) -> None:
+        """Begin without measurements."""
+        self._plain: dict[int, _Plain] = {}
+        self._shares: dict[int, float] = {}
+
+    def is_known(self, rows: int) -> bool:
+        """Return whether a step of so many rows without drafts was measured, not long ago."""
+        plain = self._plain.get(rows)
+        return plain is not None and plain.compared < REFRESH
+
+    def share(self, rows: int) -> float | None:
+        """Return what a draft adds to a step of about so many rows, as a share of it, if known."""
+        return self._shares.get(rows.bit_length())
+
+    def observe(self, rows: int, drafts: int, seconds: float) -> None:
+        """Learn from a step of decoding alone."""
+        plain = self._plain.get(rows)
+        if plain is None:
+            if not drafts:
+                self._plain[rows] = _Plain(seconds)
+        elif not drafts:
+            plain.seconds = _nearer(plain.seconds, min(seconds, _STALL * plain.seconds))
+            plain.compared = 0
+        else:
+            plain.compared += 1
+            size = rows.bit_length()
+            measured = max(0.0, min(seconds / plain.seconds, _STALL + drafts) - 1) / drafts
+            self._shares[size] = _nearer(self._shares.get(size, measured), measured)
+
+
+def _nearer(known: float, measured: float) -> float:
+    return known + (_DOWN if measured < known else _UP) * (measured - known)

@@ -1,0 +1,164 @@
+"""Speculative decoding of one engine: what is guessed, how much of it is verified, what is learned.
+
+    propose → (the step) → learn
+
+A guess that costs nothing is made for every sequence in every step, and only as much of it verified
+as is worth it. What is drawn anyway shows whether the rest was right, so that trying costs nothing
+either. A guess that costs time is made where it is expected to be worth that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ge_backend.generate.figures import Tally
+from ge_backend.generate.plan import StepPlan
+from ge_backend.generate.runner import Outcome
+from ge_backend.generate.sequence import Sequence
+from ge_backend.generate.speculation.acceptance import Acceptance
+from ge_backend.generate.speculation.base import Drafter, Guess
+from ge_backend.generate.speculation.costs import StepCosts
+from ge_backend.generate.speculation.lengths import choose_lengths
+from ge_backend.generate.speculation.verify import num_right
+
+__all__ = ["Speculation"]
+
+# Steps in which nothing was worth it until a few drafts are verified all the same, as they are
+# where it was never tried: what that costs may have changed.
+PROBE_EVERY = 128
+PROBE_LEAST = 3  # drafts: of fewer only noise would be measured
+SPARE = 64  # expectations of sequences that have ended, beside as many as there are running ones
+
+
+class Speculation:
+    """See the module. Not for several threads.
+
+    Args:
+        drafter: guesses.
+        lengths: how many drafts of a sequence may be verified, ascending.
+        measured: which of the lengths, if any, is chosen by measurements; else the only one is.
+        tally: counts.
+        clock: seconds, ever forward.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        lengths: tuple[int, ...],
+        *,
+        measured: bool,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin without measurements."""
+        self._drafter = drafter
+        self._lengths = lengths
+        self._measured = measured
+        self._tally = tally
+        self._clock = clock
+        self._costs = StepCosts()
+        self._all = Acceptance()
+        self._each: dict[Sequence, Acceptance] = {}
+        self._proposed: dict[Sequence, Guess] = {}
+        self._idle = 0
+        self._seconds = 0.0
+
+    def limit(self, most: int) -> None:
+        """Verify no more drafts of a sequence than that; at least one."""
+        self._lengths = tuple(n for n in self._lengths if n <= most) or (max(1, most),)
+
+    def propose(self, running: Iterable[Sequence]) -> Mapping[Sequence, tuple[int, ...]]:
+        """Return the drafts that the next step should verify."""
+        begun_s = self._clock()
+        decoding = [s for s in running if s.num_tokens - s.num_computed == 1]
+        most = {
+            s: min(self._lengths[-1], s.remaining - 1)
+            for s in decoding
+            if s.remaining > 1 and s.request.parameters.speculation
+        }
+        self._proposed = {}
+        if self._drafter.costly:
+            offers = {s: (self._expected(s, 0), count) for s, count in most.items()}
+            asked = self._worth(offers, len(decoding))
+            drafts = self._guess(asked) if asked else {}
+            lengths = {s: len(draft.tokens) for s, draft in drafts.items()}
+        else:
+            drafts = self._guess(most)
+            lengths = self._worth(
+                {s: (self._expected(s, d.strength), len(d.tokens)) for s, d in drafts.items()},
+                len(decoding),
+            )
+        self._proposed = drafts
+        self._seconds = self._clock() - begun_s
+        return {s: drafts[s].tokens[:length] for s, length in lengths.items()}
+
+    def learn(self, plan: StepPlan, outcome: Outcome) -> None:
+        """Compare what was guessed with what was drawn, and what it took."""
+        drawn: dict[Sequence, list[int]] = {s: [] for s in self._proposed}
+        for token in outcome.drawn:
+            if token.sequence in drawn:
+                drawn[token.sequence].append(token.token)
+        for sequence, draft in self._proposed.items():
+            right = num_right(draft.tokens[: len(drawn[sequence])], drawn[sequence])
+            tested = min(right + 1, len(draft.tokens), len(drawn[sequence]))
+            self._of(sequence).observe(draft.strength, right=right, tested=tested)
+        self._count(plan, outcome)
+        drafts = sum(len(span.drafts) for span in plan.spans)
+        if plan.spans and not outcome.failed and all(span.known == 1 for span in plan.spans):
+            self._costs.observe(len(plan.spans), drafts, outcome.model_s + self._seconds)
+        if len(self._each) > 2 * len(plan.spans) + SPARE:
+            self._each = {span.sequence: self._of(span.sequence) for span in plan.spans}
+
+    def _guess(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
+        """Return drafts that may follow."""
+        found = ((s, _possible(s, guess)) for s, guess in self._drafter.draft(asked).items())
+        return {sequence: guess for sequence, guess in found if guess is not None}
+
+    def _worth(
+        self, offers: Mapping[Sequence, tuple[float, int]], rows: int
+    ) -> dict[Sequence, int]:
+        """Return how many drafts to verify of those that have some."""
+        if not self._measured:
+            return {s: min(most, self._lengths[-1]) for s, (_, most) in offers.items()}
+        if not offers or not self._costs.is_known(rows):
+            return {}
+        values, share = list(offers.values()), self._costs.share(rows)
+        chosen = [0] * len(values)
+        if share is not None:
+            chosen = choose_lengths(values, rows=rows, share=share, lengths=self._lengths)
+        self._idle = 0 if any(chosen) else self._idle + 1
+        if share is None or self._idle >= PROBE_EVERY:
+            self._idle = 0
+            few = max(PROBE_LEAST, rows // 2)
+            chosen = choose_lengths(values, rows=rows, share=0.0, lengths=self._lengths, budget=few)
+        return {s: length for s, length in zip(offers, chosen, strict=True) if length}
+
+    def _of(self, sequence: Sequence) -> Acceptance:
+        if sequence not in self._each:
+            self._each[sequence] = Acceptance(self._all)
+        return self._each[sequence]
+
+    def _expected(self, sequence: Sequence, strength: int) -> float:
+        return self._of(sequence).expected(strength)
+
+    def _count(self, plan: StepPlan, outcome: Outcome) -> None:
+        for span in plan.spans:
+            if span.decodes:
+                self._tally.draft_length.observe(len(span.drafts))
+                self._tally.add("drafted_tokens", len(span.drafts))
+        for span in outcome.computed:
+            if span.decodes:
+                self._tally.run_tokens.observe(1 + len(span.drafts))
+                self._tally.add("accepted_tokens", len(span.drafts))
+
+
+def _possible(sequence: Sequence, guess: Guess) -> Guess | None:
+    """Return as much of a guess as the text may have: to its end, and within its structure."""
+    tokens = guess.tokens
+    if sequence.guide is not None:
+        tokens = tokens[: sequence.guide.fitting(tokens)]
+    for place, token in enumerate(tokens, 1):
+        if token in sequence.ends:
+            tokens = tokens[:place]
+            break
+    return Guess(tokens, guess.strength) if tokens else None
