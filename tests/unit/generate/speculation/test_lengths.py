@@ -20,18 +20,22 @@ def rate(offers, chosen, rows, share):
     return tokens / (1 + share * sum(chosen))
 
 
-@given(OFFERS, st.integers(0, 4), st.floats(0, 0.5))
+def chosen_of(offers, rows, share, budget=None):
+    return choose_lengths(
+        offers, rows=rows, time=lambda drafts: 1 + share * drafts, lengths=LENGTHS, budget=budget
+    )
+
+
+@given(OFFERS, st.integers(1, 4), st.floats(0, 0.5))
 def test_no_other_choice_is_noticeably_faster(offers, others, share):
     """Compared with all there are: nothing gains more than the margin that is asked for."""
     rows = len(offers) + others
-    chosen = choose_lengths(offers, rows=max(1, rows), share=share, lengths=LENGTHS)
-    assert all(
-        k == 0 or (k in LENGTHS and k <= most) for k, (_, most) in zip(chosen, offers, strict=True)
-    )
+    chosen = chosen_of(offers, rows, share)
     ladders = [[0, *(k for k in LENGTHS if k <= most)] for _, most in offers]
-    best = max(rate(offers, ks, max(1, rows), share) for ks in itertools.product(*ladders))
-    own = rate(offers, chosen, max(1, rows), share)
-    assert own >= rate(offers, [0] * len(offers), max(1, rows), share)
+    assert all(k in ladder for k, ladder in zip(chosen, ladders, strict=True))
+    best = max(rate(offers, ks, rows, share) for ks in itertools.product(*ladders))
+    own = rate(offers, chosen, rows, share)
+    assert own >= rate(offers, [0] * len(offers), rows, share)
     assert own >= best / MARGIN
 
 
@@ -43,20 +47,32 @@ def test_no_other_choice_is_noticeably_faster(offers, others, share):
         (1, 0.2, 0.2, 0),
         (8, 0.9, 0.05, 3),
         (32, 0.9, 0.05, 0),
-        (32, 0.98, 0.005, 7),
         (32, 0.9, 0.01, 3),
+        (32, 0.98, 0.005, 7),
         (1, 0.9, 0.0, 7),
     ],
 )
 def test_length_follows_from_rightness_cost_and_company(rows, right, share, expected):
     """Sure guesses go far, dear ones do not, and the more texts the less each draft adds."""
-    chosen = choose_lengths([(right, 15)] * rows, rows=rows, share=share, lengths=LENGTHS)
-    assert set(chosen) == {expected}
+    assert set(chosen_of([(right, 15)] * rows, rows, share)) == {expected}
 
 
 def test_the_surest_come_first():
     """Where not all are worth it; a bound on all ends with the first that does not fit."""
     offers = [(0.3, 7), (0.95, 7), (0.6, 2)]
-    assert choose_lengths(offers, rows=3, share=0.2, lengths=LENGTHS)[1] > 0
-    assert choose_lengths(offers, rows=3, share=0.2, lengths=LENGTHS)[0] == 0
-    assert choose_lengths(offers, rows=3, share=0.0, lengths=LENGTHS, budget=4) == [0, 3, 0]
+    assert chosen_of(offers, 3, 0.2)[1] > 0
+    assert chosen_of(offers, 3, 0.2)[0] == 0
+    assert chosen_of(offers, 3, 0.0, budget=4) == [0, 3, 0]
+
+
+def test_what_the_first_draft_costs_is_paid_by_many():
+    """A few drafts may not be worth what verifying costs at all, while many are."""
+
+    def time(drafts):
+        return 1.5 + 0.001 * drafts if drafts else 1.0
+
+    assert choose_lengths([(0.3, 7)], rows=1, time=time, lengths=LENGTHS) == [0]
+    assert choose_lengths([(0.9, 7)], rows=1, time=time, lengths=LENGTHS) == [7]
+    assert choose_lengths([(0.9, 1)], rows=1, time=time, lengths=LENGTHS) == [1]
+    assert choose_lengths([(0.9, 1)], rows=2, time=time, lengths=LENGTHS) == [0]
+    assert choose_lengths([(0.9, 7)] * 2, rows=2, time=time, lengths=LENGTHS) == [7, 7]

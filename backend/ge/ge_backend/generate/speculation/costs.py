@@ -1,7 +1,9 @@
 """What steps take with drafts and without, as measured while serving.
 
 Kept as what a draft adds to a step, as a share of that step without drafts: the share hardly
-changes while texts grow, and neither when everything on the machine becomes slower.
+changes while texts grow, and neither when everything on the machine becomes slower. It is kept for
+batches of about one size and for about so many drafts, as the first draft of a step costs more than
+the others.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ REFRESH = 32  # steps with drafts that one without is compared to, before it is 
 # Of the latest measurement among those before it: what is shorter is nearer to the truth, as what
 # makes a step longer is mostly something else on the machine.
 _DOWN, _UP = 0.4, 0.15
+_DOUBLED = 0.7  # of a share, for twice the drafts ever tried: little enough that they will be
+_BOLD = 4  # times the drafts ever tried are tried at once, and no more
 _STALL = 3.0  # whatever takes so many times as long was held up
 
 
@@ -31,16 +35,23 @@ class StepCosts:
     def __init__(self) -> None:
         """Begin without measurements."""
         self._plain: dict[int, _Plain] = {}
-        self._shares: dict[int, float] = {}
+        self._shares: dict[int, dict[int, float]] = {}
 
     def is_known(self, rows: int) -> bool:
         """Return whether a step of so many rows without drafts was measured, not long ago."""
         plain = self._plain.get(rows)
         return plain is not None and plain.compared < REFRESH
 
-    def share(self, rows: int) -> float | None:
-        """Return what a draft adds to a step of about so many rows, as a share of it, if known."""
-        return self._shares.get(rows.bit_length())
+    def most(self, rows: int) -> int:
+        """Return how many drafts a step of about so many rows may have; 0: none was measured."""
+        shares = self._shares.get(rows.bit_length())
+        return _BOLD * 2 ** max(shares) if shares else 0
+
+    def time(self, rows: int, drafts: int) -> float:
+        """Return what a step takes with drafts, in times of one without; `most` may not be 0."""
+        shares, size = self._shares[rows.bit_length()], drafts.bit_length()
+        nearest = min(shares, key=lambda known: abs(known - size))
+        return 1 + shares[nearest] * _DOUBLED ** max(0, size - nearest) * drafts
 
     def observe(self, rows: int, drafts: int, seconds: float) -> None:
         """Learn from a step of decoding alone."""
@@ -53,9 +64,9 @@ class StepCosts:
             plain.compared = 0
         else:
             plain.compared += 1
-            size = rows.bit_length()
+            shares, size = self._shares.setdefault(rows.bit_length(), {}), drafts.bit_length()
             measured = max(0.0, min(seconds / plain.seconds, _STALL + drafts) - 1) / drafts
-            self._shares[size] = _nearer(self._shares.get(size, measured), measured)
+            shares[size] = _nearer(shares.get(size, measured), measured)
 
 
 def _nearer(known: float, measured: float) -> float:

@@ -1,26 +1,27 @@
 """How many drafts are worth verifying: pure arithmetic on what was measured.
 
-A step that verifies takes longer by a share of its time per draft, and brings a token more for each
-that is right. A draft is worth it while it adds more to the step's tokens, in proportion, than to
-its time; so many texts at once, costly steps and poor guesses all make it fewer, down to none.
+A step that verifies takes longer, and brings a token more for each draft that is right. Drafts are
+added, those first that are the likeliest to be right, and of all that number is taken that brings
+the most tokens in a time; so many texts at once, dear steps and poor guesses all make it smaller,
+down to none.
 
 Of drafts that are right with probability a, each if those before are, the n-th brings a^n tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 __all__ = ["MARGIN", "choose_lengths"]
 
-MARGIN = 1.15  # what a draft has to bring for its cost: measurements are noisy, and steps cost more
+MARGIN = 1.15  # what drafts are taken to cost, times what was measured: measurements are noisy
 
 
 def choose_lengths(
     offers: Sequence[tuple[float, int]],
     *,
     rows: int,
-    share: float,
+    time: Callable[[int], float],
     lengths: Sequence[int],
     budget: int | None = None,
 ) -> list[int]:
@@ -29,7 +30,7 @@ def choose_lengths(
     Args:
         offers: of each sequence: how probable it is that a draft is right, and how many there are.
         rows: sequences that get a token in this step anyway.
-        share: what a draft adds to the time of the step without any, of which it is a part.
+        time: of a step with so many drafts in all, in times of a step with none.
         lengths: ascending. Few different ones are computed together in few groups.
         budget: drafts in all; None: no limit.
     """
@@ -41,13 +42,17 @@ def choose_lengths(
                 gain = sum(right**number for number in range(before + 1, length + 1))
                 pieces.append((-gain / (length - before), length - before, place, length))
                 before = length
-    chosen = [0] * len(offers)
-    tokens, time, left = float(rows), 1.0, budget
-    for less, size, place, length in sorted(pieces):  # of one offer in the order of length
-        if -less <= MARGIN * share * tokens / time or (left is not None and size > left):
-            break
-        chosen[place] = length
+    pieces.sort()  # those of one offer stay in the order of length
+    tokens, drafts, best, taken = float(rows), 0, float(rows), 0
+    for count, (less, size, _, _) in enumerate(pieces, 1):
         tokens -= less * size
-        time += share * size
-        left = None if left is None else left - size
+        drafts += size
+        if budget is not None and drafts > budget:
+            break
+        rate = tokens / (1 + MARGIN * (time(drafts) - 1))
+        if rate > best:
+            best, taken = rate, count
+    chosen = [0] * len(offers)
+    for _, _, place, length in pieces[:taken]:
+        chosen[place] = length
     return chosen

@@ -10,6 +10,7 @@ either. A guess that costs time is made where it is expected to be worth that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.plan import StepPlan
@@ -24,8 +25,9 @@ from ge_backend.generate.speculation.verify import num_right
 __all__ = ["Speculation"]
 
 # Steps in which nothing was worth it until a few drafts are verified all the same, as they are
-# where it was never tried: what that costs may have changed.
-PROBE_EVERY = 128
+# where that was never tried: what it costs may have been measured wrongly, or have changed. Twice
+# as many after each time.
+PROBE_FIRST, PROBE_EVERY = 4, 256
 PROBE_LEAST = 3  # drafts: of fewer only noise would be measured
 SPARE = 64  # expectations of sequences that have ended, beside as many as there are running ones
 
@@ -61,6 +63,7 @@ class Speculation:
         self._each: dict[Sequence, Acceptance] = {}
         self._proposed: dict[Sequence, Guess] = {}
         self._idle = 0
+        self._patience = PROBE_FIRST
         self._seconds = 0.0
 
     def limit(self, most: int) -> None:
@@ -122,15 +125,18 @@ class Speculation:
             return {s: min(most, self._lengths[-1]) for s, (_, most) in offers.items()}
         if not offers or not self._costs.is_known(rows):
             return {}
-        values, share = list(offers.values()), self._costs.share(rows)
+        values, lengths = list(offers.values()), self._lengths
         chosen = [0] * len(values)
-        if share is not None:
-            chosen = choose_lengths(values, rows=rows, share=share, lengths=self._lengths)
+        if budget := self._costs.most(rows):
+            time = partial(self._costs.time, rows)
+            chosen = choose_lengths(values, rows=rows, time=time, lengths=lengths, budget=budget)
         self._idle = 0 if any(chosen) else self._idle + 1
-        if share is None or self._idle >= PROBE_EVERY:
-            self._idle = 0
+        if not budget or self._idle >= self._patience:
+            self._idle, self._patience = 0, min(2 * self._patience, PROBE_EVERY)
             few = max(PROBE_LEAST, rows // 2)
-            chosen = choose_lengths(values, rows=rows, share=0.0, lengths=self._lengths, budget=few)
+            chosen = choose_lengths(
+                values, rows=rows, time=lambda _: 1.0, lengths=lengths, budget=few
+            )
         return {s: length for s, length in zip(offers, chosen, strict=True) if length}
 
     def _of(self, sequence: Sequence) -> Acceptance:
