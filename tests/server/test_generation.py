@@ -28,6 +28,9 @@ parameters { key: "prefill_chunk" value { string_value: "7" } }
 parameters { key: "block_size" value { string_value: "4" } }
 parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
 """
+GUESSER = """parameters { key: "speculation" value { string_value: "ngram" } }
+parameters { key: "num_speculative_tokens" value { string_value: "5" } }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,12 @@ def writer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "writer"
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG)
-    return make_writer(folder / "1")
+    made = make_writer(folder / "1")
+    guesser = folder.parent / "guesser"
+    guesser.mkdir()
+    (guesser / "1").symlink_to(folder / "1")
+    (guesser / "config.pbtxt").write_text(CONFIG + GUESSER)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +58,9 @@ def client(server):
         yield TextStream(client)
 
 
-def generate(server, path, body):
+def generate(server, path, body, model="writer"):
     request = urllib.request.Request(
-        f"http://{server.http}/v2/models/writer/{path}", json.dumps(body).encode()
+        f"http://{server.http}/v2/models/{model}/{path}", json.dumps(body).encode()
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -251,6 +259,44 @@ def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
     stopped, cancelled = before
     assert comes_true(lambda: metric(server, "ge_text_finished_total", reason="stop") > stopped)
     assert metric(server, "ge_text_finished_total", reason="cancelled") == cancelled
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"guided_regex": "(abc ){20}", "temperature": 0, "max_tokens": 90},
+        {"guided_regex": "(abc ){20}", "seed": 3, "max_tokens": 31},
+        {"guided_regex": "(a{3,9}b )+", "seed": 4, "max_tokens": 60, "stop": "b a"},
+        {"temperature": 0.2, "seed": 5, "max_tokens": 60, "frequency_penalty": 0.5},
+    ],
+)
+def test_guessed_and_verified_texts_are_the_same(server, asked):
+    """With speculation and without: structures, seeds, stop texts and limits within a run."""
+    body = {"text_input": PROMPTS[4], "return_finish_reason": True, **asked}
+    plain, guessed, alone = (
+        generate(server, "generate", {**body, **more}, model)
+        for model, more in (("writer", {}), ("guesser", {}), ("guesser", {"speculation": False}))
+    )
+    expected = json.loads(plain[1])
+    assert expected["text_output"]
+    for status, answer in (guessed, alone):
+        assert (status, {**json.loads(answer), "model_name": "writer"}) == (200, expected)
+
+
+def test_guesses_are_counted(server):
+    """How many were verified and right, and what a text got in a step; none for other models."""
+    body = {"text_input": "a", "guided_regex": "(abc ){20}", "max_tokens": 90}
+    for model in ("writer", "guesser"):
+        assert generate(server, "generate", body, model)[0] == 200
+
+    def counted(name, model="guesser"):
+        return metric(server, f"ge_text_{name}", model=model)
+
+    assert comes_true(lambda: counted("accepted_tokens_total") > 40)
+    assert counted("accepted_tokens_total") <= counted("drafted_tokens_total")
+    assert counted("run_tokens_sum") > counted("accepted_tokens_total")
+    assert counted("generated_tokens_total", "writer") > 0
+    assert counted("drafted_tokens_total", "writer") == 0
 
 
 def test_a_client_that_goes_frees_everything(server, client):

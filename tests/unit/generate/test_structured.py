@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.generation import Serving, sequence
+from builders.generation import Foretelling, Serving, sequence
 from builders.structures import STRUCTURES, Wanted
 from builders.writer import VOCABULARY, write_tokenizer
 from fakes.language_model import FakeLanguageModel
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.generate.parameters import parse_parameters
 from ge_backend.generate.sequence import Finish
-from ge_backend.generate.settings import PreemptionMode
+from ge_backend.generate.settings import PreemptionMode, SpeculationMode
 
 EOS = (0,)
 PROMPT = tuple(range(40, 52))
@@ -100,6 +100,22 @@ def test_who_has_to_make_room_stays_in_its_structure(compiled, tokenizer, mode):
     assert counts["swapped_in" if mode is PreemptionMode.SWAP else "recomputed"] > 0
     for number in range(4):
         check(served, str(number), 0, wanted, tokenizer)
+
+
+@settings(max_examples=30, deadline=None)
+@given(wanted=STRUCTURES, seed=st.integers(0, 10**6), length=st.sampled_from([1, 3, 7]))
+def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed, length):
+    """With guesses, right and wrong ones, a text is the very same; none leaves the structure."""
+    asked = {"seed": seed, "max_tokens": 400}
+    plain = serving()
+    plain.submit("a", PROMPT, guide=compiled(wanted), **asked)
+    expected = plain.run().tokens("a")
+    for wrong_every in (3, 1000):
+        served = serving(speculation=SpeculationMode.NGRAM, num_speculative_tokens=length)
+        served.engine._speculation._drafter = Foretelling({"a": expected}, wrong_every)
+        served.submit("a", PROMPT, guide=compiled(wanted), **asked)
+        check(served.run(), "a", 0, wanted, tokenizer)
+        assert served.tokens("a") == expected
 
 
 def test_a_text_that_is_cut_off_says_so(compiled, tokenizer):
