@@ -204,12 +204,11 @@ class Scheduler:
     def _add_drafts(self, making: _Draft, drafts: Mapping[Sequence, tuple[int, ...]]) -> None:
         """Lengthen spans by drafts, for which nobody waits, leaves or is left out."""
         for place, span in enumerate(making.spans):
-            room = len(span.sequence.blocks) + self._pool.num_free
-            left = min(making.budget, room * self._pool.block_size - span.stop)
+            left = min(making.budget, self._room(span.sequence) - span.count)
             some = drafts.get(span.sequence, ())[: max(0, left)]
             if some and span.decodes:
                 making.spans[place] = longer = span.with_drafts(some)
-                self._grow(span.sequence, longer.stop)
+                self._grow(span.sequence, longer.stop, making)
                 making.budget -= len(some)
 
     def _make_room(self, sequence: Sequence, count: int, draft: _Draft) -> int:
