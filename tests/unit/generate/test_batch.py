@@ -41,6 +41,22 @@ def test_only_who_has_caught_up_draws_a_token():
     assert built.batch.rows[0].position == 7
 
 
+def test_drafts_stand_behind_the_known_tokens_and_each_draws_one_more():
+    """Every place of a run is drawn as if the drafts before it were the text."""
+    span = placed([7, 3], 5, 1, (10, 11, 12, 13, 14, 15)).with_drafts((8, 9))
+    other = placed([2], 2, 1, (20, 21, 22))
+    built = build_batch(free_groups([span, other], BLOCK), BLOCK)
+    batch = built.batch
+    np.testing.assert_array_equal(batch.ids, [15, 8, 9, 22])
+    np.testing.assert_array_equal(batch.positions, [5, 6, 7, 2])
+    np.testing.assert_array_equal(batch.slots, [3 * 4 + 1, 3 * 4 + 2, 3 * 4 + 3, 2 * 4 + 2])
+    np.testing.assert_array_equal(batch.sampled, [0, 1, 2, 3])
+    assert built.drawn == (span, other)
+    assert [row.position for row in batch.rows] == [6, 7, 8, 3]
+    assert [row.output.tolist() for row in batch.rows] == [[], [8], [8, 9], []]
+    assert batch.groups[0].lengths.tolist() == [8]
+
+
 def test_padding_points_at_nobodys_block():
     """Rows and tokens of padding have position 0, a slot of block 0 and no length."""
     span = placed([2], 0, 3, (20, 21, 22))

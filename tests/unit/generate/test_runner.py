@@ -1,6 +1,7 @@
 """What becomes of a step's sequences when it fails."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -178,3 +179,27 @@ def test_a_failed_copy_fails_only_those_who_wanted_one():
     )
     assert list(outcome.failed) == [other.sequence]
     assert [one.sequence for one in outcome.drawn] == [first.sequence]
+
+
+@pytest.mark.parametrize(("bad", "kept"), [(0, None), (1, 0), (2, 1), (3, 2)])
+def test_a_place_that_failed_behind_right_drafts_is_left_to_the_next_step(bad, kept):
+    """What was drawn before it counts; only a failure at the sequence's own place is its end."""
+    rig = Rig()
+    span = rig.span(0, (5, 6))
+    known, drafts = [5, 6], []
+    for _ in range(3):
+        drafts.append(next_token([*known, *drafts], 0, 64))
+    step = rig.model.step
+
+    def failing(batch):
+        drawn = step(batch)
+        return replace(drawn, failed={bad: GraphFailed("not a number")})
+
+    rig.model.step = failing
+    outcome = rig.runner.run(StepPlan(spans=(span.with_drafts(tuple(drafts)),)))
+    if kept is None:
+        assert list(outcome.failed) == [span.sequence]
+    else:
+        assert outcome.failed == {}
+        assert [one.token for one in outcome.drawn] == drafts[: kept + 1]
+        assert outcome.computed == [span.with_drafts(tuple(drafts[:kept]))]

@@ -4,7 +4,7 @@ import pytest
 
 from ge_backend.config.settings import GENERATION_SETTINGS
 from ge_backend.errors import ConfigError
-from ge_backend.generate.settings import EngineSettings, read_settings
+from ge_backend.generate.settings import EngineSettings, SpeculationMode, read_settings
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,17 @@ def test_parameters_are_read_by_name():
         "swap_bytes": "1KiB",
         "itl_target_ms": "50.5",
         "prefix_cache": "off",
+        "speculation": "ngram",
+        "num_speculative_tokens": "4",
         "buckets.query": "16,32",
     }
     read = read_settings({**texts, **given})
     assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
     assert read.prefix_cache is False
+    assert (read.speculation, read.draft_lengths) == (SpeculationMode.NGRAM, (4,))
+    measured = read_settings({**texts, "speculation": "ngram"})
+    assert (EngineSettings().draft_lengths, measured.draft_lengths) == ((), (1, 3, 7, 15))
     assert (read.itl_target_ms, read.query_buckets, read.bucketed) == (50.5, "16,32", True)
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["MARGIN", "choose_lengths"]
+__all__ = ["LEAST", "MARGIN", "choose_lengths"]
 
 MARGIN = 1.15  # what drafts are taken to cost, times what was measured: measurements are noisy
+LEAST = 1.06  # what all drafts of a step together have to gain, for the same reason
 
 
 def choose_lengths(
@@ -43,7 +44,7 @@ def choose_lengths(
                 pieces.append((-gain / (length - before), length - before, place, length))
                 before = length
     pieces.sort()  # those of one offer stay in the order of length
-    tokens, drafts, best, taken = float(rows), 0, float(rows), 0
+    tokens, drafts, best, taken = float(rows), 0, LEAST * rows, 0
     for count, (less, size, _, _) in enumerate(pieces, 1):
         tokens -= less * size
         drafts += size
