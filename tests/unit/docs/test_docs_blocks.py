@@ -11,7 +11,13 @@ pytest.importorskip("tritonclient.grpc")
 from builders.pages import PAGES, Block, blocks, commands_in
 from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.config.model_folder import parse_config
-from ge_backend.config.settings import FAMILIES, HOST_KEYS, HOST_PREFIXES, SETTINGS
+from ge_backend.config.settings import (
+    FAMILIES,
+    GENERATION_SETTINGS,
+    HOST_KEYS,
+    HOST_PREFIXES,
+    SETTINGS,
+)
 
 # (page, how it begins) -> why nothing can be checked
 SHOWN = {
@@ -70,7 +76,7 @@ def of_kind(name: str) -> list[Block]:
 
 def is_known(key: str) -> bool:
     """Return whether a model may have this parameter."""
-    names = {setting.key for setting in SETTINGS} | set(HOST_KEYS)
+    names = {setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS)} | set(HOST_KEYS)
     names |= {name for entry in CPP_GE_KEYS for name in entry.key.split(", ")}
     prefixes = (*(family.prefix for family in FAMILIES), *HOST_PREFIXES)
     return key in names or key.startswith(prefixes)
