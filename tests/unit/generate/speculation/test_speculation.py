@@ -229,6 +229,8 @@ def test_a_request_may_do_without():
     served.run()
     last = {update.id: place for place, update in enumerate(served.updates)}
     assert last["with"] < last["without"]
+    served.submit("beams", (7, 9), max_tokens=9, beam_width=2, temperature=0)
+    served.run()
     assert {s.request.id for asked in served.oracle.asked for s in asked} == {"with"}
 
 

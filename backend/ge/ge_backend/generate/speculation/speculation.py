@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from ge_backend.generate.figures import Tally
+from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.runner import Outcome
 from ge_backend.generate.sequence import Sequence
@@ -77,7 +78,7 @@ class Speculation:
         most = {
             s: min(self._lengths[-1], s.remaining - 1)
             for s in decoding
-            if s.remaining > 1 and s.request.parameters.speculation
+            if s.remaining > 1 and _wanted(s.request.parameters)
         }
         self._proposed = {}
         if self._drafter.costly:
@@ -156,6 +157,11 @@ class Speculation:
             if span.decodes:
                 self._tally.run_tokens.observe(1 + len(span.drafts))
                 self._tally.add("accepted_tokens", len(span.drafts))
+
+
+def _wanted(parameters: Parameters) -> bool:
+    """Return whether tokens of a request may be guessed; beams do not draw theirs."""
+    return parameters.speculation and parameters.beam_width == 1
 
 
 def _possible(sequence: Sequence, guess: Guess) -> Guess | None:
