@@ -81,7 +81,11 @@ def stream(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Itera
 def main(options: argparse.Namespace) -> None:
     with grpcclient.InferenceServerClient(options.url) as client:
         client.get_model_metadata(options.model)  # refused here if it is not served
-    sampling = {"max_tokens": options.max_tokens, "temperature": options.temperature}
+    sampling = {
+        "max_tokens": options.max_tokens,
+        "temperature": options.temperature,
+        "beam_width": options.beam_width,
+    }
     if options.stream:
         for piece in stream(options.url, options.model, options.prompts[0], sampling):
             print(piece, end="", flush=True)
@@ -99,4 +103,5 @@ if __name__ == "__main__":
     parser.add_argument("--stream", action="store_true", help="print tokens as they come")
     parser.add_argument("--max-tokens", type=int, default=100)
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
+    parser.add_argument("--beam-width", type=int, default=1, help="search for the likeliest text")
     connection.run(main, parser)

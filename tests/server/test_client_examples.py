@@ -396,6 +396,10 @@ def test_generate_goes_on_with_several_prompts_at_once(server):
     assert len(lines) == 3
     told = run("generate.py", "--url", server.grpc, "--stream", "--max-tokens", "5")
     assert told == " a sm\n"
+    (likeliest,) = run(
+        "generate.py", "--url", server.grpc, "--beam-width", "3", "once upon a time"
+    ).splitlines()
+    assert likeliest == lines[0]
 
 
 def test_structured_answers_are_in_their_form(server):
