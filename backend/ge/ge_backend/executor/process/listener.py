@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from pathlib import Path
 
 from ge_backend.executor.process.lock import address_lock, remove_lock
@@ -27,14 +28,17 @@ class Door:
         self._address = address
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._bound: os.stat_result | None = None
+        # Between a socket in the folder and knowing that it is ours, nobody may abandon it.
+        self._opening = threading.RLock()
         self.retiring = False
 
     def open(self) -> None:
         """Listen at the address; called while the starter's lock is held."""
-        self._address.unlink(missing_ok=True)
-        self.listener.bind(str(self._address))
-        self._bound = self._address.stat()
-        self.listener.listen(BACKLOG)
+        with self._opening:
+            self._address.unlink(missing_ok=True)
+            self.listener.bind(str(self._address))
+            self._bound = self._address.stat()
+            self.listener.listen(BACKLOG)
 
     def serve(self, executor: Executor) -> None:
         """Serve until nobody needs the executor; close it and remove what is in the file system.
@@ -85,6 +89,6 @@ class Door:
 
     def _remove_socket(self) -> None:
         """Remove the socket unless the path has become another executor's."""
-        with contextlib.suppress(FileNotFoundError):
+        with self._opening, contextlib.suppress(FileNotFoundError):
             if self._bound and os.path.samestat(self._bound, self._address.stat()):
                 self._address.unlink()
