@@ -229,6 +229,7 @@ FAULTS = (
         may_fail=True,
     ),
     Fault(name="10,000 requests given up", strike=_hang_up),
+    Fault(name="10,000 connections broken", strike=_break_off),
     Fault(
         name="10,000 connections broken, with a queue of its own",
         strike=_break_off,
