@@ -101,7 +101,7 @@ def main() -> None:
     print(f"{options.precision}, {options.threads} threads, {options.tokens} tokens each")
     clock = time.thread_time if options.threads == 1 else time.perf_counter
     folder = prepare(CACHE, Console(stderr=True))
-    off = EngineSettings(kv_cache_bytes=CACHE_BYTES)
+    off = EngineSettings(kv_cache_bytes=CACHE_BYTES, prefix_cache=False)
     on = replace(
         off,
         speculation=SpeculationMode.NGRAM,
@@ -177,11 +177,9 @@ def lines(turns: dict[tuple[str, int], list[tuple[Turn, Turn]]]) -> list[str]:
     head = f"{'text':>6} {'batch':>5} {'off tok/s':>10} {'on tok/s':>10} {'on / off':>9} "
     rows = [head + f"{'worst':>6} {'drafted':>8} {'right':>6} {'tokens a step and text':>23}"]
     for (kind, batch), seen in turns.items():
-        ratios = [off.seconds / on.seconds for off, on in seen]
-        rates = [
-            statistics.median(t.tokens / t.seconds for t in side)
-            for side in zip(*seen, strict=True)
-        ]
+        each_rate = [(off.tokens / off.seconds, on.tokens / on.seconds) for off, on in seen]
+        ratios = [on / off for off, on in each_rate]
+        rates = [statistics.median(side) for side in zip(*each_rate, strict=True)]
         drafted = sum(on.drafted for _, on in seen)
         right = sum(on.accepted for _, on in seen) / max(1, drafted)
         each = sum(on.tokens for _, on in seen) / sum(on.steps for _, on in seen) / batch
