@@ -76,9 +76,12 @@ async def _measured(options: argparse.Namespace) -> dict[str, dict[str, list[Out
                 for system in systems:
                     if name not in system.workloads:
                         continue
-                    print(f"round {number + 1}: {name}, {system.name}", file=sys.stderr, flush=True)
                     workload: Workload = WORKLOADS[name]
                     outcome = await drive(system, workload.drawn(options.seed + number))
+                    said = f"round {number + 1}: {name}, {system.name}"
+                    print(
+                        f"{said}: {outcome.tokens_per_s:.1f} tokens/s", file=sys.stderr, flush=True
+                    )
                     outcomes[name].setdefault(system.name, []).append(outcome)
     return outcomes
 

@@ -85,5 +85,5 @@ class OneByOne(Padded):
     """Each request is a batch of its own, in the order of coming."""
 
     name = "one by one"
-    workloads = ("mixed", "single")
+    workloads = ("single",)
     most = 1
