@@ -30,7 +30,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-server wheels bench trust demo serve image wheel clean
+.PHONY: help setup check fix test test-server wheels bench bench-quick trust demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ wheels: | $(RUN) ## fetch every torch_npu that a test can read, 270 MB; nothing 
 bench: $(VENV)/.bench ## measure against other ways to serve the same model, and how servers start
 	$(RUN) -m benchmarks.bench_serving $(ARGS)
 	$(RUN) -m benchmarks.bench_start
+
+bench-quick: $(VENV)/.bench ## two minutes of that: which ratios have moved
+	$(RUN) -m benchmarks.bench_serving --quick $(ARGS)
 
 trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests
 	$(RUN) -m benchmarks.trust --soak 120 $(ARGS)

@@ -7,6 +7,7 @@ whatever else this machine does hits all of them alike; ratios are taken within 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ceiling import Ceiling
+from benchmarks.expected import FILE, keep, moved, ratios
 from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.report import json_lines, machine, plot, table
@@ -56,6 +58,19 @@ def main() -> None:
             title = f"\n{engine}, {MIXES[mix].help}, over {settings.protocol}"
             print(table(title, [result for result in found if result.mix == mix]), flush=True)
         _write(found, engine, context, options.output)
+        if options.quick:
+            _compare(engine, found, keep_it=options.keep)
+
+
+def _compare(engine: str, found: list[Result], *, keep_it: bool) -> None:
+    """Say what of a quick run is not as expected, or expect it from now on."""
+    seen = ratios(found)
+    if keep_it:
+        keep(engine, seen)
+        return
+    expected = json.loads(FILE.read_text()).get(engine, {})
+    lines = moved(seen, expected)
+    print("\n".join(lines) if lines else f"{engine}: {len(expected)} ratios are as expected")
 
 
 def run(engine: str, settings: Settings) -> list[Sample]:
@@ -162,7 +177,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
     add("--output", type=Path, default=Path(".cache/bench"))
-    add("--quick", action="store_true", help="one mix, two concurrencies, short windows")
+    add("--quick", action="store_true", help="one mix, short windows; says what has moved")
+    add("--keep", action="store_true", help="with --quick: expect from now on what was found")
     return parser.parse_args(arguments)
 
 

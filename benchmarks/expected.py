@@ -1,0 +1,51 @@
+"""What a quick run is expected to show, as ratios within one run, and what has moved. Pure.
+
+Kept in `benchmarks/expected.json`: engine -> `mix, in flight, system` -> our throughput divided by
+that system's. Ratios of systems that take turns say the same on a slower machine of the same kind;
+milliseconds do not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from benchmarks.results import Result
+
+__all__ = ["FILE", "keep", "moved", "ratios"]
+
+FILE = Path(__file__).parent / "expected.json"
+# Rounds of one run differ by less than this on a quiet machine.
+TOLERANCE = 0.2
+
+
+def ratios(results: Iterable[Result]) -> dict[str, float]:
+    """Return our throughput over each other system's, by cell."""
+    return {
+        f"{result.mix}, {result.concurrency} in flight, {result.system}": round(
+            result.ours_by_this, 2
+        )
+        for result in results
+        if result.ours_by_this != 1
+    }
+
+
+def moved(found: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
+    """Return a line for each ratio that is not as expected; the worst first."""
+    lines = []
+    for cell, ratio in found.items():
+        if cell in expected:
+            change = ratio / expected[cell]
+            if not 1 - TOLERANCE <= change <= 1 / (1 - TOLERANCE):
+                way = "worse" if change < 1 else "better"
+                lines.append(
+                    (change, f"{way}: {cell}: {ratio:.2f}x, expected {expected[cell]:.2f}x")
+                )
+    return [line for _, line in sorted(lines)]
+
+
+def keep(engine: str, found: Mapping[str, float], file: Path = FILE) -> None:
+    """Write what was found as what is expected of this engine from now on."""
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({**known, engine: dict(found)}, indent=2, sort_keys=True) + "\n")
