@@ -114,7 +114,7 @@ def test_the_page_has_them(recording):
     """One page, all models."""
     text = render(recording)
     assert "text_classifier_fused/text_encoder" in text
-    assert text.count("<svg") == 7
+    assert text.count("<svg") == 9
 
 
 def test_a_server_that_serves_nothing_meanwhile_is_told_so(server, recording, tmp_path, capsys):

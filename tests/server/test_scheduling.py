@@ -235,11 +235,11 @@ def test_a_full_queue_refuses_at_once(host):
 
 
 def test_who_waits_too_long_is_refused(host):
-    """When the batch ends, or when somebody else comes; the others are served."""
+    """As its time passes, while the batch before it still runs; the others are served."""
     first = host.hold("bounded")
-    late = host.send("bounded", 1, timeout=1000)
-    assert host.comes_to(1, "ge_backlog_requests", model="bounded")
     in_time = host.send("bounded", 2)
+    assert host.comes_to(1, "ge_backlog_requests", model="bounded")
+    late = host.send("bounded", 1, timeout=1000)
     assert "had to begin" in refused(late)
     assert host.held()
     host.let_go()

@@ -12,7 +12,7 @@ LAST = Delta(number=1, sample=0, text="x", ids=(5,), finish="stop")
 
 
 class Sender:
-    """Notes what is asked while something is sent, or when all has been."""
+    """Notes what is asked or sent while something is sent, or when all has been."""
 
     def __init__(self, final):
         self.final, self.sending, self.over = final, False, False
@@ -20,6 +20,7 @@ class Sender:
         self.asked, self.wrong = 0, 0
 
     def send(self, response, flags=0):
+        self.wrong += self.sending or self.over
         self.sending = True
         self.begun.set()
         assert self.go_on.wait(5)
@@ -75,3 +76,22 @@ def test_a_client_is_asked_for_between_two_responses(pb_utils):
     made.add([Delta(number=1, sample=0, text="x", ids=(5,))], last=False)
     assert made.unwanted
     assert (sender.asked, sender.wrong) == (1, 0)
+
+
+def test_nothing_is_sent_while_an_answer_ends_or_after(pb_utils):
+    """Text may be on its way when a request is ended for its client, and the other way round."""
+    part = [Delta(number=1, sample=0, text="x", ids=(5,))]
+    for end in range(2):
+        sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        made = answer(pb_utils, sender)
+        both = [ends(made)[end], lambda made=made: made.add(part, last=False)]
+        for work in (both, both[::-1]):
+            threads = [threading.Thread(target=one) for one in work]
+            for thread in threads:
+                thread.start()
+                assert sender.begun.wait(5)
+            sender.go_on.set()
+            for thread in threads:
+                thread.join(5)
+        made.fail(GraphFailed("again"))
+        assert (sender.wrong, sender.over) == (0, True)

@@ -114,8 +114,9 @@ class Generation:
 class _Answer:
     """Where the text of one request goes.
 
-    Nobody asks whether its client has given up while its last response is sent, or after that: the
-    host frees what such a question reads (it crashed the server; seen on 2.51).
+    Text comes from one thread, and another ends requests whose clients have given up. One of them
+    at a time talks to the host, and nobody once the last response is sent: not to send another, nor
+    to ask whether the client is there. Both crashed the server (seen on 2.51).
     """
 
     def __init__(self, asked: TextRequest, sender: Any, recorder: Recorder) -> None:
@@ -125,7 +126,7 @@ class _Answer:
         self._whole: list[Delta] = []
         self._first = True
         self._over = False
-        self._ending = threading.Lock()
+        self._talking = threading.Lock()
 
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
         """Take what is new, one delta per sample."""
@@ -139,30 +140,28 @@ class _Answer:
             deltas = self._whole
         response = write_text_response(self._asked, deltas, first=self._first)
         self._first = False
-        if last:
-            self._end(response)
-        else:
-            self._sender.send(response)
+        self._send(response, FINAL if last else 0)
 
     def fail(self, error: GeError) -> None:
         """Take the error that ended the request."""
         _count_refusal(error, self._recorder)
-        self._end(error_response(error))
+        self._send(error_response(error), FINAL)
 
     @property
     def unwanted(self) -> bool:
         """Whether the client has given up; asking costs 10-25 us (tested on 2.51)."""
-        if not self._ending.acquire(blocking=False):
+        if not self._talking.acquire(blocking=False):
             return False
         try:
             return not self._over and bool(self._sender.is_cancelled())
         finally:
-            self._ending.release()
+            self._talking.release()
 
-    def _end(self, response: Any) -> None:
-        with self._ending:
-            self._over = True
-            self._sender.send(response, flags=FINAL)
+    def _send(self, response: Any, flags: int) -> None:
+        with self._talking:
+            if not self._over:
+                self._over = flags == FINAL
+                self._sender.send(response, flags=flags)
 
 
 def _count_refusal(error: GeError, recorder: Recorder) -> None:
