@@ -12,7 +12,10 @@ def encoder(tmp_path: Path) -> Encoder:
     for name in ("model.onnx", "model.pt2"):
         (tmp_path / name).write_text(name)
     return Encoder(
-        onnx=tmp_path / "model.onnx", program=tmp_path / "model.pt2", differences={"ONNX": 0.0}
+        onnx=tmp_path / "model.onnx",
+        program=tmp_path / "model.pt2",
+        checkpoint=tmp_path / "checkpoint",
+        differences={"ONNX": 0.0},
     )
 
 

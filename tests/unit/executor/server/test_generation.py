@@ -129,6 +129,8 @@ def spec(**settings):
         "preemption": "recompute",
         "swap_bytes": "0",
         "prefix_cache": "on",
+        "speculation": "off",
+        "num_speculative_tokens": "auto",
     }
     return ServiceSpec(
         folder="/m/1",
