@@ -20,7 +20,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.device.base import GraphSource
 from ge_backend.device.null.device import Fault, NullDevice
-from ge_backend.errors import DeviceUnavailable, ShapeTooLarge
+from ge_backend.errors import DeviceUnavailable, InvalidRequest, ShapeTooLarge
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
@@ -281,17 +281,17 @@ def test_a_refused_size_is_accepted_after_an_extension(bench):
     assert one.swaps == 1
 
 
-def test_an_extension_ends_at_the_graphs_limit(bench, caplog):
-    """The last bucket is the limit; beyond it one line says so, whatever is sent."""
+def test_an_extension_ends_at_the_graphs_limit(bench):
+    """The last bucket is the limit; what is longer is refused before it could ask for another."""
     one = bench.instance(overflow="extend")
     one.ask(99)
     assert one.swapped()
     assert max(one.buckets) == (4, 100)
     for size in (101, 102, 150):
-        assert isinstance(one.ask(size)[0], ShapeTooLarge)
-        assert comes_true(lambda: "beyond the graph's limit of 100" in caplog.text)
-        time.sleep(0.05)
-    assert caplog.text.count("beyond the graph's limit of 100") == 1
+        with pytest.raises(InvalidRequest, match="the model takes at most 100"):
+            one.ask(size)
+    assert not one.swapped(2, seconds=0.15)
+    assert max(one.buckets) == (4, 100)
 
 
 def test_where_any_shape_runs_an_extension_measures_what_is_quick(bench):
