@@ -69,6 +69,9 @@ def _compare(engine: str, found: list[Result], *, keep_it: bool) -> None:
         keep(engine, seen)
         return
     expected = json.loads(FILE.read_text()).get(engine, {})
+    if not expected:
+        print(f"{engine}: nothing is expected yet; --keep expects from now on what was found")
+        return
     lines = moved(seen, expected)
     print("\n".join(lines) if lines else f"{engine}: {len(expected)} ratios are as expected")
 

@@ -25,6 +25,8 @@ from ge_backend.tritonserver.options import ServerOptions
 
 __all__ = ["TritonServer"]
 
+# No process of a server is seen so many times in a row before it counts as gone with its family.
+SEEN_GONE = 3
 POLL_S = 0.05
 PROBE_TIMEOUT_S = 5.0
 # Beyond the exit timeout: unloading takes a second per model, and executors notice within one.
@@ -269,11 +271,20 @@ def _get(host: str, port: int, path: str) -> bytes | None:
 
 def _see_off(run: Path) -> None:
     """Wait for a dead server's stubs and executors to follow it, and kill those that do not."""
-    _wait_until(lambda: not processes_of(run), FAMILY_GRACE_S)
+    _wait_until(lambda: _gone(run), FAMILY_GRACE_S)
     for pid in processes_of(run):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    _wait_until(lambda: not processes_of(run), FAMILY_GRACE_S)
+    _wait_until(lambda: _gone(run), FAMILY_GRACE_S)
+
+
+def _gone(run: Path) -> bool:
+    """Whether no process is left; one that is being started cannot be seen for a moment."""
+    for _ in range(SEEN_GONE):
+        if processes_of(run):
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
