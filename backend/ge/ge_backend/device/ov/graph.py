@@ -16,6 +16,7 @@ from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.ov.model import ELEMENTS, ENGINE_ERRORS, cause, read_model, signature_of
+from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
 from ge_backend.tensors import Array, Shape, TensorSpec
@@ -130,9 +131,10 @@ class OpenVinoGraph:
 
     def close(self) -> None:
         """Free all compiled models."""
-        self._threads.close()
-        self._compiled = {}
-        del self._narrow, self._model
+        with signal_stack_kept():
+            self._threads.close()
+            self._compiled = {}
+            del self._narrow, self._model
 
     def _compile(self, model: Any, threads: int, streams: int) -> Any:
         """Compile a model for so many threads a run, and so many runs at once."""
@@ -143,7 +145,8 @@ class OpenVinoGraph:
             "ENABLE_CPU_PINNING": False,
         }
         try:
-            return openvino.Core().compile_model(model, "CPU", options)
+            with signal_stack_kept():
+                return openvino.Core().compile_model(model, "CPU", options)
         except ENGINE_ERRORS as error:
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
 
