@@ -287,11 +287,12 @@ class Session:
             self._drop()
 
     def close(self) -> None:
-        """Leave the executor, which frees the graph if nobody else holds it."""
+        """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
         self._drop()
         self.arena.close()
-        if self._copy is not None:
-            self._copy.close()
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()
 
     def _live(self) -> Link:
         """Return the connection, opening a new one after a loss."""
