@@ -8,13 +8,11 @@ keeps the rows apart. Linear layers get weights packed for the processor.
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ge_backend.device.failures import reason
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.language.linear import Linear, linear
 from ge_backend.device.pytorch.packed_rows import (
@@ -23,7 +21,8 @@ from ge_backend.device.pytorch.packed_rows import (
     pack_rows,
     packed_attention,
 )
-from ge_backend.errors import GeError, ModelError, Unsupported
+from ge_backend.device.pytorch.pretrained import load_pretrained, refusing
+from ge_backend.errors import Unsupported
 
 __all__ = ["PackedEncoder"]
 
@@ -190,58 +189,12 @@ def _load(folder: EncoderFolder, dtype: torch.dtype) -> Any:
     auto = transformers.AutoModel
     if folder.classifies:
         auto = transformers.AutoModelForSequenceClassification
-    with _quiet(transformers):
-        model, loading = auto.from_pretrained(
-            folder.folder,
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    for what in ("missing_keys", "mismatched_keys"):
-        names = sorted(str(name) for name in loading[what] if UNUSED not in str(name))
-        if names:
-            raise ModelError(f"{what.replace('_', ' ')}: {', '.join(names)}")
-    return model.eval().requires_grad_(False)
+    return load_pretrained(auto, folder.folder, dtype, unused=UNUSED)
 
 
-@contextlib.contextmanager
-def _refusing(folder: EncoderFolder) -> Iterator[None]:
-    """Turn what is said against a checkpoint into one of our errors, and say what else there is."""
-    try:
-        yield
-    except GeError as error:
-        kind, said = type(error), str(error)
-        raise kind(f"{folder.folder}: {said}{_INSTEAD}") from error
-    except (
-        AttributeError,
-        ImportError,
-        IndexError,
-        KeyError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise Unsupported(
-            f"{folder.folder}: transformers does not run it end to end: {reason(error)}{_INSTEAD}"
-        ) from error
+def _refusing(folder: EncoderFolder) -> contextlib.AbstractContextManager[None]:
+    """Say what there is instead, too."""
+    return refusing(folder.folder, "transformers does not run it end to end", _INSTEAD)
 
 
 _INSTEAD = "; `ge-backend import` makes an ONNX file of an encoder, which is served padded"
-
-
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Hold back progress bars and what is said to people at a terminal."""
-    logger = logging.getLogger("transformers")
-    level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
-    logger.setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if bars:
-            transformers.utils.logging.enable_progress_bar()

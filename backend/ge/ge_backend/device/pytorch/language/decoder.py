@@ -8,7 +8,6 @@ stand behind one another in one row, so linear layers see no padding.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ge_backend.device.failures import reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.batch import Batch, Group
 from ge_backend.device.pytorch.language.attention import Attend
@@ -28,7 +26,8 @@ from ge_backend.device.pytorch.language.probe import (
     probe_mask,
 )
 from ge_backend.device.pytorch.language.step import StepTensors, stage
-from ge_backend.errors import DeviceUnavailable, GeError, ModelError, Unsupported
+from ge_backend.device.pytorch.pretrained import load_pretrained, refusing
+from ge_backend.errors import DeviceUnavailable, Unsupported
 
 __all__ = ["TransformersDecoder"]
 
@@ -176,61 +175,21 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     transformers.AttentionInterface.register(PAGED, paged_attention)
     transformers.AttentionInterface.register(PROBE, probe_attention)
     transformers.AttentionMaskInterface.register(PROBE, probe_mask)
-    with _refusing(checkpoint), _quiet(transformers):
-        model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+    with _refusing(checkpoint):
+        return load_pretrained(
+            transformers.AutoModelForCausalLM,
             checkpoint.folder,
-            dtype=dtype,
+            dtype,
             attn_implementation=PAGED,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
         )
-    problems = {
-        name: sorted(map(str, loading[name])) for name in ("missing_keys", "mismatched_keys")
-    }
-    for name, tensors in problems.items():
-        if tensors:
-            raise ModelError(f"{checkpoint.folder}: {name.replace('_', ' ')}: {', '.join(tensors)}")
-    return model.eval().requires_grad_(False)
 
 
-@contextlib.contextmanager
-def _refusing(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn what transformers says against a checkpoint into one of our errors."""
-    try:
-        yield
-    except GeError as error:
-        raise type(error)(f"{checkpoint.folder}: {error}") from error
-    except (
-        AttributeError,
-        ImportError,
-        IndexError,
-        KeyError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise Unsupported(
-            f"{checkpoint.folder}: transformers does not run {checkpoint.model_type!r} through its "
-            f"attention interface: {reason(error)}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Hold back progress bars and what is said to people at a terminal."""
-    logger = logging.getLogger("transformers")
-    level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
-    logger.setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
+def _refusing(checkpoint: Checkpoint) -> contextlib.AbstractContextManager[None]:
+    kind = checkpoint.model_type
+    return refusing(
+        checkpoint.folder,
+        f"transformers does not run {kind!r} through its attention interface",
+    )
 
 
 def _check_batches(texts: list[Any]) -> Iterator[Batch]:

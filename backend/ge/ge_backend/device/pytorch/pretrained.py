@@ -1,0 +1,91 @@
+"""Loading a checkpoint into transformers' own modules, for serving only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.errors import GeError, ModelError, Unsupported
+
+__all__ = ["load_pretrained", "refusing"]
+
+
+def load_pretrained(
+    auto: Any, folder: Path, dtype: torch.dtype, *, unused: str = "", **options: Any
+) -> Any:
+    """Return the model of a checkpoint; no code of it is run, and only safetensors are read.
+
+    Args:
+        auto: the class of transformers that loads it.
+        folder: with `config.json` and weights.
+        dtype: of the weights.
+        unused: weights with this in their names may be missing; "" allows none.
+        options: for `from_pretrained`.
+
+    Raises:
+        ModelError: the weights are not those that the architecture has.
+    """
+    import transformers
+
+    with _quiet(transformers):
+        model, loading = auto.from_pretrained(
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    for what in ("missing_keys", "mismatched_keys"):
+        names = sorted(map(str, loading[what]))
+        if needed := [name for name in names if not unused or unused not in name]:
+            raise ModelError(f"{what.replace('_', ' ')}: {', '.join(needed)}")
+    return model.eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
+    """Turn what transformers says against a checkpoint into one of our errors.
+
+    Args:
+        folder: of the checkpoint.
+        what: cannot be done with it.
+        instead: what else there is; ends the message.
+    """
+    try:
+        yield
+    except GeError as error:
+        raise type(error)(f"{folder}: {error}{instead}") from error
+    except (
+        AttributeError,
+        ImportError,
+        IndexError,
+        KeyError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise Unsupported(f"{folder}: {what}: {reason(error)}{instead}") from error
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Hold back progress bars and what is said to people at a terminal."""
+    logger = logging.getLogger("transformers")
+    level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
+    logger.setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
