@@ -48,11 +48,6 @@ def test_a_bad_parameter_is_named(text, said):
     assert str(caught.value).startswith(f"parameter 'buckets.length' is '{text}': ")
 
 
-def test_an_axis_that_may_be_empty_takes_zero():
-    """With `least` 0, zero is a size."""
-    assert parse_axis("linear(0, 1, 2)", name="blocks", least=0).values == (0, 1, 2)
-
-
 def test_listed_axes_are_checked_too():
     """Sizes that do not come from a parameter are held to the same bounds."""
     assert listed_axis("rows", (4, 1)).values == (1, 4)

@@ -35,15 +35,6 @@ def test_steps_come_after_those_they_need(steps):
     assert (dag.inputs, dag.outputs) == (("TEXT",), ("EMBEDDING",))
 
 
-def test_who_takes_a_tensor_is_known():
-    """The mask goes to two steps, under its own name in each."""
-    dag = read_dag(ensemble(TOKENIZE, ENCODE, POOL))
-    assert [(taker.model, name) for taker, name in dag.consumers("mask")] == [
-        ("encoder", "mask"),
-        ("pooling", "mask"),
-    ]
-
-
 def test_an_output_that_nobody_takes_is_allowed():
     """As the host allows it."""
     head = step("head", {"x": "hidden"}, {"e": "EMBEDDING", "spare": "spare"})

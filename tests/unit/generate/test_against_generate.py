@@ -9,9 +9,9 @@ import torch
 
 from builders import language
 from builders.generation import Foretelling, Serving
-from ge_backend.generate.buckets.shapes import rule_shapes
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import PreemptionMode, Scheduling, SpeculationMode
+from ge_backend.generate.shapes import rule_shapes
 from ge_backend.generate.warmup import prepared_shapes
 
 NAMES = ("llama", "mistral-window", "gpt2")

@@ -21,11 +21,11 @@ from ge_backend.errors import (
     OutOfMemory,
     QueueFull,
 )
-from ge_backend.generate.buckets.shapes import rule_shapes
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings, PreemptionMode, Scheduling
+from ge_backend.generate.shapes import rule_shapes
 
 EOS = (7,)
 SHARED = tuple(8 + (i * i * 5) % 56 for i in range(21))

@@ -57,13 +57,12 @@ def test_any_costs_do_among_the_sizes_seen(counts, prices):
     assert math.isclose(total(counts, found, prices), best, rel_tol=1e-9, abs_tol=1e-9)
 
 
-@given(counts=TRAFFIC, multiple=st.integers(1, 8), maximum=st.none() | st.integers(14, 40))
-def test_boundaries_are_multiples_and_cover_all(counts, multiple, maximum):
-    """Boundaries are multiples, but for the largest size; everything seen is covered."""
+@given(counts=TRAFFIC, maximum=st.none() | st.integers(14, 40))
+def test_boundaries_cover_all(counts, maximum):
+    """The last boundary is the maximum, where there is one; everything seen is covered."""
     histogram = histogram_of(counts)
-    found = best_boundaries(histogram, 4, maximum=maximum, multiple=multiple)
+    found = best_boundaries(histogram, 4, maximum=maximum)
     assert found == tuple(sorted(set(found)))
-    assert all(boundary % multiple == 0 for boundary in found[:-1])
     assert found[-1] == (maximum or found[-1])
     assert expect(histogram, found).uncovered == 0.0
 
@@ -100,14 +99,10 @@ def test_learned_boundaries_beat_doubling():
 
 
 @pytest.mark.parametrize(
-    ("histogram", "count", "multiple", "said"),
-    [
-        (Histogram(), 2, 1, "no traffic was recorded"),
-        (histogram_of({3: 1}), 0, 1, "0 boundaries"),
-        (histogram_of({3: 1}), 1, 0, "in multiples of 0"),
-    ],
+    ("histogram", "count", "said"),
+    [(Histogram(), 2, "no traffic was recorded"), (histogram_of({3: 1}), 0, "0 boundaries")],
 )
-def test_what_cannot_be_learned(histogram, count, multiple, said):
+def test_what_cannot_be_learned(histogram, count, said):
     """Nothing to learn from, or nothing to learn, is an error."""
     with pytest.raises(ConfigError, match=said):
-        best_boundaries(histogram, count, multiple=multiple)
+        best_boundaries(histogram, count)

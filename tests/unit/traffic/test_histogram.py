@@ -70,13 +70,6 @@ def test_survives_a_file(values):
     assert load_histograms(dump_histograms(histograms), "f") == histograms
 
 
-def test_coarsened_copies_leave_the_original():
-    """A coarser copy has fewer bins; the original keeps its own."""
-    histogram = histogram_of(range(500), max_bins=512)
-    assert len(histogram.coarsened(64).points()) <= 64
-    assert len(histogram.points()) == 500
-
-
 def test_shapes_of_independent_axes():
     """Weights of shapes are products of the axes' shares, over powers of two."""
     shapes = independent_shapes([histogram_of([1, 1, 1, 4]), histogram_of([100, 128])])

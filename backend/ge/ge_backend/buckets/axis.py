@@ -56,13 +56,12 @@ class Axis:
         return line
 
 
-def parse_axis(text: str, *, name: str, least: int = 1) -> Axis:
+def parse_axis(text: str, *, name: str) -> Axis:
     """Return the axis that a parameter's text describes.
 
     Args:
         text: `1,2,4,8`, in any order, or a rule: `exponential(1, 2, 32, 6)`, `linear(min=16, …)`.
         name: the axis; messages call the parameter `buckets.<name>`.
-        least: the smallest size that makes sense: 1, or 0 for an axis that may be empty.
 
     Raises:
         ConfigError: the text is neither, or makes no axis.
@@ -71,20 +70,20 @@ def parse_axis(text: str, *, name: str, least: int = 1) -> Axis:
         recipe = parse_recipe(text)
         if isinstance(recipe, Recipe):
             _check_order(recipe)
-            return _axis(name, recipe.values(), least, recipe)
-        return _axis(name, recipe, least, None)
+            return _axis(name, recipe.values(), recipe)
+        return _axis(name, recipe, None)
     except ConfigError as error:
         raise ConfigError(f"parameter 'buckets.{name}' is {text!r}: {error}") from error
 
 
-def listed_axis(name: str, values: tuple[int, ...], *, least: int = 1) -> Axis:
+def listed_axis(name: str, values: tuple[int, ...]) -> Axis:
     """Return an axis of these sizes.
 
     Raises:
         ConfigError: a size is too small or too large, or there is none.
     """
     try:
-        return _axis(name, values, least, None)
+        return _axis(name, values, None)
     except ConfigError as error:
         raise ConfigError(f"axis {name!r}: {error}") from error
 
@@ -102,7 +101,7 @@ def default_axis(name: str, maximum: int, *, finer: bool = False) -> Axis:
     if finer and name != ROWS:
         numbers |= {"step": max(1, first // 2), "limit": 2 * numbers["limit"] - 1}
     recipe = make_recipe(rule_named("exponential"), numbers)
-    return _axis(name, recipe.values(), 1, recipe)
+    return _axis(name, recipe.values(), recipe)
 
 
 def _check_order(recipe: Recipe) -> None:
@@ -112,12 +111,12 @@ def _check_order(recipe: Recipe) -> None:
         raise ConfigError(f"min is {smallest}, expected at most max, which is {largest}")
 
 
-def _axis(name: str, values: tuple[int, ...], least: int, recipe: Recipe | None) -> Axis:
+def _axis(name: str, values: tuple[int, ...], recipe: Recipe | None) -> Axis:
     if not values:
         raise ConfigError("makes no sizes; lower min or step, or raise max")
     if len(values) > MAX_VALUES:
         raise ConfigError(f"has {len(values)} sizes, expected at most {MAX_VALUES}")
     for value in values:
-        if not least <= value <= MAX_SIZE:
-            raise ConfigError(f"size {value} is outside {least} to {MAX_SIZE}")
+        if not 1 <= value <= MAX_SIZE:
+            raise ConfigError(f"size {value} is outside 1 to {MAX_SIZE}")
     return Axis(name=name, values=tuple(sorted(set(values))), made_by=recipe)

@@ -15,29 +15,10 @@ from dataclasses import dataclass, replace
 from ge_backend.buckets.grid import Bucket, BucketGrid, Cost, covers, padded_elements
 from ge_backend.errors import ConfigError
 
-__all__ = ["expected_cost", "prune"]
+__all__ = ["prune"]
 
 # (whether rows must be split, cost of all runs, bucket): offers compare by preference.
 _Offer = tuple[bool, float, Bucket]
-
-
-def expected_cost(
-    grid: BucketGrid, traffic: Mapping[Bucket, float], cost: Cost = padded_elements
-) -> float:
-    """Return the mean cost over the shapes of `traffic` whose sizes have a bucket.
-
-    Args:
-        grid: the buckets.
-        traffic: weight by shape (rows, sizes); need not sum to one.
-        cost: what one run in a bucket costs.
-    """
-    paid = weights = 0.0
-    for shape, weight in traffic.items():
-        offers = _offers(grid, shape, cost)
-        if offers:
-            paid += weight * min(offers)[1]
-            weights += weight
-    return paid / weights if weights else 0.0
 
 
 def prune(

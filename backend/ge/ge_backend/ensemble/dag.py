@@ -6,7 +6,7 @@ is written once, by a step or by the client, and the order of the steps in the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,13 +65,6 @@ class Dag:
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-
-    def consumers(self, tensor: str) -> Iterator[tuple[Step, str]]:
-        """Yield the steps that take a tensor, and under which name."""
-        for step in self.steps:
-            for name, source in step.inputs.items():
-                if source == tensor:
-                    yield step, name
 
 
 def read_dag(config: Mapping[str, Any]) -> Dag:

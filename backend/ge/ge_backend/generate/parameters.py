@@ -19,7 +19,7 @@ from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import InvalidRequest
 
-__all__ = ["EarlyStopping", "Parameters", "generation_defaults", "parse_parameters"]
+__all__ = ["EarlyStopping", "Parameters", "parse_parameters"]
 
 DEFAULT_MAX_TOKENS = 16
 MAX_SAMPLES = 128
@@ -29,14 +29,6 @@ MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobo
 MAX_SEED = 2**63 - 1
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
 _MOST = 2**31 - 1
-_FROM_CONFIG = {  # generation_config.json → our name; source: vLLM's get_diff_sampling_param
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "max_new_tokens": "max_tokens",
-}
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -122,7 +114,7 @@ def parse_parameters(
 
     Args:
         given: by name, as JSON has it; None is as good as absent, but for `max_tokens`.
-        defaults: for names that are not given, such as `generation_defaults`.
+        defaults: for names that are not given, such as `Checkpoint.sampling`.
         seed: for a request that brings none; so a random choice stays the caller's.
         encode: a text's tokens without special ones; needed for `bad_words` only.
 
@@ -146,15 +138,6 @@ def parse_parameters(
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
     own["seeded"] = "seed" in values
     return _consistent(Parameters(sampling=sampling, structure=structure, **own))
-
-
-def generation_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that a checkpoint's `generation_config.json` sets.
-
-    `do_sample` is not heeded, as in vLLM: `temperature` 0 is what asks for the best token.
-    """
-    named = {ours: config.get(theirs) for theirs, ours in _FROM_CONFIG.items()}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _consistent(asked: Parameters) -> Parameters:

@@ -21,8 +21,6 @@ from ge_backend.layout.text_tensors import SWITCHES
 
 __all__ = ["TextRequest", "read_text_request", "write_text_response"]
 
-_NOTHING = object()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRequest:

@@ -83,7 +83,6 @@ def best_boundaries(
     cost: SizeCost = float,
     *,
     maximum: int | None = None,
-    multiple: int = 1,
 ) -> tuple[int, ...]:
     """Return at most `count` boundaries that minimise the expected cost of the traffic, ascending.
 
@@ -95,16 +94,13 @@ def best_boundaries(
         cost: what one row of that size costs.
         maximum: the largest size that requests may have; the last boundary covers it too, and none
             is above it but for the traffic's own largest.
-        multiple: boundaries are multiples of this, except the last where `maximum` is none.
 
     Raises:
-        ConfigError: `count` or `multiple` is below 1, or there is no traffic.
+        ConfigError: `count` is below 1, or there is no traffic.
     """
-    if count < 1 or multiple < 1:
-        raise ConfigError(
-            f"{count} boundaries in multiples of {multiple}: expected at least 1 each"
-        )
-    points = _candidates(histogram, maximum, multiple)
+    if count < 1:
+        raise ConfigError(f"{count} boundaries: expected at least 1")
+    points = _candidates(histogram, maximum)
     if not points:
         raise ConfigError("no traffic was recorded; boundaries are learned from it")
     sizes = [size for size, _ in points]
@@ -112,12 +108,12 @@ def best_boundaries(
     return _cheapest(sizes, through, [cost(size) for size in sizes], count)
 
 
-def _candidates(histogram: Histogram, maximum: int | None, multiple: int) -> list[tuple[int, int]]:
+def _candidates(histogram: Histogram, maximum: int | None) -> list[tuple[int, int]]:
     """Return (boundary, how many values it is the first to cover), ascending."""
     largest = max(histogram.largest, maximum or 0)
     merged: dict[int, int] = {}
     for value, number in histogram.points():
-        size = min(-(-max(value, 1) // multiple) * multiple, max(largest, 1))
+        size = max(value, 1)
         merged[size] = merged.get(size, 0) + number
     if merged and maximum is not None:
         merged.setdefault(largest, 0)

@@ -9,9 +9,6 @@ from typing import Any
 
 __all__ = ["Ability", "ServedModel", "read_model"]
 
-# Those of Triton's vLLM backend that every request needs.
-_TEXT_INPUTS = {"text_input", "sampling_parameters", "stream"}
-
 
 class Ability(Enum):
     """What a model is for."""

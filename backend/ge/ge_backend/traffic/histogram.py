@@ -69,12 +69,6 @@ class Histogram:
             merged[seen] = merged.get(seen, 0) + count
         return list(merged.items())
 
-    def coarsened(self, max_bins: int) -> Histogram:
-        """Return a copy with at most `max_bins` bins, 64 or more."""
-        copy = Histogram(max_bins=max_bins)
-        copy.merge(self)
-        return copy
-
     def _count(self, value: int, count: int) -> None:
         kept = rounded_up(value, self.digits)
         self._counts[kept] = self._counts.get(kept, 0) + count

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from builders.generation import Serving
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
-from ge_backend.generate.buckets.shapes import rule_shapes
 from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
+from ge_backend.generate.shapes import rule_shapes
 from ge_backend.generate.speculation.base import STRENGTHS, Guess
 from ge_backend.generate.speculation.speculation import PROBE_LEAST
 

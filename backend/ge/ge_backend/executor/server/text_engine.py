@@ -21,13 +21,13 @@ from ge_backend.device.language.structure import CompileStructure, Guide, Struct
 from ge_backend.errors import GeError, Unsupported
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
-from ge_backend.generate.buckets.shapes import step_shapes
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.request import Limits, Request
 from ge_backend.generate.settings import EngineSettings, read_settings
+from ge_backend.generate.shapes import step_shapes
 from ge_backend.generate.update import Sink
 from ge_backend.generate.warmup import prepared_shapes
 

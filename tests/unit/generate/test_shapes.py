@@ -3,8 +3,8 @@
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.generate.buckets.shapes import file_shapes, rule_shapes, step_shapes
 from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.shapes import file_shapes, rule_shapes, step_shapes
 
 
 def test_lists_make_a_product_per_kind():

@@ -1,1 +1,0 @@
-"""Buckets of the two phases of text generation: prompts, and one token at a time."""
