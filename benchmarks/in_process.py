@@ -1,37 +1,23 @@
-"""A model's pipeline without a server: what a stub does, for one `model.pt2`, on any device."""
+"""A model without a server: what a stub opens, for one model file, on any device."""
 
 from __future__ import annotations
 
 import functools
-import os
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
-from ge_backend.buckets.build import build_grid
 from ge_backend.config.model import ModelConfig
-from ge_backend.device.base import GraphSource
-from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.inline import connect_inline
-from ge_backend.executor.process.launch import ExecutorAddress, connect
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.auto_complete import completed
-from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
+from ge_backend.serving.connect import complete_document
+from ge_backend.serving.opening import open_model
 from ge_backend.tensors import Array
-from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_model, measured_costs
 from ge_backend.warmup.store import Store
 
 __all__ = ["Local", "open_local"]
-
-ARENA_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,51 +56,21 @@ def open_local(
         parameters: as in config.pbtxt.
         inline: the executor is in this process, not in one of its own.
     """
+    chosen = {**parameters, "device": device, "learn": "off"}
+    if inline:
+        chosen["executor"] = "inline"
     document = {
         "name": "encoder",
         "backend": "ge",
         "max_batch_size": rows,
-        "parameters": {key: {"string_value": text} for key, text in parameters.items()},
+        "default_model_filename": model.name,
+        "parameters": {key: {"string_value": text} for key, text in chosen.items()},
     }
-    environment = {"GE_DEVICE": device}
-    read = functools.partial(
-        ModelConfig.read, directory=model.parent, version="1", environment=environment
-    )
-    given = read(document)
-    source = GraphSource.of(model, precision=given.precision, options=given.options)
-    with tempfile.TemporaryDirectory(prefix="ge-", dir="/tmp") as folder:
-        address = ExecutorAddress(
-            device=device,
-            directory=Path(folder),
-            owner_pid=os.getpid(),
-            python=sys.executable,
-            library_path="",
-        )
-        link = functools.partial(connect_inline, device)
-        if not inline:
-            link = functools.partial(connect, address)
-        session = Session(link, source, arena_bytes=ARENA_BYTES, on_restart=lambda: None)
-        fleet = Fleet({device: session})
-        try:
-            config = read(completed(document, given, session.signature))
-            yield _opened(config, fleet)
-        finally:
-            fleet.close()
-
-
-def _opened(config: ModelConfig, fleet: Fleet) -> Local:
-    session = fleet.sessions[0]
-    static = session.static_shapes
-    layout = build_layout(config, session.signature, static_shapes=static)
-    bucketed = session.bucketed
-    grid = build_grid(config, layout, static_shapes=static, bucketed=bucketed, traffic={})
-    costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
-    pipeline = Pipeline(
-        layout=layout,
-        fleet=fleet,
-        costs=cost_model(config, costs, static_shapes=static, bucketed=bucketed),
-        policy=Policy(axes=layout.axes, lanes=session.lanes, refuse_overflow=static),
-        recorder=Recorder(),
-        traffic=Traffic(layout.axes),
-    )
-    return Local(pipeline=pipeline, buckets=len(costs))
+    read = functools.partial(ModelConfig.read, directory=model.parent, version="1", environment={})
+    config = read(complete_document(document, read(document)))
+    opened = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    try:
+        yield Local(pipeline=opened.pipeline, buckets=len(opened.pipeline.costs.table))
+    finally:
+        opened.learner.close()
+        opened.pipeline.close()

@@ -1,9 +1,7 @@
 """A fused ensemble on a simulated NPU: what crosses the bus, and what happens when it is lost."""
 
-import importlib
 import json
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from ge_backend.buckets.costs import StaticCosts, element_costs
 from ge_backend.config.model_folder import read_folder
 from ge_backend.errors import OutOfMemory
 from ge_backend.metrics import Recorder
+from ge_backend.serving.fused import fused_document, open_fused
 from ge_backend.warmup.store import Store
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device
@@ -93,15 +92,7 @@ def models(tmp_path):
 
 
 @pytest.fixture
-def host(monkeypatch):
-    """What opens fused models: it has the host's module in its imports."""
-    fake = importlib.import_module("fakes.triton_python_backend_utils")
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
-    return importlib.import_module("ge_backend.serving.fused")
-
-
-@pytest.fixture
-def opened(python, machine, models, host, monkeypatch):
+def opened(python, machine, models, monkeypatch):
     """A function that opens a fused model; it is closed at the end."""
     monkeypatch.setenv("GE_RUNTIME_DIR", str(machine.folder))
     monkeypatch.setenv("GE_PYTHON", str(python.path))
@@ -111,12 +102,11 @@ def opened(python, machine, models, host, monkeypatch):
     def opened(name="fused_piped"):
         folder = read_folder(models / name)
         given = folder.config(os.environ)
-        config = folder.config(os.environ, host.fused_document(dict(folder.document), given))
-        pipeline, learners = host.open_fused(
+        config = folder.config(os.environ, fused_document(dict(folder.document), given))
+        pipeline, learners = open_fused(
             config,
             Recorder(),
             Store(None),
-            lambda document, _: document,
             on_restart=lambda _: None,
         )
         fused.append((pipeline, learners))

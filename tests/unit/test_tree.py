@@ -40,6 +40,8 @@ ELSEWHERE = {
     "openai/front.py": "tests/server/test_openai.py",
     "openai/triton.py": "tests/server/test_openai.py",
     "serving/fused.py": "tests/server/test_fused.py",
+    "serving/shaped.py": "tests/unit/cli/model/test_offline.py",
+    "serving/offline.py": "tests/unit/cli/model/test_offline.py",
     "config/settings.py": "tests/unit/config/test_model.py",
 }
 
@@ -50,7 +52,6 @@ SAME_NAME = {
     "Figures",
     "Histogram",
     "Load",
-    "OpenModel",
     "Outcome",
     "Parameters",
     "Request",

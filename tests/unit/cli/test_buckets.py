@@ -191,11 +191,11 @@ def test_costs_are_kept_from_what_was_measured(model, ge_backend):
 
 def test_the_command_finds_what_warm_up_measured(model, ge_backend):
     """A served model's costs are kept under the same key."""
-    from ge_backend.cli.model.opened import open_model
+    from ge_backend.serving.offline import look_into
     from ge_backend.warmup.measure import measured_costs
 
     folder = model(cost_ms={"*": 1.0})
-    with open_model(folder) as opened:
+    with look_into(folder) as opened:
         served = measured_costs(
             opened.config, opened.layout, [opened.session], opened.grid, opened.store
         )

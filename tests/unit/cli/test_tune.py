@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from ge_backend.cli.model.opened import open_model
+from ge_backend.serving.offline import look_into
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.warmup.store import Store
 
@@ -59,7 +59,7 @@ def test_sizes_follow_recorded_traffic(recorded, ge_backend):
 
 def test_measured_costs_decide_where_there_are_any(recorded, ge_backend):
     """A graph that takes no less time below 64 gains nothing from smaller sizes."""
-    with open_model(recorded) as opened:
+    with look_into(recorded) as opened:
         costs = {(rows, size): 1e6 * rows for rows in (1, 8) for size in (16, 64)}
         opened.store.keep_costs(cost_key_of(opened), costs)
     found = json.loads(ge_backend("tune", recorded, "--json")[1])

@@ -24,6 +24,7 @@ def signature(inputs, outputs, **limits):
 def complete(pb_utils, monkeypatch, tmp_path):
     """Completes a configuration as if the graph had a signature; returns the dictionary."""
     from ge_backend.host import complete as module
+    from ge_backend.serving import connect
 
     pb_utils.MODEL_DIR = str(tmp_path)
 
@@ -36,7 +37,7 @@ def complete(pb_utils, monkeypatch, tmp_path):
             def close(self):
                 Session.closed = True
 
-        monkeypatch.setattr(module, "open_session", lambda *_, **__: Session())
+        monkeypatch.setattr(connect, "open_session", lambda *_, **__: Session())
         config = {"name": "m", "max_batch_size": 0, "input": [], "output": [], **given}
         completed = module.complete_config(pb_utils.ModelConfig(json.dumps(config)))
         assert Session.closed or given.get("input")

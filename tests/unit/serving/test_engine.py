@@ -52,7 +52,7 @@ class Measured:
         self.costs, self.asked = costs, []
         monkeypatch.setattr(choice, "_measured", self)
 
-    def __call__(self, config, samples):
+    def __call__(self, config, store, samples):
         self.asked.append((config.engine, tuple(samples)))
         found = self.costs[config.engine]
         if isinstance(found, Exception):

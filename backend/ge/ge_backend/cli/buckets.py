@@ -90,10 +90,10 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _model_lines(args: argparse.Namespace) -> list[str]:
-    from ge_backend.cli.model.opened import open_model
     from ge_backend.cli.report.grid import bucket_lines, grid_json, grid_text
+    from ge_backend.serving.offline import look_into
 
-    with open_model(args.model, device=args.device, cache_dir=args.cache_dir) as model:
+    with look_into(args.model, device=args.device, cache_dir=args.cache_dir) as model:
         costs = model.measure() if args.measure else model.kept_costs()
         lines = bucket_lines(model.grid, model.layout, costs)
         return [grid_json(model.grid, lines)] if args.json else grid_text(model.grid, lines)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ge_backend.buckets.axis import ROWS
 from ge_backend.cli.model.applied import apply_parameters
-from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.cli.report.plot import write_plot
 from ge_backend.cli.report.tuning import Tuning, tuning_json, tuning_text
 from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import SizeCost
 from ge_backend.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
+from ge_backend.serving.offline import look_into
+from ge_backend.serving.shaped import ShapedModel
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.trace_file import read_trace
 
@@ -60,9 +61,9 @@ def tune(arguments: argparse.Namespace) -> int:
         GeError: the model cannot be read, there is no traffic, or the sizes cannot be applied.
     """
     path, device = arguments.model, arguments.device
-    with open_model(path, device=device, cache_dir=arguments.cache_dir) as model:
+    with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
         tuning = work_out(model, arguments.trace, arguments.graphs)
-        config_file = model.folder.config_file
+        config_file = model.config.directory.parent / "config.pbtxt"
         from_file = model.config.bucket_file
     if arguments.plot is not None:
         write_plot(arguments.plot, tuning)
@@ -79,7 +80,7 @@ def tune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def work_out(model: OpenModel, trace: Path | None, graphs: int | None) -> Tuning:
+def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuning:
     """Return the best sizes of each ragged axis.
 
     Raises:
@@ -114,7 +115,7 @@ def work_out(model: OpenModel, trace: Path | None, graphs: int | None) -> Tuning
     )
 
 
-def _recorded(model: OpenModel) -> dict[str, Histogram]:
+def _recorded(model: ShapedModel) -> dict[str, Histogram]:
     traffic = model.store.traffic(model.config.name)
     if all(axis in traffic and traffic[axis].total for axis in model.layout.axes):
         return traffic
@@ -128,7 +129,7 @@ def _recorded(model: OpenModel) -> dict[str, Histogram]:
 
 
 def _proposal(
-    model: OpenModel, axis: str, traffic: Histogram, graphs: int | None, cost: SizeCost | None
+    model: ShapedModel, axis: str, traffic: Histogram, graphs: int | None, cost: SizeCost | None
 ) -> Proposal:
     place = 1 + model.layout.axes.index(axis)
     now = sorted({bucket[place] for bucket in model.grid.entries})
@@ -136,7 +137,7 @@ def _proposal(
 
 
 def _costs_by_axis(
-    model: OpenModel, traffic: Mapping[str, Histogram]
+    model: ShapedModel, traffic: Mapping[str, Histogram]
 ) -> dict[str, SizeCost] | None:
     """Return what a row costs by its size on each axis; None where nothing was measured."""
     costs = model.kept_costs()

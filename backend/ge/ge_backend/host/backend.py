@@ -22,7 +22,6 @@ from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, Service
 from ge_backend.host.codec import error_response, read_request, write_response
-from ge_backend.host.complete import complete_document
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import open_sensors
@@ -217,7 +216,7 @@ def _opened(
 ) -> tuple[Pipeline | FusedPipeline, list[Learner]]:
     """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
     if config.fuse:
-        return open_fused(config, recorder, store, complete_document, on_restart=on_restart)
+        return open_fused(config, recorder, store, on_restart=on_restart)
     opened = open_model(config, recorder, store, on_restart=on_restart)
     return opened.pipeline, [opened.learner]
 

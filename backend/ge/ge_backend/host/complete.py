@@ -17,11 +17,10 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.host.logs import install_handler
-from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.text_tensors import completed_for_text
-from ge_backend.serving.connect import open_session
+from ge_backend.serving.connect import complete_document
 
-__all__ = ["complete_config", "complete_document"]
+__all__ = ["complete_config"]
 
 
 def complete_config(config: Any) -> Any:
@@ -44,16 +43,3 @@ def complete_config(config: Any) -> Any:
     elif not (ours.inputs and ours.outputs):
         given.update(complete_document(given, ours))
     return config
-
-
-def complete_document(document: dict[str, Any], ours: ModelConfig) -> dict[str, Any]:
-    """Return a model's configuration, completed from its graph, which stays loaded for a while.
-
-    Raises:
-        GeError: the graph cannot be loaded.
-    """
-    session = open_session(ours, ours.device, on_restart=lambda: None)
-    try:
-        return completed(document, ours, session.signature, session.fixed_shapes)
-    finally:
-        session.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.config.engine_table import SILENT_ENDS
@@ -28,8 +29,17 @@ from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import ExecutorAddress, connect
 from ge_backend.executor.process.spare import is_wanted
 from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.auto_complete import completed
 
-__all__ = ["AUTO", "executor_of", "open_fleet", "open_session", "source_of"]
+__all__ = [
+    "ARENA_BYTES",
+    "AUTO",
+    "complete_document",
+    "executor_of",
+    "open_fleet",
+    "open_session",
+    "source_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +115,19 @@ def open_session(
             config.lanes,
         )
     return session
+
+
+def complete_document(document: dict[str, Any], given: ModelConfig) -> dict[str, Any]:
+    """Return a model's configuration, completed from its graph, which stays loaded for a while.
+
+    Raises:
+        GeError: the graph cannot be loaded.
+    """
+    session = open_session(given, given.device, on_restart=lambda: None)
+    try:
+        return completed(document, given, session.signature, session.fixed_shapes)
+    finally:
+        session.close()
 
 
 def _copy(config: ModelConfig, source: GraphSource) -> KeptFiles | None:

@@ -7,14 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ge_backend.buckets.build import build_grid
 from ge_backend.buckets.grid import Bucket, label
 from ge_backend.config.engine_table import Engine, engines_for
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import find_model_file, model_files
 from ge_backend.errors import DeviceUnavailable, ModelError, Unsupported
-from ge_backend.layout.layout import build_layout
 from ge_backend.serving.connect import AUTO, open_session
+from ge_backend.serving.shaped import ShapedModel
 from ge_backend.warmup.measure import fingerprint, processor
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
@@ -44,7 +43,9 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     samples: Sequence[Bucket] = ()
     for engine in engines:
         try:
-            samples, times[engine.name] = _measured(replace(config, engine=engine.name), samples)
+            samples, times[engine.name] = _measured(
+                replace(config, engine=engine.name), store, samples
+            )
         except (DeviceUnavailable, ModelError, Unsupported) as error:
             log.info("engine %s is left out: %s", engine.name, error)
     common = [b for b in samples if all(b in costs for costs in times.values())]
@@ -83,18 +84,18 @@ def _key(config: ModelConfig, engines: Sequence[Engine]) -> list[str]:
 
 
 def _measured(
-    config: ModelConfig, samples: Sequence[Bucket]
+    config: ModelConfig, store: Store, samples: Sequence[Bucket]
 ) -> tuple[Sequence[Bucket], dict[Bucket, float]]:
     """Return the buckets that were measured, those given if there are any, and their costs."""
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
-        static, fixed = session.static_shapes, session.fixed_shapes
-        layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
+        model = ShapedModel.of(config, session, store)
         if not samples:
-            grid = build_grid(config, layout, static_shapes=static, traffic={}, fixed_shapes=fixed)
-            ordered = sorted(grid.entries, key=math.prod)
+            ordered = sorted(model.grid.entries, key=math.prod)
             samples = [ordered[len(ordered) * part // (2 * SAMPLES)] for part in range(SAMPLES)]
             samples = list(dict.fromkeys(samples))
-        return samples, warm_up(session, layout, samples, Effort(repeats=config.warmup_repeats))
+        return samples, warm_up(
+            session, model.layout, samples, Effort(repeats=config.warmup_repeats)
+        )
     finally:
         session.close()

@@ -23,6 +23,7 @@ from ge_backend.errors import GeError, OutOfMemory
 from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
+from ge_backend.serving.connect import complete_document
 from ge_backend.serving.opening import open_model
 from ge_backend.tensors import Signature
 from ge_backend.warmup.store import Store
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 # What an ensemble declares and its fused model takes over when it says nothing itself.
 TAKEN_OVER = ("input", "output", "max_batch_size")
-Complete = Callable[[dict[str, Any], ModelConfig], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,6 @@ def open_fused(
     config: ModelConfig,
     recorder: Recorder,
     store: Store,
-    complete: Complete,
     *,
     on_restart: Callable[[str], None],
 ) -> tuple[FusedPipeline, list[Learner]]:
@@ -103,7 +102,7 @@ def open_fused(
         GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
     """
     ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
-    steps = _configured(ensemble, config, complete)
+    steps = _configured(ensemble, config)
     check_members(ensemble, config, steps)
     dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
     pipelines: list[Pipeline] = []
@@ -197,19 +196,16 @@ def _close(learners: Sequence[Learner], pipelines: Sequence[Pipeline]) -> None:
         pipeline.close()
 
 
-def _configured(ensemble: Ensemble, config: ModelConfig, complete: Complete) -> list[ModelConfig]:
+def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
     """Return the steps' configurations, completed from their graphs where they say too little."""
-    return [
-        replace(_completed(folder, complete), instances=config.instances)
-        for folder in ensemble.folders
-    ]
+    return [replace(_completed(folder), instances=config.instances) for folder in ensemble.folders]
 
 
-def _completed(folder: ModelFolder, complete: Complete) -> ModelConfig:
+def _completed(folder: ModelFolder) -> ModelConfig:
     given = folder.config(os.environ)
     if given.inputs and given.outputs:
         return given
-    return folder.config(os.environ, complete(dict(folder.document), given))
+    return folder.config(os.environ, complete_document(dict(folder.document), given))
 
 
 def _as_numbers(document: dict[str, Any]) -> None:

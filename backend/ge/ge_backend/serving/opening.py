@@ -10,21 +10,19 @@ from dataclasses import dataclass, replace
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
-from ge_backend.buckets.build import build_grid
 from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.layout.layout import Layout
 from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import open_fleet
 from ge_backend.serving.engine import with_engine
 from ge_backend.serving.limits import learned_limits
+from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Signature
-from ge_backend.traffic.histogram import Histogram
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.measure import (
     cost_key,
@@ -71,13 +69,10 @@ def open_model(
     connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
     fleet = connect()
     session = fleet.sessions[0]
-    layout = build_layout(
-        config,
-        session.signature,
-        static_shapes=session.static_shapes,
-        fixed_shapes=session.fixed_shapes,
-    )
-    grid = _grid(config, layout, session, store)
+    model = ShapedModel.of(config, session, store)
+    layout, grid = model.layout, model.grid
+    for line in grid.describe():
+        log.info("buckets %s", line)
     started = time.monotonic()
     later = _measured_later(config, layout, session)
     if later:
@@ -104,20 +99,6 @@ def open_model(
     return OpenModel(pipeline=pipeline, learner=learner)
 
 
-def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -> BucketGrid:
-    grid = build_grid(
-        config,
-        layout,
-        static_shapes=session.static_shapes,
-        bucketed=session.bucketed,
-        traffic=_recorded(config, store),
-        fixed_shapes=session.fixed_shapes,
-    )
-    for line in grid.describe():
-        log.info("buckets %s", line)
-    return grid
-
-
 def _measured_later(config: ModelConfig, layout: Layout, session: Session) -> bool:
     """Whether buckets are measured beside serving.
 
@@ -137,15 +118,6 @@ def _limited(
     key = [*cost_key(config, layout, session), *map(str, grid.axes)]
     limits = learned_limits(session, layout, grid, store, key)
     return replace(layout, limits={**limits, **layout.limits})
-
-
-def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
-    """Return the recorded traffic where it decides something; a broken file is as good as none."""
-    try:
-        return store.traffic(config.name) if config.max_graphs else {}
-    except ConfigError as error:
-        log.warning("buckets are chosen without traffic: %s", error)
-        return {}
 
 
 def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:

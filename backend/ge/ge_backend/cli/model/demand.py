@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket, largest_buckets
-from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
@@ -22,6 +21,8 @@ from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.serving.generation import generation_settings
+from ge_backend.serving.offline import look_into
+from ge_backend.serving.shaped import ShapedModel
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
@@ -60,7 +61,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
     Args:
         path: the model's folder.
         device: None is those that its configuration, or GE_DEVICE, names.
-        cache_dir: as `open_model` has it.
+        cache_dir: as `look_into` has it.
 
     Raises:
         GeError: the model would not load in a server either.
@@ -70,7 +71,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
     devices = _devices(device) if device else given.placement.devices
     if is_checkpoint(folder.directory):
         return _of_text(given, devices)
-    with open_model(path, device=device, cache_dir=cache_dir) as model:
+    with look_into(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)
         tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
         known = [nbytes for nbytes in tensors if nbytes is not None]
@@ -127,7 +128,7 @@ def _devices(device: str) -> tuple[str, ...]:
     return place(device=device, device_ids="", forced="").devices
 
 
-def _prepare_largest(model: OpenModel) -> list[Prepared]:
+def _prepare_largest(model: ShapedModel) -> list[Prepared]:
     """Prepare the buckets that no other covers; where requests are concatenated there are none."""
     entries, layout = model.grid.entries, model.layout
     if layout.concatenated:

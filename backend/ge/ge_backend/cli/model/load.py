@@ -12,9 +12,10 @@ from ge_backend.batching.plan import Policy, plan
 from ge_backend.batching.request import Request
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.costs import CostModel
-from ge_backend.cli.model.opened import OpenModel, open_model
 from ge_backend.cli.model.queueing import Forecast, fewest_replicas, waiting
 from ge_backend.errors import ConfigError
+from ge_backend.serving.offline import look_into
+from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Array
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.warmup.measure import cost_model
@@ -72,7 +73,7 @@ def plan_load(
     for name, value in (("--load", rate), ("--p99", p99_s)):
         if not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{name} is {value}; expected more than 0")
-    with open_model(path, device=device, cache_dir=cache_dir) as model:
+    with look_into(path, device=device, cache_dir=cache_dir) as model:
         if model.layout.concatenated:
             raise ConfigError(
                 f"model {model.config.name!r} concatenates its requests, so its runs have no "
@@ -132,7 +133,7 @@ def _line(found: Forecast | None) -> str:
     )
 
 
-def _times(model: OpenModel) -> Array:
+def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
     costs = cost_model(
         model.config,
@@ -160,7 +161,7 @@ def _times(model: OpenModel) -> Array:
 class _Traffic:
     """Draws requests as they were recorded, each axis by itself; else those of the largest size."""
 
-    def __init__(self, model: OpenModel, costs: CostModel, rng: np.random.Generator) -> None:
+    def __init__(self, model: ShapedModel, costs: CostModel, rng: np.random.Generator) -> None:
         self._rng = rng
         traffic = model.store.traffic(model.config.name)
         largest = dict(zip(model.layout.axes, costs.limits, strict=True))

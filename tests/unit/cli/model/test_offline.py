@@ -2,17 +2,17 @@ import threading
 
 import pytest
 
-from ge_backend.cli.model.opened import open_model
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
-from ge_backend.serving.opening import open_model as serve_model
+from ge_backend.serving.offline import look_into
+from ge_backend.serving.opening import open_model
 from ge_backend.traffic.histogram import Histogram
 from ge_backend.warmup.store import Store
 
 
 def test_a_model_is_as_an_instance_would_see_it(model, cache):
     """Its settings, its layout, its grid, and the cache that the environment names."""
-    with open_model(model()) as opened:
+    with look_into(model()) as opened:
         assert opened.config.name == "tiny"
         assert opened.layout.axes == ("length",)
         assert opened.grid.entries == ((1, 16), (1, 64), (8, 16), (8, 64))
@@ -33,7 +33,7 @@ def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
         traffic["rows"].add(8 if size == 5 else 1, 10_000 * size)
         traffic["length"].add(size, 10_000 * size)
         Store(cache).add_traffic("tiny", traffic)
-        with open_model(folder) as opened:
+        with look_into(folder) as opened:
             grids.append(opened.grid.entries)
     assert grids == [((8, 16), (8, 64)), ((1, 64), (8, 64))]
 
@@ -46,13 +46,13 @@ def test_what_serving_measured_is_found(model, cache):
         for key, value in (("lanes", 3), ("executor", "inline"))
     )
     (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + settings)
-    with open_model(folder) as opened:
+    with look_into(folder) as opened:
         config = opened.config
         assert opened.kept_costs() == {}
-    served = serve_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
+    served = open_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
     served.learner.close()
     served.pipeline.close()
-    with open_model(folder) as opened:
+    with look_into(folder) as opened:
         assert opened.kept_costs().keys() == set(opened.grid.entries)
 
 
@@ -65,7 +65,7 @@ def test_the_graph_is_freed_at_the_end(model, fails):
         (folder / "config.pbtxt").write_text(text.replace("buckets.length", "buckets.width"))
     before = set(threading.enumerate())
     try:
-        with open_model(folder):
+        with look_into(folder):
             assert set(threading.enumerate()) - before
     except ConfigError:
         assert fails
@@ -78,5 +78,5 @@ def test_a_version_without_a_model_file(model):
     """The error says what was looked for."""
     folder = model()
     (folder / "1" / "model.null").unlink()
-    with pytest.raises(ModelError, match=r"looked for model\.onnx"), open_model(folder):
+    with pytest.raises(ModelError, match=r"looked for model\.onnx"), look_into(folder):
         pass

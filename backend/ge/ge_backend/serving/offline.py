@@ -1,0 +1,57 @@
+"""A model in this process, without a server: for commands that look into it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ge_backend.config.model import MachineConfig
+from ge_backend.config.model_folder import read_folder
+from ge_backend.config.placement import Placement
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.layout.auto_complete import completed
+from ge_backend.serving.connect import ARENA_BYTES, source_of
+from ge_backend.serving.engine import remembered_engine
+from ge_backend.serving.shaped import ShapedModel
+from ge_backend.warmup.store import Store
+
+__all__ = ["look_into"]
+
+
+@contextmanager
+def look_into(
+    path: Path, *, device: str | None = None, cache_dir: Path | None = None
+) -> Iterator[ShapedModel]:
+    """Load the model of a folder in this process; it is freed at the end.
+
+    Args:
+        path: the model's folder.
+        device: None is the one that its configuration, or GE_DEVICE, names.
+        cache_dir: None is the one that GE_CACHE_DIR names, or the default.
+
+    Raises:
+        GeError: the model would not load in a server either.
+    """
+    folder = read_folder(path)
+    given = folder.config(os.environ)
+    chosen = device or given.device
+    machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
+    store = Store(cache_dir or machine.cache_dir)
+    session = Session(
+        functools.partial(connect_inline, chosen, lanes=given.lanes),
+        source_of(remembered_engine(given, store), chosen),
+        arena_bytes=ARENA_BYTES,
+        on_restart=lambda: None,
+    )
+    try:
+        document = completed(folder.document, given, session.signature, session.fixed_shapes)
+        config = folder.config(os.environ, document)
+        config = replace(config, placement=Placement(devices=(chosen,)))
+        yield ShapedModel.of(config, session, store)
+    finally:
+        session.close()

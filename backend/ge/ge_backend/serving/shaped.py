@@ -1,0 +1,78 @@
+"""A model's graph on a device, and the buckets that it is served in: how every opening begins."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ge_backend.buckets.build import build_grid
+from ge_backend.buckets.grid import Bucket, BucketGrid
+from ge_backend.config.model import ModelConfig
+from ge_backend.errors import ConfigError
+from ge_backend.executor.client.session import Session
+from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.traffic.histogram import Histogram
+from ge_backend.warmup.measure import cost_key
+from ge_backend.warmup.store import Store
+from ge_backend.warmup.warmup import Effort, warm_up
+
+__all__ = ["ShapedModel"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedModel:
+    """A model as an instance of it is after load, but for warm-up.
+
+    Attributes:
+        config: complete, as the host gives it.
+        session: with the model's first device.
+        store: where costs and traffic are kept.
+    """
+
+    config: ModelConfig
+    session: Session
+    layout: Layout
+    grid: BucketGrid
+    store: Store
+
+    @classmethod
+    def of(cls, config: ModelConfig, session: Session, store: Store) -> ShapedModel:
+        """Return what is served of a graph that is loaded.
+
+        Raises:
+            ConfigError: configuration and graph do not agree, or make no usable buckets.
+        """
+        static, fixed = session.static_shapes, session.fixed_shapes
+        layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
+        grid = build_grid(
+            config,
+            layout,
+            static_shapes=static,
+            bucketed=session.bucketed,
+            traffic=_recorded(config, store),
+            fixed_shapes=fixed,
+        )
+        return cls(config=config, session=session, layout=layout, grid=grid, store=store)
+
+    def kept_costs(self) -> dict[Bucket, float]:
+        """Return what warm-up of this graph on this machine measured before, by bucket."""
+        return self.store.costs(cost_key(self.config, self.layout, self.session))
+
+    def measure(self) -> dict[Bucket, float]:
+        """Measure every bucket now and keep the costs, as warm-up does; nanoseconds by bucket."""
+        effort = Effort(repeats=self.config.warmup_repeats)
+        costs = warm_up(self.session, self.layout, self.grid.entries, effort)
+        key = cost_key(self.config, self.layout, self.session)
+        self.store.keep_costs(key, {**self.store.costs(key), **costs})
+        return costs
+
+
+def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
+    """Return the recorded traffic where it decides something; a broken file is as good as none."""
+    try:
+        return store.traffic(config.name) if config.max_graphs else {}
+    except ConfigError as error:
+        log.warning("buckets are chosen without traffic: %s", error)
+        return {}
