@@ -5,9 +5,12 @@ have something, its absence is a failure.
 """
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+
+from fakes.null_device import use_here
 
 TESTS = Path(__file__).resolve().parent
 # A folder of this name marks what is in it.
@@ -18,6 +21,8 @@ TAIL_LINES = 80
 
 def pytest_configure(config):
     config.stash[LOGS] = {}
+    use_here()
+    os.environ.setdefault("TEST_PYTHON", sys.executable)  # what `fakes/null_python` becomes
     # By default it depends on the machine, and tests count executors.
     os.environ.setdefault("GE_SPARE", "off")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports it by itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,9 @@ GRAPH = {
     "cost_ms": {"*": 5},
 }
 CONTROL = ("--model-control-mode=explicit", "--load-model=*")
+# The null device of the tests: its runs fail, its memory runs out.
+NULL_PYTHON = Path(__file__).parents[2] / "tests" / "fakes" / "null_python" / "python"
+FAULTY = {"GE_PYTHON": str(NULL_PYTHON), "TEST_PYTHON": sys.executable}
 NOTHING: Mapping[str, object] = {}
 NO_VARIABLES: Mapping[str, str] = {}
 
@@ -53,7 +57,7 @@ def serving(
             repositories=(Path(folder),),
             log_file=Path(folder) / "server.log",
             arguments=CONTROL,
-            environment=environment,
+            environment={**FAULTY, **environment},
             exit_timeout_s=3,
         )
         with TritonServer(find_server(), options) as server:

@@ -3,7 +3,7 @@
 import socket
 
 from builders.null_models import fleet_of, link_to
-from ge_backend.device.null.device import NullDevice
+from fakes.null_device import NullDevice
 from ge_backend.executor.client.session import Session
 
 

@@ -5,14 +5,13 @@ import gc
 import json
 import os
 import socket
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
+from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
-from ge_backend.device.null.device import NullDevice
 from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.launch import ExecutorAddress
@@ -74,7 +73,7 @@ def address_in(
     device="null",
     linger_s=0.2,
     owner_pid=0,
-    python=sys.executable,
+    python=EXECUTORS["GE_PYTHON"],
     pool_bytes=0,
     run_timeout_s=0.0,
     memory_bytes=0,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from builders.null_models import fleet_of, order, running, write_null
-from ge_backend.device.null.device import NullDevice
+from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.service import Executor

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders.null_models import DEADLY, SHORT, comes_true, deadly, order, sums, write_null
-from ge_backend.device.null.faults import GONE
+from fakes.null_faults import GONE
 from ge_backend.errors import ExecutorLost, Status
 from ge_backend.fleet.fleet import Fleet
 

@@ -1,7 +1,7 @@
 """The truth about a shared pool: whatever is killed, cancelled or broken, no result is wrong.
 
 Every graph with a place in the pool fills it with a mark while it runs and gives wrong results when
-somebody else has written there (`device/null/scratch.py`).
+somebody else has written there (`tests/fakes/null_scratch.py`).
 """
 
 import os

@@ -13,7 +13,8 @@ from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
 from builders.null_models import comes_true
-from ge_backend.device.null.faults import GONE
+from fakes.null_device import EXECUTORS
+from fakes.null_faults import GONE
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 DEVICES = ("null", "null:1")
@@ -59,7 +60,7 @@ def server(tmp_path_factory, gone):
     options = ServerOptions(
         repositories=(models,),
         log_file=tmp_path_factory.mktemp("log") / "server.log",
-        environment={GONE: str(gone)},
+        environment={**EXECUTORS, GONE: str(gone)},
     )
     with TritonServer(find_server(), options) as running:
         yield running

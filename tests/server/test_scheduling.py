@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
 from builders.scheduled import ALSO_HELD, HELD, Scheduled, write_held
+from fakes.null_device import EXECUTORS
 
 ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
 PREFERRING = f"""
@@ -64,26 +65,26 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(triton_server, tmp_path_factory, folder):
-    """A server with one device of one lane: a held run keeps every other waiting."""
+    """A server with one lane for most of its models: a held run keeps every other waiting."""
     models = tmp_path_factory.mktemp("models")
     write_held(models, "preferring", folder, PREFERRING, rows=8)
     write_held(models, "delaying", folder, DELAYING, rows=8)
     write_held(models, "levels", folder, LEVELS)
     ordered = "dynamic_batching { preserve_ordering: true } instance_group [ { count: 2 } ]"
-    write_held(models, "ordered", folder, ordered, executor="inline")
+    write_held(models, "ordered", folder, ordered, device="null:1", lanes=2)
     write_held(models, "plain", folder, ONE)
     cached = ONE + "response_cache { enable: true }"
     write_held(models, "cached", folder, cached)
     write_held(models, "warmed", folder, WARMED + ONE, rows=4)
-    write_held(models, "limited", folder, LIMITED, executor="inline")
-    write_held(models, "limited_too", folder, LIMITED, executor="inline")
+    write_held(models, "limited", folder, LIMITED, device="null:2")
+    write_held(models, "limited_too", folder, LIMITED, device="null:3")
     some = ONE + "version_policy { specific { versions: [ 1, 3 ] } }"
     write_held(models, "versions", folder, some, versions=(1, 2, 3))
     bounds = {"max_queue_size": 2, "default_timeout_microseconds": A_MINUTE}
     write_held(models, "bounded", folder, ONE + "dynamic_batching { }", rows=2, **bounds)
     return triton_server(
         models,
-        environment={"GE_LANES": "1"},
+        environment={**EXECUTORS, "GE_LANES": "1"},
         arguments=(
             "--disable-auto-complete-config",  # all are complete, and it takes a stub for each
             "--model-control-mode=explicit",

@@ -24,6 +24,7 @@ from builders.graphs import (
 )
 from builders.null_models import comes_true
 from builders.regions import Region, Speaker
+from fakes.null_device import EXECUTORS
 from ge_backend.tritonserver import TritonServer
 
 NBYTES = 1 << 16
@@ -62,7 +63,7 @@ def server(triton_server, tmp_path_factory, held) -> TritonServer:
     }
     config = HELD + parameters(device="null", warmup="off")
     write_model(models, "held", config, json.dumps(null).encode(), "model.null")
-    return triton_server(models)
+    return triton_server(models, environment=EXECUTORS)
 
 
 @pytest.fixture(params=["grpc", "http"])

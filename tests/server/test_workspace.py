@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
+from fakes.null_device import EXECUTORS
 
 CONFIG = """
 input [ { name: "x" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -46,7 +47,7 @@ def server(tmp_path_factory, triton_server, gate):
         write_model(models, name, config, json.dumps(model).encode(), "model.null")
     return triton_server(
         models,
-        environment={"GE_WORKSPACE_POOL": f"null={POOL},1GiB"},
+        environment={**EXECUTORS, "GE_WORKSPACE_POOL": f"null={POOL},1GiB"},
         arguments=("--model-control-mode=explicit", "--load-model=a", "--load-model=b"),
     )
 

@@ -1,9 +1,9 @@
 """Which devices say how they are."""
 
 from acl_simulator import Simulator
+from fakes.null_device import NullDevice
 from ge_backend.device.health import Health, Monitored
 from ge_backend.device.kinds.npu import NpuDevice
-from ge_backend.device.null.device import NullDevice
 
 
 def test_an_npu_says_it_and_others_do_not():

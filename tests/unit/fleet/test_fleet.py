@@ -10,8 +10,8 @@ import pytest
 
 from builders.bench import Bench
 from builders.null_models import SHORT, comes_true, order, sums, write_null
+from fakes.null_faults import Fault
 from ge_backend.device.health import Health
-from ge_backend.device.null.faults import Fault
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,

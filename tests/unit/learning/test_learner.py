@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from builders.null_models import SHORT, comes_true
+from fakes.null_device import Fault, NullDevice
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
@@ -19,7 +20,6 @@ from ge_backend.buckets.grid import listed_grid
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.device.base import GraphSource
-from ge_backend.device.null.device import Fault, NullDevice
 from ge_backend.errors import DeviceUnavailable, InvalidRequest, ShapeTooLarge
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from builders.null_models import write_null
+from fakes.null_device import NullDevice
 from ge_backend.cli.watch import executors as module
 from ge_backend.cli.watch.executors import ExecutorProcess, RunWatch, find_executors
-from ge_backend.device.null.device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
 from ge_backend.executor.server.service import Executor

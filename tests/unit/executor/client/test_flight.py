@@ -12,7 +12,7 @@ from builders.null_models import (
     running,
     sums,
 )
-from ge_backend.device.null.faults import Fault
+from fakes.null_faults import Fault
 from ge_backend.errors import (
     ExecutorLost,
     GraphFailed,

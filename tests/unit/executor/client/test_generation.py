@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from builders.null_models import comes_true
+from fakes.null_device import NullDevice
 from fakes.writing_service import KINDS, WritingService
-from ge_backend.device.null.device import NullDevice
 from ge_backend.errors import (
     Cancelled,
     DeviceUnavailable,

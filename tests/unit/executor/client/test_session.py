@@ -17,7 +17,7 @@ from builders.null_models import (
     sums,
     write_null,
 )
-from ge_backend.device.null.faults import Fault
+from fakes.null_faults import Fault
 from ge_backend.errors import (
     GeError,
     GraphFailed,

@@ -9,7 +9,7 @@ import pytest
 
 from builders.null_models import comes_true
 from fakes.counting_service import KINDS, CountingService
-from ge_backend.device.null.device import NullDevice
+from fakes.null_device import NullDevice
 from ge_backend.errors import ExecutorLost, GraphFailed, ModelError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.stream import ServiceStream

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.device.null.device import NullDevice
+from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.lock import address_lock, lock_path

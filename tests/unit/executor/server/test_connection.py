@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from builders.null_models import comes_true, link_to, num_descriptors, write_null
+from fakes.null_device import NullDevice
+from fakes.null_faults import Fault
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
-from ge_backend.device.null.device import NullDevice
-from ge_backend.device.null.faults import Fault
 from ge_backend.errors import (
     DeviceFault,
     ExecutorLost,

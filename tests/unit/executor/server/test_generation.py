@@ -11,8 +11,8 @@ import pytest
 
 from builders.null_models import comes_true
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
+from fakes.null_device import NullDevice
 from ge_backend.device.language.open import OpenedLanguage
-from ge_backend.device.null.device import NullDevice
 from ge_backend.errors import InvalidRequest
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link

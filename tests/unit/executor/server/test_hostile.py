@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from builders.any_messages import ANY, hostile_json
 from builders.null_models import comes_true, num_descriptors, run_values, sums, write_null
-from ge_backend.device.null.device import NullDevice
+from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol import messages, wire

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from builders.null_models import write_null
+from fakes.null_device import NullDevice
+from fakes.null_faults import Fault
 from ge_backend.device.base import GraphSource
-from ge_backend.device.null.device import NullDevice
-from ge_backend.device.null.faults import Fault
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.server.registry import Registry
 from ge_backend.workspace.pool import Pool

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from builders.null_models import comes_true
+from fakes.null_device import NullDevice
 from ge_backend.device.health import Health
-from ge_backend.device.null.device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.server import service

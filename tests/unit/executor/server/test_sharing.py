@@ -9,7 +9,7 @@ import pytest
 
 from builders.null_models import comes_true, order, run_values, running, sums
 from builders.sharing import Runner, Sharing
-from ge_backend.device.null.faults import Fault
+from fakes.null_faults import Fault
 from ge_backend.errors import DeadlineExceeded, OutOfMemory
 from ge_backend.executor.protocol.messages import PrepareInput
 from ge_backend.executor.server import queue as waiting

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from builders.null_models import link_to, write_null
-from ge_backend.device.null.device import NullDevice
-from ge_backend.device.null.faults import Fault
+from fakes.null_device import NullDevice
+from fakes.null_faults import Fault
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import (

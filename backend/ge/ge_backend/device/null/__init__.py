@@ -1,1 +1,1 @@
-"""A device that computes next to nothing and counts everything."""
+"""A device that computes next to nothing."""

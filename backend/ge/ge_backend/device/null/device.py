@@ -1,4 +1,4 @@
-"""A device that computes next to nothing and counts everything, for tests of all that is above.
+"""A device that computes next to nothing, to try and measure all that is above a device.
 
 Its model file, `model.null`, is a signature (`files/signature_file.py`) and how the graph behaves:
 
@@ -6,28 +6,19 @@ Its model file, `model.null`, is a signature (`files/signature_file.py`) and how
      "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
      "static_shapes": true,
      "fixed_shapes": [{"x": [8, 64]}, {"x": [8, 128]}],
-     "cost_ms": {"8x64": 3.0, "*": 0.5},
-     "weights_bytes": 4096, "workspace_bytes": {"8x64": 2048, "*": 256},
-     "faults": [{"on": "run", "do": "die", "value": 666}]}
+     "cost_ms": {"8x64": 3.0, "*": 0.5}}
 
-compute     `zeros` (the default), `echo` (a copy of `of`), or `sum` (of `of`, over the axes that
+compute     `zeros` (the default), `echo` (a copy of `of`), `sum` (of `of`, over the axes that
             the output has not), or `accumulate` (`sum`, added to the input `from`)
 cost_ms     how long a run sleeps, by the shape of the first input; `*` is any other shape
-faults      see `Fault`
-
-weights_bytes    what it takes of the device's memory while it is loaded
-workspace_bytes  scratch of a run, see `Scratch`; one byte per input element if not given
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +26,6 @@ import numpy as np
 
 from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.files.signature_file import read_signature
-from ge_backend.device.null.faults import Fault, Faults, check_there
-from ge_backend.device.null.scratch import DeviceMemory, Scratch
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import (
     Array,
@@ -47,111 +36,60 @@ from ge_backend.tensors import (
     float32_to_bf16,
 )
 
-__all__ = ["Counts", "Fault", "NullDevice", "NullGraph"]
+__all__ = ["NullDevice", "NullGraph", "read_model"]
 
 LANES = 2
+MEMORY_BYTES = 2**30
 Key = tuple[tuple[str, Shape], ...]
 
 
-@dataclass(slots=True)
-class Counts:
-    """What happened on a device, in all its graphs.
-
-    Attributes:
-        bytes_in, bytes_out: of inputs read and outputs given, BYTES elements not counted.
-        running, most_running: runs in flight, now and at most.
-        scratch, most_scratch: bytes of scratch that runs in flight need, now and at most.
-        overwritten: runs whose scratch somebody else wrote into.
-        exclusive_runs: runs that were told they had the device for themselves.
-    """
-
-    loads: int = 0
-    closes: int = 0
-    compiles: int = 0
-    prepares: int = 0
-    runs: int = 0
-    exclusive_runs: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    running: int = 0
-    most_running: int = 0
-    scratch: int = 0
-    most_scratch: int = 0
-    overwritten: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def add(self, **changes: int) -> None:
-        """Add to some counts at once."""
-        with self.lock:
-            for name, change in changes.items():
-                setattr(self, name, getattr(self, name) + change)
-            self.most_running = max(self.most_running, self.running)
-            self.most_scratch = max(self.most_scratch, self.scratch)
-
-
 class NullDevice:
-    """A device with as many lanes and as much memory as asked for, and faults on request.
+    """A device of 1 GiB that nothing takes any of."""
 
-    Attributes:
-        counts: what happened so far.
-        faults: what will go wrong; the faults of a model file are its graph's own.
-        store: its memory, where weights, scratch and the pool are.
-    """
-
-    def __init__(self, *, index: int = 0, lanes: int = LANES, memory_bytes: int = 2**30) -> None:
+    def __init__(self, *, index: int = 0, lanes: int = 0) -> None:
         self.name = f"null:{index}" if index else "null"
-        self.lanes = lanes
-        self.counts = Counts()
-        self.faults = Faults()
-        self.store = DeviceMemory(memory_bytes)
+        self.lanes = lanes or LANES
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> NullDevice:
-        """Return a new device; every index exists, unless `GE_NULL_GONE` says otherwise.
-
-        Raises:
-            DeviceUnavailable: it says so.
-        """
-        check_there(index, os.environ)
-        return cls(index=index, lanes=lanes or LANES)
-
-    def inject(self, fault: Fault) -> None:
-        """Let something go wrong from now on, in every graph of the device."""
-        self.faults.add(fault)
+        """Return a new device; every index exists."""
+        return cls(index=index, lanes=lanes)
 
     def reserve(self, nbytes: int) -> int:
-        """Set the pool aside, full of poison; see `Device.reserve`."""
-        if nbytes:
-            self.store.reserve(nbytes)
+        """Set nothing aside, of which there is always enough; see `Device.reserve`."""
         return nbytes
 
-    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> NullGraph:
+    def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> NullGraph:  # noqa: ARG002 - it takes none
         """Load a `.null` file; see `Device.load`."""
-        path = Path(source.path)
-        if path.suffix != ".null":
-            raise ModelError(f"{path}: the null device runs .null files")
-        try:
-            given = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{path}: not readable as JSON: {error}") from error
-        graph = NullGraph(given, self, workspace, str(path))
-        self.counts.add(loads=1)
-        return graph
+        return NullGraph(read_model(source.path), source.path)
 
     def memory(self) -> MemoryInfo:
-        """Return what weights and the pool have left."""
-        return MemoryInfo(free_bytes=self.store.free_bytes, total_bytes=self.store.total_bytes)
+        """Return that all is free."""
+        return MemoryInfo(free_bytes=MEMORY_BYTES, total_bytes=MEMORY_BYTES)
 
     def close(self) -> None:
         """Do nothing."""
 
 
+def read_model(path: str) -> dict[str, Any]:
+    """Return what a `.null` file says.
+
+    Raises:
+        ModelError: it is another kind of file, or cannot be read.
+    """
+    if Path(path).suffix != ".null":
+        raise ModelError(f"{path}: the null device runs .null files")
+    try:
+        document: dict[str, Any] = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not readable as JSON: {error}") from error
+    return document
+
+
 class NullGraph:
     """A graph made of a signature; see the module's text for what it does."""
 
-    def __init__(
-        self, document: Mapping[str, Any], device: NullDevice, workspace: Workspace, path: str
-    ) -> None:
+    def __init__(self, document: Mapping[str, Any], path: str) -> None:
         self.signature = read_signature(document, path)
         self.static_shapes = bool(document.get("static_shapes", False))
         self.fixed_shapes = tuple(
@@ -159,94 +97,40 @@ class NullGraph:
             for shapes in document.get("fixed_shapes", ())
         )
         self._path = path
-        self._device = device
         self._prepared: set[Key] = set()
         self._costs_ms: Mapping[str, float] = document.get("cost_ms", {})
         self._computes = _computes(document, self.signature, path)
-        self._faults = Faults()
-        for fault in document.get("faults", ()):
-            self._faults.add(Fault.read(fault, path))
-        self.strike("load", {})
-        self._weights_bytes = int(document.get("weights_bytes", 0))
-        device.store.take(self._weights_bytes, f"the weights of {path}")
-        try:
-            self._scratch = Scratch(
-                document.get("workspace_bytes"),
-                compiled=self.static_shapes,
-                memory=device.store,
-                workspace=workspace,
-                path=path,
-            )
-        except BaseException:
-            device.store.give_back(self._weights_bytes)
-            raise
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Count it, and take the scratch of the largest."""
-        if self.signature.inputs:
-            first = self.signature.inputs[0].name
-            self._scratch.compile([one[first] for one in shapes if first in one])
-        self._device.counts.add(compiles=1)
+        """Do nothing: whatever is prepared runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Note these shapes, which `static_shapes` then allows; see `Graph.prepare`."""
-        self.strike("prepare", inputs)
         self._prepared.add(_key(inputs))
-        self._device.counts.add(prepares=1)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return what the model file says, or else one byte for each input element."""
-        if self._scratch.known:
-            return self._scratch.need(shapes.get(self.signature.inputs[0].name, ()))
+        """Return one byte for each input element."""
         return sum(math.prod(shape) for shape in shapes.values())
 
     def run(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        exclusive: bool,  # noqa: ARG002 - runs are alike
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        counts = self._device.counts
-        needed = self.workspace_bytes({name: array.shape for name, array in inputs.items()})
-        counts.add(running=1, scratch=needed)
-        try:
-            self._check(inputs)
-            results = self._computed(inputs)
-        finally:
-            counts.add(running=-1, scratch=-needed)
-        results = {name: _settle(value, outputs.get(name)) for name, value in results.items()}
-        counts.add(
-            runs=1,
-            exclusive_runs=int(exclusive),
-            bytes_in=sum(array.nbytes for array in inputs.values()),
-            bytes_out=sum(array.nbytes for array in results.values()),
-        )
-        return results
+        self._check(inputs)
+        results = self.compute(inputs)
+        return {name: _settle(value, outputs.get(name)) for name, value in results.items()}
+
+    def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs after the time that a run takes; inputs are checked."""
+        time.sleep(self._cost_ms(inputs) / 1e3)
+        return {name: compute(inputs) for name, compute in self._computes.items()}
 
     def close(self) -> None:
-        """Count it, and give the memory back."""
-        self._scratch.close()
-        self._device.store.give_back(self._weights_bytes)
-        self._device.counts.add(closes=1)
-
-    def strike(self, event: str, inputs: Mapping[str, Array]) -> None:
-        """Let the faults of graph and device happen that are due now."""
-        for faults in (self._faults, self._device.faults):
-            faults.strike(event, inputs, self._path)
-
-    def _computed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs; wrong ones if somebody else wrote into this run's scratch."""
-        mark = self._scratch.mark()
-        intact = True
-        try:
-            self.strike("run", inputs)
-            time.sleep(self._cost_ms(inputs) / 1e3)
-            results = {name: compute(inputs) for name, compute in self._computes.items()}
-        finally:
-            if mark is not None:
-                intact = mark.end()
-        if intact:
-            return results
-        self._device.counts.add(overwritten=1)
-        return {name: _spoiled(value) for name, value in results.items()}
+        """Do nothing."""
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         known = [spec.name for spec in self.signature.inputs]
@@ -281,11 +165,6 @@ def _check_input(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
         raise GraphFailed(
             f"input {spec.name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
         )
-
-
-def _spoiled(value: Array) -> Array:
-    """Return other numbers."""
-    return np.asarray(value + 1, value.dtype) if value.dtype.kind in "iuf" else value
 
 
 def _settle(result: Array, place: Array | None) -> Array:

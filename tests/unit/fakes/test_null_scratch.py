@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
+from fakes.null_device import NullDevice
+from fakes.null_scratch import POISON, DeviceMemory
 from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Range
 from ge_backend.device.null import device as null
-from ge_backend.device.null.device import NullDevice
-from ge_backend.device.null.scratch import POISON, DeviceMemory
 from ge_backend.errors import ModelError, OutOfMemory
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -2,16 +2,15 @@
 
 import json
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from builders.null_models import comes_true
+from fakes.null_device import EXECUTORS, Fault, NullDevice
+from fakes.null_faults import GONE
 from ge_backend.device.base import GraphSource, open_device
-from ge_backend.device.null.device import Fault, NullDevice
-from ge_backend.device.null.faults import GONE
 from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, ModelError, OutOfMemory
 
 ONE = {"x": np.ones(3, np.float32)}
@@ -97,7 +96,7 @@ def test_loading_and_preparing_can_fail(tmp_path, event):
 def test_a_run_can_be_slow(tmp_path, monkeypatch):
     """`sleep` delays, and the run goes on."""
     slept = []
-    monkeypatch.setattr("ge_backend.device.null.faults.time.sleep", slept.append)
+    monkeypatch.setattr("fakes.null_faults.time.sleep", slept.append)
     graph = NullDevice().load(model(tmp_path, {"on": "run", "do": "sleep", "ms": 250}))
     assert outcomes(graph, 1) == [True]
     assert 0.25 in slept
@@ -119,13 +118,13 @@ def test_the_process_can_die(tmp_path):
     """`die` ends the process at once: no handler runs."""
     source = model(tmp_path, {"on": "load", "do": "die"})
     code = (
-        "import atexit; from ge_backend.device.null.device import NullDevice\n"
+        "import atexit; from fakes.null_device import NullDevice\n"
         "from ge_backend.device.base import GraphSource\n"
         "atexit.register(print, 'handler')\n"
         f"NullDevice().load(GraphSource(path={source.path!r}, stamp=''))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=False, timeout=60
+        [EXECUTORS["GE_PYTHON"], "-c", code], capture_output=True, check=False, timeout=60
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (86, b"", b"")
 
