@@ -11,7 +11,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def sizes(grid, name):
 
 
 def histogram_of(counts):
-    histogram = Histogram()
+    histogram = SizeHistogram()
     for value, count in counts.items():
         histogram.add(value, count)
     return histogram

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from ge_backend.serving.offline import look_into
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 TWO_AXES = """\
@@ -16,7 +16,7 @@ parameters { key: "max_length" value { string_value: "64" } }
 
 
 def histogram_of(counts):
-    histogram = Histogram()
+    histogram = SizeHistogram()
     for value, count in counts.items():
         histogram.add(value, count)
     return histogram

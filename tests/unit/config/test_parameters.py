@@ -2,14 +2,14 @@
 
 import pytest
 
-from ge_backend.config.parameters import Parameters
+from ge_backend.config.parameters import ModelParameters
 from ge_backend.errors import ConfigError
 
 
 def read(environment=None, instance_group=(), **parameters):
     texts = {key.replace("__", "."): {"string_value": v} for key, v in parameters.items()}
     config = {"name": "m", "parameters": texts, "instance_group": list(instance_group)}
-    return Parameters.read(config, environment or {})
+    return ModelParameters.read(config, environment or {})
 
 
 def test_nothing_said_is_one_instance_on_the_cpu():
@@ -52,6 +52,6 @@ def test_gears_are_found():
 def test_dynamic_batching_is_seen():
     """A block of the host's, for which `static_model` leaves no room."""
     config = {"name": "m", "parameters": {"static_model": {"string_value": "1"}}}
-    assert Parameters.read(config, {}).values == {"buckets.rows": "1"}
+    assert ModelParameters.read(config, {}).values == {"buckets.rows": "1"}
     with pytest.raises(ConfigError, match="dynamic_batching"):
-        Parameters.read({**config, "dynamic_batching": {}}, {})
+        ModelParameters.read({**config, "dynamic_batching": {}}, {})

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ge_backend.config.engine_table import Engine
+from ge_backend.config.engine_table import EngineRow
 from ge_backend.device.base import GraphSource
 from ge_backend.device.engines import Engines, installed, preferred
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
-ENGINE = Engine(
+ENGINE = EngineRow(
     name="fake",
     kinds=("abacus",),
     ends=(".bead", ".wood"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.fleet.assign import Load, assign
+from ge_backend.fleet.assign import DeviceLoad, assign
 
 COSTS = st.lists(st.integers(1, 100), max_size=12)
 OUTSTANDING = st.lists(st.integers(0, 200), min_size=1, max_size=5)
@@ -21,7 +21,7 @@ def ends_of(costs, outstanding, places):
 
 
 def loads_of(outstanding):
-    return [Load(ns) for ns in outstanding]
+    return [DeviceLoad(ns) for ns in outstanding]
 
 
 @given(COSTS, OUTSTANDING)
@@ -63,7 +63,7 @@ def test_only_differences_between_devices_count(costs, outstanding, more):
 @given(COSTS, st.integers(0, 200))
 def test_one_device_gets_all(costs, outstanding):
     """As without any assignment."""
-    assert assign(costs, [Load(outstanding)]) == (0,) * len(costs)
+    assert assign(costs, [DeviceLoad(outstanding)]) == (0,) * len(costs)
 
 
 def test_unequal_shapes_balance_by_cost():
@@ -81,13 +81,13 @@ def test_what_others_have_sent_counts():
 @pytest.mark.parametrize(("given_ns", "place"), [((0, 0), 0), ((5, 0), 1), ((0, 5), 0)])
 def test_equals_take_turns(given_ns, place):
     """Of equally loaded devices the one that was given less so far is next."""
-    assert assign([7], [Load(0, ns) for ns in given_ns]) == (place,)
+    assert assign([7], [DeviceLoad(0, ns) for ns in given_ns]) == (place,)
 
 
 def test_single_runs_to_idle_devices_share_in_proportion():
     """A stream of unequal runs, each ended before the next, is spread evenly by cost."""
     given_ns = [0.0, 0.0, 0.0]
     for cost in [90, 10, 20, 30, 30, 60, 90, 30] * 20:
-        (place,) = assign([cost], [Load(0, ns) for ns in given_ns])
+        (place,) = assign([cost], [DeviceLoad(0, ns) for ns in given_ns])
         given_ns[place] += cost
     assert max(given_ns) - min(given_ns) <= 90

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import best_boundaries, expect
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 TRAFFIC = st.dictionaries(st.integers(1, 14), st.integers(1, 50), min_size=1, max_size=8)
 GROWING = st.lists(st.floats(0, 10), min_size=31, max_size=31).map(
@@ -16,7 +16,7 @@ GROWING = st.lists(st.floats(0, 10), min_size=31, max_size=31).map(
 
 
 def histogram_of(counts):
-    histogram = Histogram()
+    histogram = SizeHistogram()
     for value, count in counts.items():
         histogram.add(value, count)
     return histogram
@@ -85,7 +85,7 @@ def test_expectation_counts_padding():
 
 def test_expectation_of_nothing():
     """Without traffic there is neither cost nor padding."""
-    found = expect(Histogram(), [16])
+    found = expect(SizeHistogram(), [16])
     assert (found.cost, found.padding, found.uncovered) == (0.0, 0.0, 0.0)
 
 
@@ -100,7 +100,7 @@ def test_learned_boundaries_beat_doubling():
 
 @pytest.mark.parametrize(
     ("histogram", "count", "said"),
-    [(Histogram(), 2, "no traffic was recorded"), (histogram_of({3: 1}), 0, "0 boundaries")],
+    [(SizeHistogram(), 2, "no traffic was recorded"), (histogram_of({3: 1}), 0, "0 boundaries")],
 )
 def test_what_cannot_be_learned(histogram, count, said):
     """Nothing to learn from, or nothing to learn, is an error."""

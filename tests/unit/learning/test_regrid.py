@@ -10,7 +10,7 @@ from ge_backend.buckets.costs import element_costs
 from ge_backend.buckets.grid import covers
 from ge_backend.errors import ConfigError
 from ge_backend.learning.regrid import LEAST_ROWS, extended, relearned
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 GRID = list(itertools.product((1, 2, 4), (8, 16)))
 TWO_AXES = list(itertools.product((1, 4), (8, 16), (4, 32)))
@@ -22,10 +22,10 @@ def extend(buckets, sizes, limits=None, max_elements=0):
 
 
 def traffic_of(rows, **axes):
-    histograms = {"rows": Histogram()}
+    histograms = {"rows": SizeHistogram()}
     histograms["rows"].add(rows, 100)
     for name, counts in axes.items():
-        histograms[name] = Histogram()
+        histograms[name] = SizeHistogram()
         for size, count in counts.items():
             histograms[name].add(size, count)
     return histograms

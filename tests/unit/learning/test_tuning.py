@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.learning.tuning import ORIENTATION, mean_of, propose, size_cost, up_to
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 TRAFFIC = st.dictionaries(st.integers(1, 60), st.integers(1, 50), min_size=1, max_size=10)
 NOW = st.sets(st.integers(1, 64), min_size=1, max_size=6).map(sorted)
 
 
 def histogram_of(counts):
-    histogram = Histogram()
+    histogram = SizeHistogram()
     for value, count in counts.items():
         histogram.add(value, count)
     return histogram
@@ -100,7 +100,7 @@ def test_means_and_limits():
     """A mean is at least one; what a graph refuses is no traffic of it."""
     traffic = histogram_of({1: 1, 10: 3})
     assert mean_of(traffic) == 8
-    assert mean_of(Histogram()) == 1
+    assert mean_of(SizeHistogram()) == 1
     assert mean_of(histogram_of({0: 4})) == 1
     assert up_to(traffic, None) is traffic
     assert up_to(traffic, 10) is traffic

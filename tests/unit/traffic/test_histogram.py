@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.traffic.histogram import (
-    Histogram,
+    SizeHistogram,
     dump_histograms,
     independent_shapes,
     load_histograms,
@@ -20,7 +20,7 @@ VALUES = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), max_size=300)
 
 
 def histogram_of(values, max_bins=64):
-    histogram = Histogram(max_bins=max_bins)
+    histogram = SizeHistogram(max_bins=max_bins)
     for value in values:
         histogram.add(value)
     return histogram
@@ -66,7 +66,7 @@ def test_order_and_merging_make_no_difference(values, data):
 @given(values=VALUES)
 def test_survives_a_file(values):
     """What was written reads back the same."""
-    histograms = {"rows": histogram_of(values), "length": Histogram()}
+    histograms = {"rows": histogram_of(values), "length": SizeHistogram()}
     assert load_histograms(dump_histograms(histograms), "f") == histograms
 
 
@@ -74,7 +74,7 @@ def test_shapes_of_independent_axes():
     """Weights of shapes are products of the axes' shares, over powers of two."""
     shapes = independent_shapes([histogram_of([1, 1, 1, 4]), histogram_of([100, 128])])
     assert shapes == {(1, 128): 0.75, (4, 128): 0.25}
-    assert independent_shapes([Histogram()]) == {}
+    assert independent_shapes([SizeHistogram()]) == {}
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_other_versions_are_refused():
 def test_too_few_bins_are_refused():
     """Fewer bins than powers of two cannot be kept."""
     with pytest.raises(ConfigError, match="max_bins is 63, expected at least 64"):
-        Histogram(max_bins=63)
+        SizeHistogram(max_bins=63)

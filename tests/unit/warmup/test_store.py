@@ -6,7 +6,7 @@ import os
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 COSTS = {(1, 16): 1000.0, (8, 512): 2e6}
@@ -14,7 +14,7 @@ KEY = ["model.onnx", "cpu"]
 
 
 def histogram_of(counts):
-    histogram = Histogram()
+    histogram = SizeHistogram()
     for value, count in counts.items():
         histogram.add(value, count)
     return histogram
@@ -74,7 +74,9 @@ def test_traffic_adds_up(tmp_path):
     store = Store(tmp_path)
     assert store.traffic("m") == {}
     store.add_traffic("m", {"rows": histogram_of({4: 1}), "length": histogram_of({5: 4})})
-    Store(tmp_path).add_traffic("m", {"length": histogram_of({5: 1, 9: 2}), "other": Histogram()})
+    Store(tmp_path).add_traffic(
+        "m", {"length": histogram_of({5: 1, 9: 2}), "other": SizeHistogram()}
+    )
     store.add_traffic("n", {"length": histogram_of({1: 1})})
     traffic = store.traffic("m")
     assert traffic["rows"].points() == [(4, 1)]

@@ -21,7 +21,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import Shape
-from ge_backend.traffic.histogram import Histogram, independent_shapes
+from ge_backend.traffic.histogram import SizeHistogram, independent_shapes
 
 __all__ = ["build_grid"]
 
@@ -37,7 +37,7 @@ def build_grid(
     *,
     static_shapes: bool,
     bucketed: bool = False,
-    traffic: Mapping[str, Histogram],
+    traffic: Mapping[str, SizeHistogram],
     fixed_shapes: Sequence[Mapping[str, Shape]] = (),
 ) -> BucketGrid:
     """Return the model's buckets.

@@ -15,7 +15,7 @@ from ge_backend.learning.boundaries import SizeCost
 from ge_backend.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.shaped import ShapedModel
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.traffic.trace_file import read_trace
 
 __all__ = ["register"]
@@ -115,7 +115,7 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
     )
 
 
-def _recorded(model: ShapedModel) -> dict[str, Histogram]:
+def _recorded(model: ShapedModel) -> dict[str, SizeHistogram]:
     traffic = model.store.traffic(model.config.name)
     if all(axis in traffic and traffic[axis].total for axis in model.layout.axes):
         return traffic
@@ -129,7 +129,7 @@ def _recorded(model: ShapedModel) -> dict[str, Histogram]:
 
 
 def _proposal(
-    model: ShapedModel, axis: str, traffic: Histogram, graphs: int | None, cost: SizeCost | None
+    model: ShapedModel, axis: str, traffic: SizeHistogram, graphs: int | None, cost: SizeCost | None
 ) -> Proposal:
     place = 1 + model.layout.axes.index(axis)
     now = sorted({bucket[place] for bucket in model.grid.entries})
@@ -137,7 +137,7 @@ def _proposal(
 
 
 def _costs_by_axis(
-    model: ShapedModel, traffic: Mapping[str, Histogram]
+    model: ShapedModel, traffic: Mapping[str, SizeHistogram]
 ) -> dict[str, SizeCost] | None:
     """Return what a row costs by its size on each axis; None where nothing was measured."""
     costs = model.kept_costs()

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ENGINES", "SILENT_ENDS", "Engine", "engine_names", "engines_for", "file_ends"]
+__all__ = ["ENGINES", "SILENT_ENDS", "EngineRow", "engine_names", "engines_for", "file_ends"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineRow:
     """One way to run a kind of file on a kind of device.
 
     Attributes:
@@ -50,8 +50,8 @@ SILENT_ENDS = (".pt",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
 
 # Of several that can run a file, the first that is installed and has the precision does.
-ENGINES: tuple[Engine, ...] = (
-    Engine(
+ENGINES: tuple[EngineRow, ...] = (
+    EngineRow(
         name="onnxruntime",
         kinds=("cpu",),
         ends=(".onnx",),
@@ -61,7 +61,7 @@ ENGINES: tuple[Engine, ...] = (
         extra="onnx",
         runs="model.onnx",
     ),
-    Engine(
+    EngineRow(
         name="openvino",
         kinds=("cpu",),
         ends=(".onnx", ".xml"),
@@ -73,7 +73,7 @@ ENGINES: tuple[Engine, ...] = (
         beside=(".bin",),
         runs="model.xml, and model.onnx in bf16",
     ),
-    Engine(
+    EngineRow(
         name="onnxruntime",
         kinds=("cuda",),
         ends=(".onnx",),
@@ -82,7 +82,7 @@ ENGINES: tuple[Engine, ...] = (
         libraries=("onnxruntime",),
         extra="cuda",
     ),
-    Engine(
+    EngineRow(
         name="torch",
         kinds=("cpu",),
         ends=(".pt2", ".pt"),
@@ -93,7 +93,7 @@ ENGINES: tuple[Engine, ...] = (
         precisions=ALL_PRECISIONS,
         runs="model.pt2 and model.pt",
     ),
-    Engine(
+    EngineRow(
         name="torch",
         kinds=("cuda",),
         ends=(".pt2", ".pt"),
@@ -104,7 +104,7 @@ ENGINES: tuple[Engine, ...] = (
         precisions=ALL_PRECISIONS,
         options="torch.",
     ),
-    Engine(
+    EngineRow(
         name="torch",
         kinds=("npu",),
         ends=(".pt2", ".pt"),
@@ -116,7 +116,7 @@ ENGINES: tuple[Engine, ...] = (
         options="torch.",
         runs="model.pt2 and model.pt on an Ascend NPU",
     ),
-    Engine(
+    EngineRow(
         name="transformers",
         kinds=("cpu",),
         ends=("config.json",),
@@ -127,7 +127,7 @@ ENGINES: tuple[Engine, ...] = (
         precisions=ALL_PRECISIONS,
         runs="an encoder's config.json with its weights, without padding",
     ),
-    Engine(
+    EngineRow(
         name="tokenizers",
         kinds=("cpu",),
         ends=("tokenizer.json",),
@@ -138,7 +138,7 @@ ENGINES: tuple[Engine, ...] = (
         options="tokenizer.",
         runs="tokenizer.json, so that texts can be sent",
     ),
-    Engine(
+    EngineRow(
         name="image",
         kinds=("cpu",),
         ends=("image.json",),
@@ -151,7 +151,7 @@ ENGINES: tuple[Engine, ...] = (
 )
 
 
-def engines_for(filename: str, kind: str) -> tuple[Engine, ...]:
+def engines_for(filename: str, kind: str) -> tuple[EngineRow, ...]:
     """Return the engines that run a file of this name on this kind of device, in order."""
     return tuple(row for row in ENGINES if kind in row.kinds and filename.endswith(row.ends))
 

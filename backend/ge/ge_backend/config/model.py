@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.inside import inside
-from ge_backend.config.parameters import Parameters
+from ge_backend.config.parameters import ModelParameters
 from ge_backend.config.placement import Placement
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.sequence_batching import SequenceBatching
@@ -239,7 +239,7 @@ def _read_model(
     version: str,
     environment: Mapping[str, str],
 ) -> ModelConfig:
-    given = Parameters.read(config, environment)
+    given = ModelParameters.read(config, environment)
     scalars, families = _sort_keys(given.values)
     values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     return cls(

@@ -10,14 +10,14 @@ from ge_backend.config.cpp_ge_keys import InputShapes, translate
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.settings import COMPILE_PREFIXES
 
-__all__ = ["Parameters"]
+__all__ = ["ModelParameters"]
 
 # The kind of device for which models are compiled ahead.
 COMPILED = "npu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class ModelParameters:
     """What a configuration says under `parameters`.
 
     Attributes:
@@ -35,7 +35,7 @@ class Parameters:
     notes: tuple[str, ...]
 
     @classmethod
-    def read(cls, config: Mapping[str, Any], environment: Mapping[str, str]) -> Parameters:
+    def read(cls, config: Mapping[str, Any], environment: Mapping[str, str]) -> ModelParameters:
         """Read the host's model configuration, as JSON gives it, and `GE_DEVICE`.
 
         Raises:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ge_backend.config.engine_table import ENGINES, Engine
+from ge_backend.config.engine_table import ENGINES, EngineRow
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
@@ -29,7 +29,7 @@ class Engines(Generic[_Given]):
         table: all engines.
     """
 
-    def __init__(self, kind: str, given: _Given, table: Sequence[Engine] = ENGINES) -> None:
+    def __init__(self, kind: str, given: _Given, table: Sequence[EngineRow] = ENGINES) -> None:
         self._kind = kind
         self._given = given
         self._engines = [row for row in table if kind in row.kinds]
@@ -65,7 +65,7 @@ class Engines(Generic[_Given]):
             )
             return constructor(source, self._given)
 
-    def _engine(self, source: GraphSource, path: Path) -> Engine:
+    def _engine(self, source: GraphSource, path: Path) -> EngineRow:
         fitting = [row for row in self._engines if path.name.endswith(row.ends)]
         if not fitting:
             ends = dict.fromkeys(end for row in self._engines for end in row.ends)
@@ -79,7 +79,7 @@ class Engines(Generic[_Given]):
             )
         return preferred(named or fitting, source.precision)
 
-    def _check_options(self, source: GraphSource, engine: Engine) -> None:
+    def _check_options(self, source: GraphSource, engine: EngineRow) -> None:
         """See that no option is there that only another engine of this device understands."""
         others = {other.options for other in self._engines} - {engine.options, ""}
         for key, _ in source.options:
@@ -89,14 +89,14 @@ class Engines(Generic[_Given]):
                 )
 
 
-def preferred(engines: Sequence[Engine], precision: str) -> Engine:
+def preferred(engines: Sequence[EngineRow], precision: str) -> EngineRow:
     """Return the first engine that is installed and has the precision, else the first that may."""
     able = [row for row in engines if precision in row.precisions]
     ready = [row for row in able if installed(row)]
     return (ready or able or engines)[0]
 
 
-def installed(engine: Engine) -> bool:
+def installed(engine: EngineRow) -> bool:
     """Whether the engine's libraries can be found; nothing is imported."""
     try:
         return all(importlib.util.find_spec(library) for library in engine.libraries)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-__all__ = ["Load", "assign"]
+__all__ = ["DeviceLoad", "assign"]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class DeviceLoad:
     """What a device has to do before anything is assigned to it, and what it was given before.
 
     Attributes:
@@ -28,7 +28,7 @@ class Load:
     given_ns: float = 0.0
 
 
-def assign(costs: Sequence[float], loads: Sequence[Load]) -> tuple[int, ...]:
+def assign(costs: Sequence[float], loads: Sequence[DeviceLoad]) -> tuple[int, ...]:
     """Return the position of a device for each cost, in the order of the costs.
 
     Pure. The order of sub-batches is the plan's and stays so: those of one device are submitted

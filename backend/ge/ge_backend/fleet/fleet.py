@@ -35,10 +35,10 @@ from ge_backend.executor.client.flight import Flight, Outcome, RunOrder
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Keeps
 from ge_backend.executor.protocol.outstanding import PoolSample
-from ge_backend.fleet.assign import Load, assign
+from ge_backend.fleet.assign import DeviceLoad, assign
 from ge_backend.fleet.member import Member, Pauses
 
-__all__ = ["DeviceState", "Ended", "Fleet", "Stage"]
+__all__ = ["DeviceState", "Ended", "Fleet", "StageRuns"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
@@ -50,7 +50,7 @@ SILENT_NS = 500_000_000
 DEFAULT_PAUSES = Pauses()
 
 
-class Stage(Protocol):
+class StageRuns(Protocol):
     """Writes inputs of runs where their device reads them."""
 
     def __call__(
@@ -143,7 +143,7 @@ class Fleet:
     def run(
         self,
         costs: Sequence[float],
-        stage: Stage,
+        stage: StageRuns,
         unwanted: Callable[[int], bool] = lambda _: False,
         deadlines: Sequence[int] = (),
     ) -> Iterator[Ended]:
@@ -154,7 +154,7 @@ class Fleet:
 
         Args:
             costs: estimated nanoseconds of each run, in the order of submission.
-            stage: see `Stage`; called once per device that is used, and again for what is repeated.
+            stage: called once per device that is used, and again for what is repeated.
             unwanted: whether nobody waits for a run any more. Asked now and then while it is in
                 flight; a run that has not begun is not begun then, and ends with `Cancelled`.
             deadlines: of each run, as in its order. Executors keep them; they are kept here while
@@ -196,7 +196,7 @@ class Fleet:
         self,
         chosen: Sequence[int],
         costs: Sequence[float],
-        stage: Stage,
+        stage: StageRuns,
         unwanted: Callable[[int], bool],
         *,
         again: bool,
@@ -279,7 +279,7 @@ class Fleet:
             return [(member, list(chosen)) for member in members]
         if members != self._taking_turns:  # one that was away has nothing to make up for
             self._taking_turns, self._given_ns = members, dict.fromkeys(members, 0.0)
-        loads = [Load(m.session.outstanding_ns, self._given_ns[m]) for m in members]
+        loads = [DeviceLoad(m.session.outstanding_ns, self._given_ns[m]) for m in members]
         places = assign([costs[index] for index in chosen], loads)
         parts: dict[Member, list[int]] = {}
         for index, place in zip(chosen, places, strict=True):

@@ -20,7 +20,7 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.errors import GeError
 from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
-from ge_backend.host.backlog import Backlog, Service
+from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
@@ -160,7 +160,7 @@ class Backend:
         policy = self._config.queue
         if policy is None:
             return None
-        service = Service(
+        service = BatchServer(
             serve=self._serve, refuse=self._refuse, free_at_ns=lambda: self._pipeline.free_at_ns
         )
         return Backlog(

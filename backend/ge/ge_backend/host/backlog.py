@@ -23,7 +23,7 @@ from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull
 from ge_backend.host.arrival import Arrival
 from ge_backend.metrics import Recorder
 
-__all__ = ["Backlog", "Service"]
+__all__ = ["Backlog", "BatchServer"]
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ GIVEN_UP = "the client has given up on the request while it waited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class BatchServer:
     """What serves the requests of a backlog.
 
     Attributes:
@@ -61,7 +61,7 @@ class Backlog:
     """
 
     def __init__(
-        self, service: Service, recorder: Recorder, *, max_rows: int, max_size: int
+        self, service: BatchServer, recorder: Recorder, *, max_rows: int, max_size: int
     ) -> None:
         self._service = service
         self._recorder = recorder

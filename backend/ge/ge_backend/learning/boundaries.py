@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 __all__ = ["Expectation", "best_boundaries", "expect"]
 
@@ -47,7 +47,9 @@ class Expectation:
         return 1.0 - self.real / self.padded if self.padded else 0.0
 
 
-def expect(histogram: Histogram, boundaries: Sequence[int], cost: SizeCost = float) -> Expectation:
+def expect(
+    histogram: SizeHistogram, boundaries: Sequence[int], cost: SizeCost = float
+) -> Expectation:
     """Return what traffic costs if each value runs at the smallest boundary that covers it.
 
     Args:
@@ -78,7 +80,7 @@ def expect(histogram: Histogram, boundaries: Sequence[int], cost: SizeCost = flo
 
 
 def best_boundaries(
-    histogram: Histogram,
+    histogram: SizeHistogram,
     count: int,
     cost: SizeCost = float,
     *,
@@ -108,7 +110,7 @@ def best_boundaries(
     return _cheapest(sizes, through, [cost(size) for size in sizes], count)
 
 
-def _candidates(histogram: Histogram, maximum: int | None) -> list[tuple[int, int]]:
+def _candidates(histogram: SizeHistogram, maximum: int | None) -> list[tuple[int, int]]:
     """Return (boundary, how many values it is the first to cover), ascending."""
     largest = max(histogram.largest, maximum or 0)
     merged: dict[int, int] = {}

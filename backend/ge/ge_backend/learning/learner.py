@@ -27,7 +27,7 @@ from ge_backend.errors import Cancelled, ConfigError, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.learning.regrid import extended, relearned
 from ge_backend.tensors import Shape
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.measure import added_costs, cost_model, measured_costs
 from ge_backend.warmup.store import Store
 
@@ -83,7 +83,7 @@ class Learner:
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
         self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
-        self._learned = {name: Histogram() for name in (ROWS, *pipeline.layout.axes)}
+        self._learned = {name: SizeHistogram() for name in (ROWS, *pipeline.layout.axes)}
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)
         self._failed: set[Bucket] = set()

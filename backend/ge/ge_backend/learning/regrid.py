@@ -18,7 +18,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import SizeCost, best_boundaries, expect
 from ge_backend.learning.tuning import mean_of, size_cost, up_to
 from ge_backend.tensors import Shape
-from ge_backend.traffic.histogram import Histogram, independent_shapes
+from ge_backend.traffic.histogram import SizeHistogram, independent_shapes
 
 __all__ = ["LEAST_ROWS", "LEAST_SAVING", "extended", "relearned"]
 
@@ -68,7 +68,7 @@ def extended(
 
 
 def relearned(
-    costs: Mapping[Bucket, float], traffic: Mapping[str, Histogram], axes: Sequence[str]
+    costs: Mapping[Bucket, float], traffic: Mapping[str, SizeHistogram], axes: Sequence[str]
 ) -> list[Bucket]:
     """Return the buckets that traffic wants in place of those of now; none if it saves too little.
 
@@ -111,7 +111,10 @@ def _columns(buckets: Collection[Bucket]) -> list[list[int]]:
 
 
 def _row_cost(
-    costs: Mapping[Bucket, float], place: int, traffic: Mapping[str, Histogram], axes: Sequence[str]
+    costs: Mapping[Bucket, float],
+    place: int,
+    traffic: Mapping[str, SizeHistogram],
+    axes: Sequence[str],
 ) -> SizeCost:
     """Return what one row costs by its size on one axis, all else as it is on average."""
     rows = min(mean_of(traffic[ROWS]), max(bucket[0] for bucket in costs))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ge_backend.buckets.costs import Bucket, DynamicCosts
 from ge_backend.learning.boundaries import Expectation, SizeCost, best_boundaries, expect
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 __all__ = ["ORIENTATION", "Option", "Proposal", "mean_of", "propose", "size_cost", "up_to"]
 
@@ -39,7 +39,7 @@ class Proposal:
     """
 
     axis: str
-    traffic: Histogram
+    traffic: SizeHistogram
     now: Option
     best: Option
     others: tuple[Option, ...]
@@ -53,7 +53,7 @@ class Proposal:
 
 
 def propose(
-    axis: str, traffic: Histogram, now: Sequence[int], graphs: int | None, cost: SizeCost
+    axis: str, traffic: SizeHistogram, now: Sequence[int], graphs: int | None, cost: SizeCost
 ) -> Proposal:
     """Return what the best boundaries make of an axis' traffic.
 
@@ -119,17 +119,17 @@ def size_cost(
     return cost
 
 
-def mean_of(traffic: Histogram) -> int:
+def mean_of(traffic: SizeHistogram) -> int:
     """Return the mean value, rounded, at least 1."""
     total = sum(value * count for value, count in traffic.points())
     return max(round(total / max(traffic.total, 1)), 1)
 
 
-def up_to(traffic: Histogram, limit: int | None) -> Histogram:
+def up_to(traffic: SizeHistogram, limit: int | None) -> SizeHistogram:
     """Return the traffic without sizes above a limit."""
     if limit is None or traffic.largest <= limit:
         return traffic
-    kept = Histogram()
+    kept = SizeHistogram()
     for value, count in traffic.points():
         if value <= limit:
             kept.add(value, count)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ge_backend.buckets.grid import Bucket, label
-from ge_backend.config.engine_table import Engine, engines_for
+from ge_backend.config.engine_table import EngineRow, engines_for
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import find_model_file, model_files
 from ge_backend.errors import DeviceUnavailable, ModelError, Unsupported
@@ -70,13 +70,13 @@ def remembered_engine(config: ModelConfig, store: Store) -> ModelConfig:
     return replace(config, engine=known) if known in {row.name for row in engines} else config
 
 
-def _candidates(config: ModelConfig) -> list[Engine]:
+def _candidates(config: ModelConfig) -> list[EngineRow]:
     path = find_model_file(config.directory, config.filename, config.device)
     rows = engines_for(path.name, config.placement.kind)
     return [row for row in rows if config.precision in row.precisions]
 
 
-def _key(config: ModelConfig, engines: Sequence[Engine]) -> list[str]:
+def _key(config: ModelConfig, engines: Sequence[EngineRow]) -> list[str]:
     path = find_model_file(config.directory, config.filename, config.device)
     names = [row.name for row in engines]
     given: Mapping[str, object] = {"precision": config.precision, "threads": config.threads}

@@ -11,7 +11,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout, build_layout
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
@@ -69,7 +69,7 @@ class ShapedModel:
         return costs
 
 
-def _recorded(config: ModelConfig, store: Store) -> dict[str, Histogram]:
+def _recorded(config: ModelConfig, store: Store) -> dict[str, SizeHistogram]:
     """Return the recorded traffic where it decides something; a broken file is as good as none."""
     try:
         return store.traffic(config.name) if config.max_graphs else {}

@@ -15,7 +15,13 @@ from typing import Any
 
 from ge_backend.errors import ConfigError
 
-__all__ = ["Histogram", "dump_histograms", "independent_shapes", "load_histograms", "rounded_up"]
+__all__ = [
+    "SizeHistogram",
+    "dump_histograms",
+    "independent_shapes",
+    "load_histograms",
+    "rounded_up",
+]
 
 VERSION = 1
 ALL_DIGITS = 64
@@ -25,7 +31,7 @@ DEFAULT_BINS = 512
 
 
 @dataclass(slots=True)
-class Histogram:
+class SizeHistogram:
     """Counts by value; never more than `max_bins` of them. Not safe for several threads.
 
     Attributes:
@@ -53,7 +59,7 @@ class Histogram:
         self.largest = max(self.largest, value)
         self._count(value, count)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: SizeHistogram) -> None:
         """Add all that another histogram counted; as if its values had been added here."""
         self.largest = max(self.largest, other.largest)
         if other.digits < self.digits:
@@ -83,14 +89,14 @@ class Histogram:
             self._counts[kept] = self._counts.get(kept, 0) + count
 
 
-def independent_shapes(histograms: Sequence[Histogram]) -> dict[tuple[int, ...], float]:
+def independent_shapes(histograms: Sequence[SizeHistogram]) -> dict[tuple[int, ...], float]:
     """Return weights of shapes as if the axes did not depend on each other; they sum to one.
 
     Each axis is coarsened to powers of two first, so that there are few shapes.
     """
     axes = []
     for histogram in histograms:
-        copy = Histogram(digits=1)
+        copy = SizeHistogram(digits=1)
         copy.merge(histogram)
         axes.append([(value, count / max(copy.total, 1)) for value, count in copy.points()])
     shapes: dict[tuple[int, ...], float] = {}
@@ -102,7 +108,7 @@ def independent_shapes(histograms: Sequence[Histogram]) -> dict[tuple[int, ...],
     return shapes
 
 
-def dump_histograms(histograms: Mapping[str, Histogram]) -> str:
+def dump_histograms(histograms: Mapping[str, SizeHistogram]) -> str:
     """Return the histograms of a model, by axis, as JSON text."""
     axes = {
         name: {
@@ -116,7 +122,7 @@ def dump_histograms(histograms: Mapping[str, Histogram]) -> str:
     return json.dumps({"version": VERSION, "axes": axes}, separators=(",", ":"))
 
 
-def load_histograms(text: str, name: str) -> dict[str, Histogram]:
+def load_histograms(text: str, name: str) -> dict[str, SizeHistogram]:
     """Return what `dump_histograms` wrote; `name` is for messages.
 
     Raises:
@@ -132,12 +138,12 @@ def load_histograms(text: str, name: str) -> dict[str, Histogram]:
     raise ConfigError(f"{name} has version {version!r}, expected {VERSION}; record traffic anew")
 
 
-def _load(fields: Mapping[str, Any]) -> Histogram:
+def _load(fields: Mapping[str, Any]) -> SizeHistogram:
     counts = {int(value): int(count) for value, count in fields["counts"]}
     max_bins, digits, largest = (int(fields[key]) for key in ("max_bins", "digits", "largest"))
     if min([digits - 1, largest, *counts, *counts.values()]) < 0 or len(counts) > max_bins:
         raise ValueError("a count, a size or a limit is out of range")
-    return Histogram(max_bins=max_bins, digits=digits, largest=largest, _counts=counts)
+    return SizeHistogram(max_bins=max_bins, digits=digits, largest=largest, _counts=counts)
 
 
 def rounded_up(value: int, digits: int) -> int:

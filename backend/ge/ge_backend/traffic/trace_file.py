@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 __all__ = ["parse_trace", "read_trace"]
 
@@ -23,7 +23,7 @@ MAX_SIZE = 2**31 - 1
 _Line = tuple[int, tuple[int, ...]]  # rows, then one size per axis
 
 
-def read_trace(path: Path, axes: Sequence[str]) -> dict[str, Histogram]:
+def read_trace(path: Path, axes: Sequence[str]) -> dict[str, SizeHistogram]:
     """Return the sizes that a file lists, by axis.
 
     Args:
@@ -40,9 +40,9 @@ def read_trace(path: Path, axes: Sequence[str]) -> dict[str, Histogram]:
         raise ConfigError(f"trace {path} cannot be read: {error}") from error
 
 
-def parse_trace(lines: Iterable[str], name: str, axes: Sequence[str]) -> dict[str, Histogram]:
+def parse_trace(lines: Iterable[str], name: str, axes: Sequence[str]) -> dict[str, SizeHistogram]:
     """Return the sizes of a trace's lines, as `read_trace` does; `name` is for messages."""
-    histograms = {axis: Histogram() for axis in axes}
+    histograms = {axis: SizeHistogram() for axis in axes}
     empty = True
     for number, line in enumerate(lines, start=1):
         stated = line.strip()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ge_backend.tensors import Shape
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 __all__ = ["Counted", "Traffic"]
 
@@ -53,7 +53,7 @@ class Traffic:
             if len(self._missed) < MAX_MISSED:
                 self._missed.add(sizes)
 
-    def take(self) -> dict[str, Histogram]:
+    def take(self) -> dict[str, SizeHistogram]:
         """Return what was counted since the last call."""
         fresh = self._empty()
         with self._lock:
@@ -66,5 +66,5 @@ class Traffic:
             taken, self._missed = self._missed, set()
         return sorted(taken, reverse=True)
 
-    def _empty(self) -> dict[str, Histogram]:
-        return {name: Histogram() for name in self._names}
+    def _empty(self) -> dict[str, SizeHistogram]:
+        return {name: SizeHistogram() for name in self._names}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ge_backend.buckets.costs import Bucket
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import Histogram, dump_histograms, load_histograms
+from ge_backend.traffic.histogram import SizeHistogram, dump_histograms, load_histograms
 
 __all__ = ["Store"]
 
@@ -92,7 +92,7 @@ class Store:
         """Return the file that holds a model's traffic."""
         return None if self.directory is None else self.directory / "traffic" / f"{model}.json"
 
-    def traffic(self, model: str) -> dict[str, Histogram]:
+    def traffic(self, model: str) -> dict[str, SizeHistogram]:
         """Return what sizes a model's traffic has had, by axis.
 
         Raises:
@@ -107,7 +107,7 @@ class Store:
             raise ConfigError(f"traffic {path} cannot be read: {error}") from error
         return load_histograms(text, str(path))
 
-    def add_traffic(self, model: str, fresh: Mapping[str, Histogram]) -> None:
+    def add_traffic(self, model: str, fresh: Mapping[str, SizeHistogram]) -> None:
         """Add what was counted since the last call; a file that is something else is replaced."""
         path = self.traffic_path(model)
         if path is None:
@@ -121,7 +121,7 @@ class Store:
                 log.warning("%s", error)
                 whole = {}
             for axis, histogram in fresh.items():
-                whole.setdefault(axis, Histogram()).merge(histogram)
+                whole.setdefault(axis, SizeHistogram()).merge(histogram)
             _write(path, dump_histograms(whole))
 
     def _path(self, kind: str, key: Sequence[str]) -> Path | None:

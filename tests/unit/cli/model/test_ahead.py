@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime")
 from builders.graphs import masked_mean, parameters, write_model
 from ge_backend.cli.model.ahead import look_ahead
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 GRID = parameters(buckets__rows="1,8", buckets__sequence="16,64")
@@ -39,7 +39,7 @@ def test_a_request_has_every_bucket_of_the_grid(ahead):
 
 def test_recorded_traffic_decides_what_max_graphs_leaves(ahead, tmp_path):
     """As when a server loads it, else it would look for another file."""
-    traffic = {"rows": Histogram(), "sequence": Histogram()}
+    traffic = {"rows": SizeHistogram(), "sequence": SizeHistogram()}
     traffic["rows"].add(1, 1000)
     traffic["sequence"].add(60, 1000)
     Store(tmp_path).add_traffic("m", traffic)

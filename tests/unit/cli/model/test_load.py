@@ -8,7 +8,7 @@ import pytest
 from ge_backend.cli.model.load import LoadPlan, load_text, plan_load
 from ge_backend.cli.model.queueing import fewest_replicas, waiting
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 # Milliseconds of a run, by rows and length: 8 short ones take as long as 2 alone.
@@ -31,7 +31,7 @@ def test_the_sizes_that_came_decide(planned, cache):
     long = planned(1000, 60)
     assert not long.from_traffic
     assert 0.006 < long.alone_s < 0.009
-    short = Histogram()
+    short = SizeHistogram()
     short.add(10, 100)
     Store(cache).add_traffic("tiny", {"length": short})
     found = planned(1000, 60)

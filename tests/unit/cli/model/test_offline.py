@@ -6,7 +6,7 @@ from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.opening import open_model
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 
@@ -29,7 +29,7 @@ def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
     (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + limit)
     grids = []
     for size in (5, 60):
-        traffic = {"rows": Histogram(), "length": Histogram()}
+        traffic = {"rows": SizeHistogram(), "length": SizeHistogram()}
         traffic["rows"].add(8 if size == 5 else 1, 10_000 * size)
         traffic["length"].add(size, 10_000 * size)
         Store(cache).add_traffic("tiny", traffic)

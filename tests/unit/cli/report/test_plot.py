@@ -3,7 +3,7 @@ import pytest
 from ge_backend.cli.report.plot import MOST_BARS, write_plot
 from ge_backend.cli.report.tuning import Tuning
 from ge_backend.learning.tuning import propose
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 
 pytest.importorskip("matplotlib")
 
@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 def tuning_of(*traffics, measured=False, now=(16, 64)):
     proposals = []
     for counts in traffics:
-        histogram = Histogram()
+        histogram = SizeHistogram()
         for value, count in counts.items():
             histogram.add(value, count)
         proposals.append(propose("length", histogram, now, None, float))

@@ -17,7 +17,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Array
-from ge_backend.traffic.histogram import Histogram
+from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.measure import cost_model
 
 __all__ = ["LoadPlan", "load_text", "plan_load"]
@@ -176,7 +176,7 @@ class _Traffic:
         return Request(index=index, rows=rows, tensors={}, sizes=tuple(sizes))
 
 
-def _points(seen: Histogram | None, otherwise: int) -> tuple[Array, Array]:
+def _points(seen: SizeHistogram | None, otherwise: int) -> tuple[Array, Array]:
     """Return values and the share of each."""
     points = (seen.points() if seen is not None else []) or [(otherwise, 1)]
     values, counts = (np.array(column) for column in zip(*points, strict=True))

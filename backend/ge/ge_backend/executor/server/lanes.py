@@ -8,7 +8,7 @@ import threading
 import time
 
 from ge_backend.errors import Cancelled, GeError
-from ge_backend.executor.server.queue import Job, Started, Waiting
+from ge_backend.executor.server.queue import Job, StartedJob, Waiting
 from ge_backend.workspace.pool import Pool
 
 __all__ = ["Lanes"]
@@ -31,9 +31,9 @@ class Lanes:
         self._count = count
         self._pool = pool
         self._waiting = Waiting(pool)
-        self._begun: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[StartedJob | None] = queue.SimpleQueue()
         self._running = 0
-        self._since_ns: dict[Started, int] = {}  # the jobs that have to end, and when each began
+        self._since_ns: dict[StartedJob, int] = {}  # the jobs that have to end, and when each began
         self._solo = False  # the job that runs is a solo one
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
@@ -112,7 +112,7 @@ class Lanes:
         if self._closing or self._ending:
             self._changed.notify_all()
 
-    def _give_back(self, started: Started) -> None:
+    def _give_back(self, started: StartedJob) -> None:
         """Let others use the job's bytes; if it is a solo one, only when its client was told."""
         if started.lease is not None and not self._solo:
             with self._lock:
@@ -120,7 +120,7 @@ class Lanes:
                 started.lease = None
                 self._begin()
 
-    def _end(self, started: Started) -> None:
+    def _end(self, started: StartedJob) -> None:
         with self._lock:
             if started.lease is not None:
                 self._pool.release(started.lease)
@@ -134,7 +134,7 @@ class Lanes:
             self._do(started)
             del started  # an idle lane keeps no arena mapped
 
-    def _do(self, started: Started) -> None:
+    def _do(self, started: StartedJob) -> None:
         try:
             tell = started.job.work(started.turn)
             self._give_back(started)

@@ -20,7 +20,7 @@ from ge_backend.errors import DeadlineExceeded, GeError
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.workspace.pool import Lease, Pool
 
-__all__ = ["PRIORITY_STEP_NS", "Job", "Started", "Turn", "Waiting", "too_late"]
+__all__ = ["PRIORITY_STEP_NS", "Job", "StartedJob", "Turn", "Waiting", "too_late"]
 
 PRIORITY_STEP_NS = 200_000_000
 
@@ -77,7 +77,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Started:
+class StartedJob:
     """A job whose turn it is, and what it may use until it has ended."""
 
     job: Job
@@ -116,7 +116,7 @@ class Waiting:
         rank = (now_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
         insort(self._places, _Place(job, now_ns, rank), key=lambda place: place.rank)
 
-    def take(self, now_ns: int, *, running: int) -> Started | None:
+    def take(self, now_ns: int, *, running: int) -> StartedJob | None:
         """Return the job whose turn it is, with its lease; None if all have to wait.
 
         It takes all that a job needs at once, or nothing: who waits holds nothing, so that there
@@ -158,12 +158,12 @@ class Waiting:
         """Return the earliest deadline; 0 if there is none."""
         return min((p.job.deadline_ns for p in self._places if p.job.deadline_ns), default=0)
 
-    def _start(self, index: int, lease: Lease | None, now_ns: int, running: int) -> Started:
+    def _start(self, index: int, lease: Lease | None, now_ns: int, running: int) -> StartedJob:
         place = self._places.pop(index)
         since_ns = place.held_up_since_ns or now_ns
         alone = place.job.solo or not (running or self._places)
         turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns)
-        return Started(place.job, lease, turn)
+        return StartedJob(place.job, lease, turn)
 
     def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:
         removed = [place for place in self._places if condition(place.job)]
