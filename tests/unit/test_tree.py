@@ -14,6 +14,7 @@ ELSEWHERE = {
     "device/pytorch/pretrained.py": "tests/unit/device/pytorch/test_encoder.py",
     "cli/model/changes.py": "tests/unit/cli/test_preset.py",
     "cli/report/grid.py": "tests/unit/cli/test_buckets.py",
+    "cli/report/picture.py": "tests/unit/cli/report/test_memory_plot.py",
     "cli/report/presets.py": "tests/unit/cli/test_preset.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
     "device/acl/kept.py": "tests/unit/device/resident/test_keepers.py",

@@ -7,9 +7,10 @@ from typing import Any
 
 from ge_backend.cli.model.demand import Demand
 from ge_backend.cli.report.memory import DevicePlan, Repository
+from ge_backend.cli.report.picture import picture
 from ge_backend.config.sizes import UNITS, format_bytes
 from ge_backend.device.base import Range
-from ge_backend.errors import ConfigError, DeviceUnavailable
+from ge_backend.errors import ConfigError
 
 __all__ = ["write_memory_plot"]
 
@@ -28,7 +29,6 @@ BAR = 0.62
 # A text goes into a bar of at least this share of the axis, else beside it.
 ROOMY = 0.3
 MOST_NAMES = 2
-DPI = 150
 
 
 def write_memory_plot(path: Path, repository: Repository) -> None:
@@ -38,31 +38,21 @@ def write_memory_plot(path: Path, repository: Repository) -> None:
         ConfigError: the file cannot be written, or no model could be loaded.
         DeviceUnavailable: matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[tools]'"
-        ) from error
     if not repository.devices:
         raise ConfigError("there is nothing to plot: no model could be loaded")
     heights = [1.6 + 0.42 * len(memory.demands) for memory in repository.devices]
-    figure = Figure(figsize=(12, sum(heights) + 0.4), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    cells = figure.subplots(
-        len(heights), 2, squeeze=False, width_ratios=(3, 2), height_ratios=heights, sharey="row"
-    )
-    for memory, (left, right) in zip(repository.devices, cells, strict=True):
-        _workspace(left, memory)
-        _fixed(right, memory)
-    handles = [Patch(color=color, label=label) for label, color in LEGEND.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    try:
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise ConfigError(f"the plot cannot be written to {path}: {error}") from error
+    with picture(path, sum(heights) + 0.4) as figure:
+        from matplotlib.patches import Patch
+
+        cells = figure.subplots(
+            len(heights), 2, squeeze=False, width_ratios=(3, 2), height_ratios=heights, sharey="row"
+        )
+        for memory, (left, right) in zip(repository.devices, cells, strict=True):
+            _workspace(left, memory)
+            _fixed(right, memory)
+        handles = [Patch(color=color, label=label) for label, color in LEGEND.items()]
+        place = {"loc": "outside lower center", "ncols": len(handles)}
+        figure.legend(handles=handles, frameon=False, **place)
 
 
 def _workspace(axes: Any, memory: DevicePlan) -> None:

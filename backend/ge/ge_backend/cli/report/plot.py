@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ge_backend.cli.report.picture import picture
 from ge_backend.cli.report.tuning import Tuning
-from ge_backend.errors import ConfigError, DeviceUnavailable
 from ge_backend.learning.boundaries import Expectation
 from ge_backend.learning.tuning import Proposal
 
@@ -22,7 +22,6 @@ MOST_BARS = 80
 BARS_PER_OCTAVE = 12
 # Sizes that differ by more are drawn on a logarithmic axis.
 LOGARITHMIC_FROM = 32
-DPI = 150
 
 
 def write_plot(path: Path, tuning: Tuning) -> None:
@@ -32,25 +31,13 @@ def write_plot(path: Path, tuning: Tuning) -> None:
         ConfigError: the file cannot be written.
         DeviceUnavailable: matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"--plot needs matplotlib ({error}); pip install 'triton-ge-backend[tools]'"
-        ) from error
     count = len(tuning.proposals)
-    figure = Figure(figsize=(12, 4.6 * count), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    cells = figure.subplots(count, 2, squeeze=False, width_ratios=(2, 1))
-    figure.suptitle(f"Bucket sizes of model {tuning.model}", fontsize=13, fontweight="bold")
-    for proposal, (left, right) in zip(tuning.proposals, cells, strict=True):
-        _traffic(left, proposal)
-        _costs(right, proposal, measured=tuning.measured)
-    try:
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise ConfigError(f"the plot cannot be written to {path}: {error}") from error
+    with picture(path, 4.6 * count) as figure:
+        cells = figure.subplots(count, 2, squeeze=False, width_ratios=(2, 1))
+        figure.suptitle(f"Bucket sizes of model {tuning.model}", fontsize=13, fontweight="bold")
+        for proposal, (left, right) in zip(tuning.proposals, cells, strict=True):
+            _traffic(left, proposal)
+            _costs(right, proposal, measured=tuning.measured)
 
 
 def _traffic(axes: Any, proposal: Proposal) -> None:
