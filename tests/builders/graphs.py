@@ -45,6 +45,22 @@ def masked_mean():
     )
 
 
+def token_sums(width):
+    """Take input_ids, attention_mask [batch, sequence] -> sentence_embedding [batch, width]."""
+    nodes = [
+        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
+        helper.make_node("ReduceSum", ["real", "one"], ["total"], keepdims=1),
+        helper.make_node("Cast", ["total"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["number", "ones"], ["sentence_embedding"]),
+    ]
+    return graph(
+        nodes,
+        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")],
+        [("sentence_embedding", TensorProto.FLOAT, ["batch", width])],
+        [("one", np.array([1])), ("ones", np.ones((1, width), np.float32))],
+    )
+
+
 def mean_of(ids):
     """What `masked_mean` answers for ids [rows, length] without padding."""
     return TABLE[ids].mean(axis=1)

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from onnx import TensorProto, helper
 
 from builders.cann import fake_cann
-from builders.graphs import graph
+from builders.graphs import token_sums
 from builders.pages import PAGES, ROOT, Command, blocks, commands
 
 # Commands that are not run here -> why. Their options are checked all the same, by
@@ -75,22 +74,6 @@ def to_run(*patterns: str, but: tuple[str, ...] = ()) -> list[Command]:
     ]
 
 
-def encoder() -> bytes:
-    """Take input_ids, attention_mask [batch, sequence] -> sentence_embedding [batch, WIDTH]."""
-    nodes = [
-        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
-        helper.make_node("ReduceSum", ["real", "one"], ["total"], keepdims=1),
-        helper.make_node("Cast", ["total"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["number", "ones"], ["sentence_embedding"]),
-    ]
-    return graph(
-        nodes,
-        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")],
-        [("sentence_embedding", TensorProto.FLOAT, ["batch", WIDTH])],
-        [("one", np.array([1])), ("ones", np.ones((1, WIDTH), np.float32))],
-    )
-
-
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory) -> Path:
     """A folder with what the pages speak of: `models` with an encoder and a ranker.
@@ -102,7 +85,7 @@ def workplace(tmp_path_factory) -> Path:
     for name, config in zip(("ranker", "encoder"), shown, strict=True):
         (folder / "models" / name / "1").mkdir(parents=True)
         (folder / "models" / name / "config.pbtxt").write_text(config)
-        (folder / "models" / name / "1" / "model.onnx").write_bytes(encoder())
+        (folder / "models" / name / "1" / "model.onnx").write_bytes(token_sums(WIDTH))
     python = folder / "tritonserver" / "backends" / "python"
     python.mkdir(parents=True)
     (python / "libtriton_python.so").touch()

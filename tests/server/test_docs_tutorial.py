@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from builders.checkpoints import as_sentence_encoder, write_checkpoint
-from builders.graphs import graph
+from builders.graphs import token_sums
 from builders.pages import ROOT, blocks
 from builders.writer import make_writer
 from ge_backend.tritonserver import free_ports
@@ -63,27 +61,11 @@ def script(ports: dict[str, int]) -> str:
     return "\n".join([*lines, ""])
 
 
-def encoder() -> bytes:
-    """Take input_ids, attention_mask [batch, sequence] -> sentence_embedding [batch, WIDTH]."""
-    nodes = [
-        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
-        helper.make_node("ReduceSum", ["real", "one"], ["total"], keepdims=1),
-        helper.make_node("Cast", ["total"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["number", "ones"], ["sentence_embedding"]),
-    ]
-    return graph(
-        nodes,
-        [(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")],
-        [("sentence_embedding", TensorProto.FLOAT, ["batch", WIDTH])],
-        [("one", np.array([1])), ("ones", np.ones((1, WIDTH), np.float32))],
-    )
-
-
 @pytest.fixture(scope="module")
 def printed(installation, tmp_path_factory) -> list[str]:
     """What each step printed, in a folder that has what the reader has."""
     folder = tmp_path_factory.mktemp("reader")
-    (folder / "encoder.onnx").write_bytes(encoder())
+    (folder / "encoder.onnx").write_bytes(token_sums(WIDTH))
     as_sentence_encoder(write_checkpoint(folder / "all-MiniLM-L6-v2"))
     chat = folder / "SmolLM2-135M-Instruct"
     chat.mkdir()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ge_backend.config.model import ModelConfig
+from builders import host_config
+from builders.host_config import tensor
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
 from ge_backend.layout.layout import build_layout
@@ -11,22 +12,10 @@ from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 def config_of(inputs=(), outputs=(), *, rows=8, parameters=None):
     def blocks(tensors):
-        return [
-            {"name": name, "data_type": "TYPE_FP32", "dims": list(dims), "optional": optional}
-            for name, dims, optional in tensors
-        ]
+        return [tensor(name, dims, optional=optional) for name, dims, optional in tensors]
 
-    return ModelConfig.read(
-        {
-            "name": "m",
-            "max_batch_size": rows,
-            "input": blocks(inputs),
-            "output": blocks(outputs),
-            "parameters": {k: {"string_value": v} for k, v in (parameters or {}).items()},
-        },
-        directory=None,
-        version="1",
-        environment={},
+    return host_config.config_of(
+        inputs=blocks(inputs), outputs=blocks(outputs), max_batch_size=rows, parameters=parameters
     )
 
 

@@ -2,31 +2,10 @@
 
 import pytest
 
-from ge_backend.config.model import ModelConfig
+from builders.host_config import config_of, tensor
 from ge_backend.errors import ConfigError
 from ge_backend.layout.validate import agreed_signature
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
-
-
-def config_of(*, inputs, outputs=(), max_batch_size=4, parameters=None, **blocks):
-    """A configuration as the host gives it."""
-    return ModelConfig.read(
-        {
-            "name": "m",
-            "max_batch_size": max_batch_size,
-            "input": list(inputs),
-            "output": list(outputs),
-            "parameters": {k: {"string_value": v} for k, v in (parameters or {}).items()},
-            **blocks,
-        },
-        directory=None,
-        version="1",
-        environment={},
-    )
-
-
-def tensor(name, dims=(-1,), dtype="TYPE_FP32", **more):
-    return {"name": name, "data_type": dtype, "dims": list(dims), **more}
 
 
 def spec(name, dims, dtype="FP32", axes=None, **more):

@@ -1,0 +1,25 @@
+"""Configurations as the host gives them, made by code."""
+
+from ge_backend.config.model import ModelConfig
+
+
+def config_of(*, inputs, outputs=(), max_batch_size=4, parameters=None, **blocks):
+    """Return the settings of a model with these tensors."""
+    return ModelConfig.read(
+        {
+            "name": "m",
+            "max_batch_size": max_batch_size,
+            "input": list(inputs),
+            "output": list(outputs),
+            "parameters": {k: {"string_value": v} for k, v in (parameters or {}).items()},
+            **blocks,
+        },
+        directory=None,
+        version="1",
+        environment={},
+    )
+
+
+def tensor(name, dims=(-1,), dtype="TYPE_FP32", **more):
+    """Return a tensor as a configuration lists it."""
+    return {"name": name, "data_type": dtype, "dims": list(dims), **more}
