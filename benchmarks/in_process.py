@@ -68,9 +68,10 @@ def open_local(
     }
     read = functools.partial(ModelConfig.read, directory=model.parent, version="1", environment={})
     config = read(complete_document(document, read(document)))
-    opened = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    recorder = Recorder()
+    opened = open_model(config, recorder, Store(None), on_restart=lambda _: None)
     try:
-        yield Local(pipeline=opened.pipeline, buckets=len(opened.pipeline.costs.table))
+        yield Local(pipeline=opened.pipeline, buckets=int(recorder.drain()["ge_buckets", ()]))
     finally:
         opened.learner.close()
         opened.pipeline.close()
