@@ -30,6 +30,7 @@ from ge_backend.device.pytorch.language.linear import linear
 from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
+from ge_backend.executor.process.heap import keep_freed_memory
 
 __all__ = ["SMOLLM2", "decoding_batch", "main", "measure"]
 
@@ -57,7 +58,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--precision", nargs="+", default=["BF16", "FP32"], choices=list(DTYPES))
+    parser.add_argument("--default-heap", action="store_true", help="as outside of an executor")
     given = parser.parse_args()
+    if not given.default_heap:
+        keep_freed_memory()
     torch.set_num_threads(given.threads)
     print(f"ms per step, {given.cached} cached tokens, {given.threads} threads")
     print(f"{'':14}" + "".join(f"{name:>22}" for name in COLUMNS))

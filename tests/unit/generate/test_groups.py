@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.generation import sequence
-from ge_backend.generate.groups import ShapeLists, StepShapes, free_groups
+from ge_backend.generate.groups import GROUP_TOKENS, ShapeLists, StepShapes, free_groups
 from ge_backend.generate.plan import Span
 
 BLOCK = 4
@@ -33,6 +33,25 @@ def test_free_shapes_are_the_rows_own():
     assert [group.shape for group in groups] == [(2, 1, 3), (1, 5, 2), (1, 2, 2)]
     assert all(group.planned for group in groups)
     assert free_groups([], BLOCK) == []
+
+
+def test_short_rows_are_apart_where_padding_costs_more_than_a_group():
+    """Four long rows and four short ones: two groups, each with the context of its longest row."""
+    spans = [span(length, 1) for length in (600, 10, 500, 9, 550, 8, 520, 7)]
+    groups = free_groups(spans, BLOCK)
+    assert [group.shape for group in groups] == [(4, 1, 151), (4, 1, 3)]
+    assert sorted((s for group in groups for s in group.spans), key=id) == sorted(spans, key=id)
+
+
+@given(st.lists(st.integers(1, 4000), min_size=1, max_size=64))
+def test_groups_by_length_hold_every_row_and_never_pad_more(lengths):
+    """No row is lost or doubled, and what the groups pad and cost is no more than one group's."""
+    spans = [span(length, 1) for length in lengths]
+    groups = free_groups(spans, BLOCK)
+    found = [s.start for group in groups for s in group.spans]
+    assert sorted(found) == sorted(lengths)
+    computed = sum(len(g.spans) * max(s.stop for s in g.spans) for g in groups)
+    assert computed + GROUP_TOKENS * (len(groups) - 1) <= len(spans) * (max(lengths) + 1)
 
 
 def test_decoding_rows_share_the_cheapest_shape_that_covers_them():

@@ -1,7 +1,8 @@
 """Which rows of a step are computed together, and in which shape.
 
-Without buckets a step has its own shapes: all that have one token to compute are one group, those
-with equally many drafts another, and each piece of a prompt is one of its own. With buckets every
+Without buckets a step has its own shapes: those that have one token to compute are a group, those
+with equally many drafts another, and each piece of a prompt is one of its own. A group is computed
+as long as its longest row, so short rows are one apart where that pays. With buckets every
 group has a shape (batch, query, context blocks) that was made ready: the cheapest one that covers
 its rows, from the list of its kind. Decoding rows stay together, with and without drafts; prompts
 go together whose cheapest shapes differ in nothing but the batch. What no shape covers runs in its
@@ -15,12 +16,17 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+import numpy as np
+
 from ge_backend.generate.plan import Span
 
-__all__ = ["GroupPlan", "Shape", "ShapeLists", "StepShapes", "free_groups"]
+__all__ = ["GROUP_TOKENS", "GroupPlan", "Shape", "ShapeLists", "StepShapes", "free_groups"]
 
 Shape = tuple[int, int, int]  # rows, new tokens of each, blocks of context
 REMEMBERED = 4096
+# What one more group of a step takes, as tokens of padding that could be computed meanwhile.
+# Measured on two cores with the sizes of SmolLM2-135M: about 0.1 ms and 0.13 us in each layer.
+GROUP_TOKENS = 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,8 @@ def free_groups(spans: Many[Span], block_size: int) -> list[GroupPlan]:
     alike: dict[int, list[Span]] = defaultdict(list)
     for span in decoding:
         alike[span.count].append(span)
-    rows = [*alike.values(), *([span] for span in longer)]
+    rows = [part for some in alike.values() for part in _by_length(some)]
+    rows += [[span] for span in longer]
     return [GroupPlan(tuple(some), _own_shape(some, block_size)) for some in rows]
 
 
@@ -120,6 +127,24 @@ class StepShapes:
 def _by_kind(spans: Many[Span]) -> tuple[list[Span], list[Span]]:
     """Return the spans of one known token, and the longer ones."""
     return [s for s in spans if s.known == 1], [s for s in spans if s.known > 1]
+
+
+def _by_length(spans: list[Span]) -> Iterator[list[Span]]:
+    """Cut rows into groups of similar length wherever less padding pays for one more group."""
+    lengths = np.array([span.stop for span in spans])
+    if (lengths.max() - lengths.min()) * len(spans) < GROUP_TOKENS:
+        yield spans  # in their own order: most steps
+        return
+    rest = [spans[place] for place in np.argsort(-lengths, kind="stable")]
+    lengths = -np.sort(-lengths)
+    while rest:
+        saved = (lengths[0] - lengths) * np.arange(len(rest), 0, -1)
+        cut = int(saved.argmax())
+        if saved[cut] < GROUP_TOKENS:
+            yield rest
+            return
+        yield from _by_length(rest[:cut])
+        rest, lengths = rest[cut:], lengths[cut:]
 
 
 def _own_shape(spans: Many[Span], block_size: int) -> Shape:

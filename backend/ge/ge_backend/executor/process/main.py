@@ -23,6 +23,7 @@ from ge_backend.device.base import open_device
 from ge_backend.device.rehearsal import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process.heap import keep_freed_memory
 from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
@@ -44,6 +45,7 @@ def main() -> None:
         format=f"ge executor {arguments.device} [{os.getpid()}] %(levelname)s %(message)s",
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     address = Path(arguments.socket)
     doors = [Door(spare_path(address) if arguments.spare else address)]
     running: list[Executor] = []

@@ -122,8 +122,8 @@ def _products(
 ) -> torch.Tensor:
     """Return [B, K, Q, G, D] for queries of that shape, keys and values [B, K, L, D]."""
     rows, heads, queries, group, dim = query.shape
-    asked = query.reshape(rows * heads, queries * group, dim)
-    scores = torch.bmm(asked, key.flatten(0, 1).transpose(1, 2)).mul_(how.scale)
+    asked = (query * how.scale).reshape(rows * heads, queries * group, dim)
+    scores = torch.bmm(asked, key.flatten(0, 1).transpose(1, 2))
     if how.softcap:
         scores = torch.tanh(scores.div_(how.softcap)).mul_(how.softcap)
     if mask is not None:

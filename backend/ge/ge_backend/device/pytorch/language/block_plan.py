@@ -21,8 +21,8 @@ __all__ = ["BlockPlan", "BlockRun", "plan_blocks"]
 
 # What starting one more pair of products takes, as bytes that are read meanwhile; what all the
 # small operators around them take; and how often gathered keys are read or written.
-# Measured with one thread on a CPU: 30 layers of 3 heads of 64, 1 to 32 rows of 320 keys.
-RUN_BYTES, FIXED_BYTES, GATHER_PASSES = 160 * 2**10, 4 * 2**20, 3
+# Measured with two threads on a CPU: 30 layers of 3 heads of 64, 1 to 32 rows of 32 to 700 keys.
+RUN_BYTES, FIXED_BYTES, GATHER_PASSES = 640 * 2**10, 4 * 2**20, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

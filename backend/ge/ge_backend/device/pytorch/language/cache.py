@@ -6,9 +6,11 @@ are the operand of a batched product as they are. Letters: K heads, D elements o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 __all__ = ["KeyValueShape", "PagedCache", "SavedCache"]
@@ -43,6 +45,9 @@ class SavedCache:
 class PagedCache:
     """Blocks of all layers; allocated here, and nothing later but copies that are asked for.
 
+    On a CPU the system gives a page when it is first written, so that a large cache costs what is
+    used of it.
+
     Attributes:
         block_bytes: of one block in the first layer.
         keys, values: for each layer [num_blocks, K, block_size, D]. They begin as zeros: what no
@@ -62,7 +67,12 @@ class PagedCache:
         self.num_blocks = num_blocks
 
         def blocks(heads: int, dim: int) -> torch.Tensor:
-            return torch.zeros((num_blocks, heads, block_size, dim), dtype=dtype, device=device)
+            shape = (num_blocks, heads, block_size, dim)
+            if device.type != "cpu":
+                return torch.zeros(shape, dtype=dtype, device=device)
+            # The system's own zeros: a block takes memory once it is written, not before.
+            nbytes = math.prod(shape) * dtype.itemsize
+            return torch.from_numpy(np.zeros(nbytes, np.uint8)).view(dtype).view(shape)
 
         self.keys = [blocks(shape.heads, shape.key_dim) for shape in shapes]
         self.values = [blocks(shape.heads, shape.value_dim) for shape in shapes]
