@@ -33,7 +33,16 @@ from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["SMOLLM2", "Step", "full_batch", "main", "measure", "random_decoder", "table"]
+__all__ = [
+    "BLOCK_SIZE",
+    "SMOLLM2",
+    "Step",
+    "full_batch",
+    "main",
+    "measure",
+    "random_decoder",
+    "table",
+]
 
 SMOLLM2 = {
     "hidden_size": 576,

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.language.batch import Batch, Group, SampleRow
@@ -32,19 +33,8 @@ from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.executor.process.heap import keep_freed_memory
 
-__all__ = ["SMOLLM2", "decoding_batch", "main", "measure"]
+__all__ = ["decoding_batch", "main", "measure"]
 
-SMOLLM2 = {
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "vocab_size": 49_152,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-}
-BLOCK_SIZE = 32
 CPU = torch.device("cpu")
 COLUMNS = ("transformers", "ours", "attention", "head", "draw", "transformers / ours")
 Run = Callable[[], object]
@@ -79,7 +69,7 @@ def measure(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield the number of rows and the seconds that each column takes."""
     with tempfile.TemporaryDirectory() as folder:
-        config = transformers.LlamaConfig(**sizes)
+        config = transformers.LlamaConfig(**sizes, tie_word_embeddings=True)
         torch.manual_seed(0)
         model = transformers.LlamaForCausalLM(config).to(DTYPES[precision])
         model.save_pretrained(folder)

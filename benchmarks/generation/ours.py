@@ -32,7 +32,6 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 CONFIG = """backend: "ge"
 parameters {{ key: "precision" value {{ string_value: "{precision}" }} }}
 """
-PRECISIONS = {"bf16": "bf16", "fp32": "origin"}
 
 
 class Ours:
@@ -51,7 +50,7 @@ class Ours:
         model = Path(self._folder.name) / "models" / "smollm2"
         model.mkdir(parents=True)
         (model / "1").symlink_to(checkpoint, target_is_directory=True)
-        (model / "config.pbtxt").write_text(CONFIG.format(precision=PRECISIONS[self._precision]))
+        (model / "config.pbtxt").write_text(CONFIG.format(precision=self._precision))
         options = ServerOptions(
             repositories=(model.parent,), log_file=Path(self._folder.name) / "server.log"
         )

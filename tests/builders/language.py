@@ -15,7 +15,8 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.language.batch import Batch, Group, SampleRow
 from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.pytorch.language.loading import load_decoder
+from ge_backend.device.pytorch.language.cache import CacheForm
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 
 # Threads that wait for each other cost more than they gain on models this small.
@@ -122,7 +123,9 @@ def quiet():
         yield
 
 
-def opened(folder: Path, *, blocks=0, block_size=4, dtype="FP32", decoder=None, threads=1):
+def opened(
+    folder: Path, *, blocks=0, block_size=4, dtype="FP32", cache=None, decoder=None, threads=1
+):
     """Return the language model of a folder, its cache opened where `blocks` are given."""
     checkpoint = read_checkpoint(folder)
     if decoder is None:
@@ -130,7 +133,7 @@ def opened(folder: Path, *, blocks=0, block_size=4, dtype="FP32", decoder=None, 
     model = TorchLanguageModel(
         checkpoint,
         decoder,
-        block_size=block_size,
+        form=CacheForm(block_size=block_size, dtype=DTYPES[cache] if cache else decoder.dtype),
         memory=lambda: MemoryInfo(free_bytes=2**32, total_bytes=2**33),
         threads=threads,
     )

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 from benchmarks import language_steps
-from benchmarks.language_steps import COLUMNS, SMOLLM2, decoding_batch, measure
+from benchmarks.graph_steps import SMOLLM2
+from benchmarks.language_steps import COLUMNS, decoding_batch, measure
 
 from builders.language import quiet
 

@@ -35,6 +35,7 @@ def test_parameters_are_read_by_name():
     given = {
         "prefill_chunk": "64",
         "kv_cache_bytes": "2MiB",
+        "kv_cache_dtype": "bf16",
         "scheduling": "sjf",
         "preemption": "swap",
         "swap_bytes": "1KiB",
@@ -46,6 +47,7 @@ def test_parameters_are_read_by_name():
     }
     read = read_settings({**texts, **given})
     assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
+    assert (EngineSettings().kv_cache_dtype, read.kv_cache_dtype) == ("model", "bf16")
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
     assert read.prefix_cache is False
     assert (read.speculation, read.draft_lengths) == (SpeculationMode.NGRAM, (4,))

@@ -124,7 +124,7 @@ ENGINES: tuple[EngineRow, ...] = (
         constructor="EncoderGraph",
         libraries=("transformers", "torch", "safetensors"),
         extra="generation",
-        precisions=ALL_PRECISIONS,
+        precisions=("fp32", *ALL_PRECISIONS),
         runs="an encoder's config.json with its weights, without padding",
     ),
     EngineRow(

@@ -91,9 +91,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="precision",
         default="origin",
-        choices=("origin", "bf16", "fp16"),
-        help="The arithmetic of the graph. `origin` is what the model file says; the others trade "
-        "accuracy for speed where engine and device can (docs/precision.md has both, measured).",
+        choices=("origin", "fp32", "bf16", "fp16"),
+        help="The arithmetic of the graph. `origin` is what the model file says; lower ones trade "
+        "accuracy for speed where engine and device can (docs/precision.md has both, measured). "
+        "`fp32` is for checkpoints that are stored in less, encoders' and text generators'.",
     ),
     Setting(
         key="engine",
@@ -248,6 +249,13 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         default="0",
         help="Memory of the key-value cache, such as `2GiB`. 0: what the device has left; on a "
         "CPU a bounded share of what is available.",
+    ),
+    Setting(
+        key="kv_cache_dtype",
+        default="model",
+        choices=("model", "bf16"),
+        help="What keys and values are kept in. `model`: as the weights. `bf16`: in half the "
+        "memory where those are FP32; attention is then computed in it, the rest as before.",
     ),
     Setting(
         key="scheduling",

@@ -50,6 +50,7 @@ class EngineSettings:
             running streams keep `itl_target_ms`.
         itl_target_ms: time from one token of a stream to its next; see `prefill_chunk`.
         kv_cache_bytes: 0: what the device has left.
+        kv_cache_dtype: of keys and values: `model` or `bf16`.
         aging_s: waiting that makes up for one level of priority, or for 1,000 tokens with sjf.
         max_waiting_requests: more are refused at once.
         swap_bytes: host memory for swapped sequences; what finds no room is recomputed.
@@ -68,6 +69,7 @@ class EngineSettings:
     itl_target_ms: float = 100.0
     block_size: int = 16
     kv_cache_bytes: int = 0
+    kv_cache_dtype: str = "model"
     scheduling: Scheduling = Scheduling.FCFS
     aging_s: float = 10.0
     max_waiting_requests: int = 1024
@@ -152,6 +154,7 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         itl_target_ms=itl_target_ms,
         block_size=whole("block_size"),
         kv_cache_bytes=parse_bytes(given["kv_cache_bytes"], "kv_cache_bytes"),
+        kv_cache_dtype=given["kv_cache_dtype"],
         scheduling=Scheduling(given["scheduling"]),
         max_waiting_requests=whole("max_waiting_requests"),
         preemption=PreemptionMode(given["preemption"]),

@@ -92,15 +92,21 @@ def test_files_beside_an_onnx_model_are_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("precision", "held", "cache"),
-    [("origin", 4, "20KiB"), ("bf16", 2, "1MiB"), ("fp16", 4, "1MiB"), ("origin", 4, "0")],
+    ("precision", "held", "cache", "kept"),
+    [
+        ("origin", 4, "20KiB", "model"),
+        ("bf16", 2, "1MiB", "model"),
+        ("fp16", 4, "1MiB", "bf16"),
+        ("origin", 4, "0", "model"),
+    ],
 )
-def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache):
+def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, kept):
     """As the engine would have them, by the checkpoint's headers: nothing is loaded."""
     folder = tmp_path / "writer"
     (folder / "1").mkdir(parents=True)
     model = make_writer(folder / "1").model
-    settings = {"kv_cache_bytes": cache, "precision": precision, "max_num_seqs": "3"}
+    settings = {"kv_cache_bytes": cache, "kv_cache_dtype": kept, "precision": precision}
+    settings |= {"max_num_seqs": "3"}
     lines = [
         f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in settings.items()
     ]
@@ -114,6 +120,7 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache):
             threads=1,
             block_size=16,
             memory=host_memory,
+            cache_dtype=kept,
         )
     ).model
     engine = Engine(

@@ -63,6 +63,14 @@ def test_bf16_is_a_view_of_bits():
     assert codec("BF16").array("x", tensor, None).tolist() == bits.tolist()
 
 
+def test_a_precision_that_torch_does_not_compute_in_is_refused():
+    """It names those that it does."""
+    with pytest.raises(
+        ConfigError, match=r"'fp32'; torch computes model\.pt2 in origin, bf16, fp16"
+    ):
+        codec(precision="fp32")
+
+
 @pytest.mark.parametrize(("precision", "low"), [("origin", torch.float32), ("fp16", torch.float16)])
 def test_lowers_floats_only(precision, low):
     """What is not a floating-point number keeps its type in every precision."""

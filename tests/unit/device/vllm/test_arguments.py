@@ -29,6 +29,7 @@ def test_arguments_are_passed_on(engine_arguments):
     )
     off = engine_arguments(Path("/m"), "origin", "writer", {"enforce_eager": "false"})
     assert (off.dtype, off.enforce_eager) == ("auto", False)
+    assert engine_arguments(Path("/m"), "fp32", "writer", {}).dtype == "float32"
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def spec(**settings):
         "itl_target_ms": "100",
         "block_size": "4",
         "kv_cache_bytes": "0",
+        "kv_cache_dtype": "model",
         "scheduling": "fcfs",
         "max_waiting_requests": "100",
         "preemption": "recompute",

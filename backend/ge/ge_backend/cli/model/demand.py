@@ -15,7 +15,7 @@ from ge_backend.config.settings import VLLM
 from ge_backend.device.base import MemoryInfo, open_device
 from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import model_files
-from ge_backend.device.language.open import held_as, memory_for_cache
+from ge_backend.device.language.open import cached_as, held_as, memory_for_cache
 from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
@@ -99,7 +99,8 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
         dtype = held_as(checkpoint.dtype, config.precision, devices[0])
         weights = weights * ITEM_BYTES[dtype] // ITEM_BYTES[checkpoint.dtype]
         settings = read_settings(generation_settings(config))
-        each = checkpoint.cache_elements_per_token() * ITEM_BYTES[dtype] * settings.block_size
+        item_bytes = ITEM_BYTES[cached_as(dtype, settings.kv_cache_dtype)]
+        each = checkpoint.cache_elements_per_token() * item_bytes * settings.block_size
         longest = -(-checkpoint.max_positions // settings.block_size)
         left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
         cache = each * fitting_blocks(settings, settings.kv_cache_bytes or left, each, longest)

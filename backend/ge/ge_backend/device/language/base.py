@@ -36,7 +36,7 @@ class LanguageModel(Protocol):
 
     @property
     def dtype(self) -> str:
-        """What weights and cache are held in: FP32, BF16 or FP16."""
+        """What weights are held in: FP32, BF16 or FP16."""
 
     @property
     def block_size(self) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "OpenScheduled",
     "OpenedLanguage",
     "OpenedScheduled",
+    "cached_as",
     "held_as",
     "memory_for_cache",
     "open_language",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 OPENER = "ge_backend.device.pytorch.language.open:open_torch"
-DTYPES = {"bf16": "BF16", "fp16": "FP16"}
+DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 EXTRA = "pip install 'triton-ge-backend[generation]'"
@@ -40,10 +41,11 @@ class OpenLanguage:
     Attributes:
         device: its name, such as `cpu` or `cuda:1`.
         folder: the checkpoint.
-        precision: `origin`, `bf16` or `fp16`.
+        precision: `origin`, `fp32`, `bf16` or `fp16`.
         threads: of one step on a CPU; 0: all usable cores.
         block_size: tokens of one block of the cache.
         memory: the device's memory, now.
+        cache_dtype: `model`, or `bf16`.
     """
 
     device: str
@@ -52,6 +54,7 @@ class OpenLanguage:
     threads: int
     block_size: int
     memory: Callable[[], MemoryInfo]
+    cache_dtype: str = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
 
 
 def held_as(stored: str, precision: str, device: str) -> str:
-    """Return what weights and cache are held in: FP32, BF16 or FP16; a CPU computes none in FP16.
+    """Return what weights are held in: FP32, BF16 or FP16; a CPU computes none in FP16.
 
     Args:
         stored: the type of the checkpoint.
@@ -94,6 +97,11 @@ def held_as(stored: str, precision: str, device: str) -> str:
     """
     dtype = DTYPES.get(precision, stored)
     return "FP32" if device == "cpu" and dtype == "FP16" else dtype
+
+
+def cached_as(held: str, cache_dtype: str) -> str:
+    """Return what keys and values are kept in, for a model that is held in FP32, BF16 or FP16."""
+    return DTYPES.get(cache_dtype, held)
 
 
 def memory_for_cache(free_bytes: int, device: str) -> int:
@@ -107,7 +115,7 @@ class OpenScheduled:
 
     Attributes:
         folder: the checkpoint.
-        precision: `origin`, `bf16` or `fp16`.
+        precision: `origin`, `fp32`, `bf16` or `fp16`.
         served_as: the model's name in vLLM's own messages.
         options: its own arguments.
         on_death: called when its processes have died, by any thread.

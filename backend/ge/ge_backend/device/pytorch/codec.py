@@ -13,7 +13,11 @@ from ge_backend.tensors import DATA_TYPES, Array, DataType, TensorSpec
 
 __all__ = ["ENGINE_ERRORS", "TorchCodec"]
 
-PRECISIONS: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS: Mapping[str, torch.dtype | None] = {
+    "origin": None,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 # What a run of a torch program may raise: `failures.failure` makes one of our errors of it.
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
@@ -37,10 +41,18 @@ class TorchCodec:
 
     Attributes:
         low: the type of that precision; None for `origin`.
+
+    Raises:
+        ConfigError: it is another precision.
     """
 
     def __init__(self, program: Program, path: str, precision: str) -> None:
-        self.low = PRECISIONS.get(precision)
+        if precision not in PRECISIONS:
+            raise ConfigError(
+                f"parameter 'precision' is {precision!r}; torch computes {path} in "
+                f"{', '.join(PRECISIONS)}"
+            )
+        self.low = PRECISIONS[precision]
         if self.low is not None:
             program.lower(self.low)
         self._signature = program.signature

@@ -11,7 +11,7 @@ import torch
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
-from ge_backend.device.pytorch.codec import ENGINE_ERRORS, PRECISIONS
+from ge_backend.device.pytorch.codec import ENGINE_ERRORS
 from ge_backend.device.pytorch.encoder import PackedEncoder
 from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.scratch import ScratchTable, shapes_of
@@ -21,6 +21,12 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 __all__ = ["EncoderGraph"]
 
 IDS, MASK = "input_ids", "attention_mask"
+DTYPES = {
+    "origin": torch.float32,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 class EncoderGraph:
@@ -46,7 +52,7 @@ class EncoderGraph:
         open_wide = (lambda: cores.count) if several else None
         self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
         self._scratch = ScratchTable()
-        dtype = PRECISIONS.get(source.precision, torch.float32)
+        dtype = DTYPES[source.precision]
         torch.set_num_threads(self._narrow_threads)  # of the calling thread
         self._encoder = PackedEncoder(folder, dtype)
         self.signature = _signature(folder, self._encoder.width)

@@ -12,7 +12,7 @@ from ge_backend.errors import ConfigError
 
 __all__ = ["engine_arguments"]
 
-DTYPES = {"origin": "auto", "bf16": "bfloat16", "fp16": "float16"}
+DTYPES = {"origin": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # What the version folder and our own parameters say already.
 OURS = ("model", "dtype", "served-model-name")
 SWITCHES = {"true": "--", "false": "--no-"}
@@ -25,7 +25,7 @@ def engine_arguments(
 
     Args:
         folder: the checkpoint.
-        precision: `origin`, `bf16` or `fp16`.
+        precision: `origin`, `fp32`, `bf16` or `fp16`.
         served_as: the model's name in vLLM's own messages.
         options: vLLM's arguments, `max_model_len` or `max-model-len`; a switch is true or false.
 

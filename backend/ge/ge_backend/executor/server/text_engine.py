@@ -117,6 +117,7 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
             precision=spec.precision,
             threads=spec.threads,
             block_size=settings.block_size,
+            cache_dtype=settings.kv_cache_dtype,
             memory=workshop.device.memory,
         )
     )

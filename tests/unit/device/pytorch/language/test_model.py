@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from builders.language import (
+    CPU,
     GREEDY,
     LLAMAS,
     OTHERS,
@@ -23,6 +24,7 @@ from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language import block_plan
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
+from ge_backend.device.pytorch.language.step import stage
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 LENGTHS = (1, 3, 4, 5, 11, 17, 2, 30)
@@ -165,6 +167,24 @@ def test_a_model_says_what_it_needs(checkpoint):
     held = sum(tensor.nbytes for tensor in (*cache.keys, *cache.values))
     assert held == 3 * model.cache_bytes_per_block()
     assert model.memory_left() == 2**30
+
+
+@pytest.mark.usefixtures("reading")
+def test_keys_and_values_may_be_kept_in_less_than_the_weights(checkpoint):
+    """In half the memory; scores move by what rounding keys and values makes of them, no more."""
+    scores, sizes = [], []
+    for cache in (None, "BF16"):
+        texts, blocks = texts_for(prompts(), np.random.default_rng(5), 4, LONGEST)
+        model = opened(checkpoint[0], blocks=blocks, cache=cache)
+        batch = batch_of([(text, len(text.prompt)) for text in texts], 4)
+        with torch.inference_mode():
+            scores.append(model._decoder.logits(stage(batch, model._cache, CPU)))
+        sizes.append(model.cache_bytes_per_block())
+    assert sizes[0] == 2 * sizes[1]
+    whole, half = scores
+    assert half.dtype == whole.dtype == torch.float32
+    moved = float((half - whole).abs().mean() / whole.abs().mean())
+    assert 1e-5 < moved < 0.1
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_both_numbers(checkpoint):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from builders.language import CPU, make
 from fakes.torch_vendor import FakeVendor
@@ -13,7 +14,7 @@ from ge_backend.device.pytorch.language.open import open_torch
 from ge_backend.errors import DeviceUnavailable
 
 
-def asked(folder, device="cpu", precision="origin", threads=1):
+def asked(folder, device="cpu", precision="origin", threads=1, **given):
     return OpenLanguage(
         device=device,
         folder=folder,
@@ -21,6 +22,7 @@ def asked(folder, device="cpu", precision="origin", threads=1):
         threads=threads,
         block_size=4,
         memory=lambda: MemoryInfo(free_bytes=2**30, total_bytes=2**30),
+        **given,
     )
 
 
@@ -39,6 +41,19 @@ def test_a_cpu_serves_what_it_can_compute(folder, precision, dtype):
     assert opened.model.dtype == dtype
     assert opened.tokenizer is None
     assert dict(opened.sampling) == {}
+
+
+def test_what_is_stored_in_less_is_served_in_fp32_where_that_is_asked_for(tmp_path):
+    """`origin` is as stored; its cache may be the half of it."""
+    make(tmp_path, "llama").to(torch.bfloat16).save_pretrained(tmp_path)
+    stored, wide = (open_torch(asked(tmp_path, precision=one)).model for one in ("origin", "fp32"))
+    assert (stored.dtype, wide.dtype) == ("BF16", "FP32")
+    narrow = open_torch(asked(tmp_path, precision="fp32", cache_dtype="bf16")).model
+    assert narrow.dtype == "FP32"
+    assert (wide.cache_bytes_per_block(), narrow.cache_bytes_per_block()) == (
+        2 * stored.cache_bytes_per_block(),
+        stored.cache_bytes_per_block(),
+    )
 
 
 def test_an_accelerator_captures_its_buckets(folder, monkeypatch):

@@ -17,7 +17,7 @@ class Decoder(Protocol):
 
     Attributes:
         shapes: what each layer keeps in the cache.
-        dtype: of weights and cache.
+        dtype: of weights and scores.
         device: where they are.
     """
 

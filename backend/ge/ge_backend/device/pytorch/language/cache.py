@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-__all__ = ["KeyValueShape", "PagedCache", "SavedCache"]
+__all__ = ["CacheForm", "KeyValueShape", "PagedCache", "SavedCache"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,14 @@ class KeyValueShape:
     def elements(self) -> int:
         """Numbers per token."""
         return self.heads * (self.key_dim + self.value_dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheForm:
+    """Tokens of one block, and the type of keys and values."""
+
+    block_size: int
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,8 @@ class PagedCache:
     ) -> None:
         """Put new tokens' keys and values [T, K, D] where `StepTensors.places` says."""
         for cache, new in ((self.keys[layer], key), (self.values[layer], value)):
-            cache.view(-1, cache.shape[-1]).index_copy_(0, places, new.reshape(-1, new.shape[-1]))
+            rows = new.reshape(-1, new.shape[-1]).to(cache.dtype)
+            cache.view(-1, cache.shape[-1]).index_copy_(0, places, rows)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks: (source, destination). All are read before any is written."""

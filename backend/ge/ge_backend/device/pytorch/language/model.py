@@ -16,7 +16,7 @@ from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, padding_batch
 from ge_backend.device.language.open import memory_for_cache
 from ge_backend.device.pytorch.language.base import Decoder
-from ge_backend.device.pytorch.language.cache import PagedCache, SavedCache
+from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
@@ -36,7 +36,7 @@ class TorchLanguageModel:
     Args:
         checkpoint: what was loaded.
         decoder: its decoder.
-        block_size: tokens of one block of the cache.
+        form: of its cache.
         memory: the device's memory, now.
         threads: of one step on a CPU.
         streams: of an accelerator, where buckets are captured; None elsewhere.
@@ -47,7 +47,7 @@ class TorchLanguageModel:
         checkpoint: Checkpoint,
         decoder: Decoder,
         *,
-        block_size: int,
+        form: CacheForm,
         memory: Callable[[], MemoryInfo],
         threads: int,
         streams: Streams | None = None,
@@ -56,9 +56,10 @@ class TorchLanguageModel:
         self.max_positions = checkpoint.max_positions
         self.eos = checkpoint.eos
         self.dtype = NAMES[decoder.dtype]
-        self.block_size = block_size
+        self.block_size = form.block_size
         self._folder: Path = checkpoint.folder
         self._decoder = decoder
+        self._form = form
         self._memory = memory
         self._threads = threads
         self._streams = streams
@@ -68,7 +69,7 @@ class TorchLanguageModel:
     def cache_bytes_per_block(self) -> int:
         """See `LanguageModel`."""
         elements = sum(shape.elements for shape in self._decoder.shapes)
-        return elements * self.block_size * int(self._decoder.dtype.itemsize)
+        return elements * self.block_size * int(self._form.dtype.itemsize)
 
     def memory_left(self, steps: Sequence[tuple[int, int, int]] = ()) -> int:
         """See `LanguageModel`. A host's share leaves room; a device's scratch is measured."""
@@ -185,7 +186,7 @@ class TorchLanguageModel:
             self._decoder.shapes,
             block_size=self.block_size,
             num_blocks=num_blocks,
-            dtype=self._decoder.dtype,
+            dtype=self._form.dtype,
             device=self._decoder.device,
         )
 

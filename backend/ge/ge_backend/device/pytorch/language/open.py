@@ -6,10 +6,11 @@ import torch
 
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import read_checkpoint
-from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, held_as
+from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
-from ge_backend.device.pytorch.language.loading import load_decoder
+from ge_backend.device.pytorch.language.cache import CacheForm
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
@@ -23,13 +24,14 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     streams = _streams(asked.device)
     device = _device(asked.device)
     dtype = held_as(checkpoint.dtype, asked.precision, asked.device)
+    cache_dtype = DTYPES[cached_as(dtype, asked.cache_dtype)]
     decoder = load_decoder(checkpoint, dtype=dtype, device=device)
     if streams is not None:
         streams.vendor.synchronize()  # weights were brought by another stream
     model = TorchLanguageModel(
         checkpoint,
         decoder,
-        block_size=asked.block_size,
+        form=CacheForm(block_size=asked.block_size, dtype=cache_dtype),
         memory=asked.memory,
         threads=asked.threads or usable_cores(),
         streams=streams,

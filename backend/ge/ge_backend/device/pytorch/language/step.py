@@ -45,6 +45,8 @@ class StepTensors:
     ) -> torch.Tensor:
         """Write the new keys and values and return what the queries find: [T, H * D].
 
+        What is multiplied has the cache's type; what is returned has the queries'.
+
         Args:
             layer: whose cache it is.
             how: scale, window, soft cap.
@@ -54,14 +56,15 @@ class StepTensors:
         """
         self.cache.write(layer, self._places_of(key.shape[1]), key, value)
         keys, values = self.cache.keys[layer], self.cache.values[layer]
+        dtype, query = query.dtype, query.to(keys.dtype)
         if len(self.parts) == 1:
-            return self.parts[0].attend(how, query, keys, values)
+            return self.parts[0].attend(how, query, keys, values).to(dtype)
         sizes = [part.positions.numel() for part in self.parts]
         results = [
             part.attend(how, asked, keys, values)
             for part, asked in zip(self.parts, query.split(sizes), strict=True)
         ]
-        return torch.cat(results)
+        return torch.cat(results).to(dtype)
 
     def _places_of(self, heads: int) -> torch.Tensor:
         """Return the row of [num_blocks * K * block_size, D] of each token and head: [T * K]."""
