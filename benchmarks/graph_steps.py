@@ -23,7 +23,8 @@ import torch
 
 from ge_backend.device.failures import reason
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
-from ge_backend.device.language.batch import Batch, padding_batch
+from ge_backend.device.language.batch import Batch, full_batch
+from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep
@@ -37,7 +38,7 @@ __all__ = [
     "BLOCK_SIZE",
     "SMOLLM2",
     "Step",
-    "full_batch",
+    "bucket_batch",
     "main",
     "measure",
     "random_decoder",
@@ -126,7 +127,7 @@ def measure(
     for tensor in (*cache.keys, *cache.values):
         tensor.normal_()
     for bucket in buckets:
-        batch = full_batch(bucket)
+        batch = bucket_batch(bucket)
 
         def eager(batch: Batch = batch) -> torch.Tensor:
             scores = decoder.logits(stage(batch, cache, decoder.device))
@@ -152,22 +153,13 @@ def measure(
         )
 
 
-def full_batch(bucket: Bucket) -> Batch:
+def bucket_batch(bucket: Bucket) -> Batch:
     """Return a step in which every row's last tokens are new, behind a context that is full."""
     rows, query, blocks = bucket
-    tables = 1 + np.arange(rows * blocks).reshape(rows, blocks)
-    length = blocks * BLOCK_SIZE
-    positions = np.tile(np.arange(length - query, length), (rows, 1))
-    slots = np.take_along_axis(tables, positions // BLOCK_SIZE, 1) * BLOCK_SIZE
-    empty = padding_batch(bucket)
-    group = replace(empty.groups[0], tables=tables, lengths=np.full(rows, length))
-    return replace(
-        empty,
-        ids=np.arange(rows * query) % 7,
-        positions=positions.ravel(),
-        slots=(slots + positions % BLOCK_SIZE).ravel(),
-        groups=(group,),
+    batch = full_batch(
+        [bucket], block_size=BLOCK_SIZE, num_blocks=1 + rows * blocks, sampling=Sampling()
     )
+    return replace(batch, ids=np.arange(rows * query) % 7)
 
 
 def write_checkpoint(folder: Path, sizes: Mapping[str, int]) -> Checkpoint:

@@ -80,6 +80,7 @@ class FakeLanguageModel:
         self.eos = eos
         self.steps = []
         self.copies = []
+        self.scratch = 0
         self._blocks = blocks
         self._on_step = on_step or (lambda batch: None)
 
@@ -88,6 +89,9 @@ class FakeLanguageModel:
 
     def memory_left(self, steps=()):
         return self._blocks * self.cache_bytes_per_block()
+
+    def scratch_bytes(self, steps):
+        return self.scratch
 
     def open_cache(self, num_blocks):
         self.num_blocks = num_blocks

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 
 import torch
 from benchmarks import graph_steps
-from benchmarks.graph_steps import Step, full_batch, main, measure, random_decoder, table
+from benchmarks.graph_steps import Step, bucket_batch, main, measure, random_decoder, table
 
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.pytorch.streams import Streams
@@ -69,7 +69,7 @@ def test_scores_that_differ_are_told(decoder, monkeypatch):
 
 def test_a_full_batch_fills_its_bucket():
     """The new tokens are the last of each row's blocks, and no slot is used twice."""
-    batch = full_batch((3, 40, 2))
+    batch = bucket_batch((3, 40, 2))
     assert batch.positions.reshape(3, 40)[:, -1].tolist() == [63] * 3
     assert batch.positions.min() == 24
     assert len(np.unique(batch.slots)) == 120

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.language_model import FakeLanguageModel
 from ge_backend.errors import OutOfMemory
-from ge_backend.generate.cache_size import cache_blocks
+from ge_backend.generate.cache_size import cache_blocks, largest_step
 from ge_backend.generate.settings import EngineSettings
 
 
@@ -28,3 +28,11 @@ def test_too_little_memory_is_refused_with_both_numbers(left, configured):
     model = FakeLanguageModel(block_size=16, blocks=left)
     with pytest.raises(OutOfMemory, match=r"at least 2 blocks of 256 bytes, and (256|100) bytes"):
         cache_blocks(model, EngineSettings(kv_cache_bytes=configured))
+
+
+def test_the_largest_step_has_every_text_and_a_chunk_at_the_end_of_their_positions():
+    """A chunk is as long as a step may be, and no longer than a text."""
+    model = FakeLanguageModel(block_size=4, max_positions=10)
+    few = EngineSettings(max_num_batched_tokens=8, max_num_seqs=5)
+    assert largest_step(model, few) == ((1, 8, 3), (5, 1, 3))
+    assert largest_step(model, EngineSettings()) == ((1, 12, 3), (64, 1, 3))

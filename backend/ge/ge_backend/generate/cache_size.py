@@ -6,16 +6,26 @@ from ge_backend.device.language.base import LanguageModel
 from ge_backend.errors import OutOfMemory
 from ge_backend.generate.settings import EngineSettings
 
-__all__ = ["cache_blocks", "fitting_blocks"]
+__all__ = ["cache_blocks", "fitting_blocks", "largest_step"]
 
 
 def cache_blocks(model: LanguageModel, settings: EngineSettings) -> int:
     """Return the number of blocks of a model that has none yet; see `fitting_blocks`."""
     longest = -(-model.max_positions // model.block_size)
-    chunk = min(settings.max_num_batched_tokens, longest * model.block_size)
-    steps = ((1, chunk, longest), (settings.max_num_seqs, 1, longest))
-    memory = settings.kv_cache_bytes or model.memory_left(steps)
+    memory = settings.kv_cache_bytes or model.memory_left(largest_step(model, settings))
     return fitting_blocks(settings, memory, model.cache_bytes_per_block(), longest)
+
+
+def largest_step(
+    model: LanguageModel, settings: EngineSettings
+) -> tuple[tuple[int, int, int], ...]:
+    """Return shapes (batch, query, context blocks) that one step may have at most: text and prompt.
+
+    Both have all positions before them.
+    """
+    longest = -(-model.max_positions // model.block_size)
+    chunk = min(settings.max_num_batched_tokens, longest * model.block_size)
+    return (1, chunk, longest), (settings.max_num_seqs, 1, longest)
 
 
 def fitting_blocks(settings: EngineSettings, memory: int, each: int, longest: int) -> int:

@@ -1,5 +1,6 @@
 """The service generates for all of its clients with one engine, and tells each its own."""
 
+import itertools
 import json
 import queue
 import socket
@@ -9,11 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from builders.null_models import comes_true
+from builders.null_models import comes_true, sums
+from builders.sharing import Runner, Sharing
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
 from ge_backend.device.language.open import OpenedLanguage
-from ge_backend.errors import InvalidRequest
+from ge_backend.errors import InvalidRequest, OutOfMemory
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
@@ -82,17 +84,18 @@ class Spelling:
 
 
 class Rig:
-    def __init__(self, monkeypatch, tokenizer=None, **settings):
-        self.models = []
+    def __init__(self, monkeypatch, tokenizer=None, executor=None, scratch=0, **settings):
+        self.models, self.scratch, self.on_step = [], scratch, None
         monkeypatch.setattr(text_engine, "open_language", self.opened)
         self.tokenizer = tokenizer or Letters()
         self.compile_structure = None
-        self.executor = Executor(NullDevice(), linger_s=0.0)
+        self.executor = executor or Executor(NullDevice(), linger_s=0.0)
         self.key = spec(**settings).key()
         self.clients = []
 
     def opened(self, asked):
-        self.models.append(FakeLanguageModel(block_size=asked.block_size))
+        self.models.append(FakeLanguageModel(block_size=asked.block_size, on_step=self.on_step))
+        self.models[-1].scratch = self.scratch
         return OpenedLanguage(
             model=self.models[-1],
             tokenizer=self.tokenizer,
@@ -367,3 +370,43 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
         True
     ] * 3
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
+
+
+def test_steps_take_turns_with_runs_that_need_the_same_bytes(monkeypatch, tmp_path):
+    """An encoder runs between two steps and never beside one; both get all that they asked for."""
+    shared = Sharing(tmp_path, pool_bytes=1000, linger_s=0)
+    encoder = shared.load("encoder", workspace_bytes=600, cost_ms={"*": 1})
+    rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
+    beside, defects = [], []
+
+    def look(batch):
+        beside.append(shared.device.counts.running)
+        defects.extend(shared.defects())
+        time.sleep(0.001)
+
+    rig.on_step = look
+    client = rig.client()
+    sink = ask(client, ids=[9, 9], max_tokens=100)
+    runner = Runner(encoder, range(30))
+    assert sums(runner.join()) == [3.0 * value for value in range(30)]
+    assert sink.end() is None
+    assert sink.ids() == expected([9, 9], max_tokens=100)
+    assert set(beside) == {0}
+    assert defects == []
+    order = [run.model == "m" for run in shared.executor.timeline.history(1, 0).runs]
+    turns = sum(before != after for before, after in itertools.pairwise(order))
+    assert turns > 10
+    assert list(shared.figures().holders.values()) == [600, 600]
+    client.close()
+    rig.clients.clear()
+    shared.close()
+
+
+def test_a_step_that_is_larger_than_the_pool_is_refused_at_load(monkeypatch, tmp_path):
+    """With both numbers; nobody keeps a place."""
+    shared = Sharing(tmp_path, pool_bytes=500, linger_s=0)
+    rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
+    with pytest.raises(OutOfMemory, match=r"m #\d+ needs 600 B of workspace, 100 bytes more"):
+        rig.client()
+    assert shared.figures().holders == {}
+    shared.close()

@@ -55,6 +55,16 @@ class LanguageModel(Protocol):
             OutOfMemory: there is no memory for one of these steps.
         """
 
+    def scratch_bytes(self, steps: Sequence[tuple[int, int, int]]) -> int:
+        """Return the bytes that a step with these groups takes for itself; it is run once.
+
+        Args:
+            steps: shapes (batch, query, context blocks). An accelerator runs one at a time.
+
+        Raises:
+            OutOfMemory: there is no memory for it.
+        """
+
     def open_cache(self, num_blocks: int) -> None:
         """Allocate the cache, once. Block 0 is for padding; nobody's keys are there.
 

@@ -7,7 +7,7 @@ a group, Q new tokens of each of them, N blocks of its longest row, S tokens to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from ge_backend.device.language.sampling import Sampling
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 
-__all__ = ["Batch", "Drawn", "Group", "SampleRow", "padding_batch"]
+__all__ = ["Batch", "Drawn", "Group", "SampleRow", "full_batch", "padding_batch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,4 +121,38 @@ def padding_batch(shape: tuple[int, int, int]) -> Batch:
         groups=(group,),
         sampled=np.arange(rows) * query + query - 1,
         rows=(row,) * rows,
+    )
+
+
+def full_batch(
+    shapes: Sequence[tuple[int, int, int]], *, block_size: int, num_blocks: int, sampling: Sampling
+) -> Batch:
+    """Return a step with a group of each shape, whose rows' last tokens are new.
+
+    Args:
+        shapes: (batch, query, context blocks); contexts are full, and no query is longer.
+        block_size: tokens of a block.
+        num_blocks: of the cache. Rows have blocks in common where it is too small for all.
+        sampling: of every row.
+    """
+    groups, positions, slots = [], [], []
+    for rows, query, blocks in shapes:
+        tables = 1 + np.arange(rows * blocks).reshape(rows, blocks) % (num_blocks - 1)
+        length = blocks * block_size
+        places = np.tile(np.arange(length - query, length), (rows, 1))
+        first = np.take_along_axis(tables, places // block_size, 1) * block_size
+        positions.append(places.ravel())
+        slots.append((first + places % block_size).ravel())
+        lengths = np.full(rows, length)
+        groups.append(Group(rows=rows, query=query, tables=tables, lengths=lengths))
+    counts = np.repeat([group.query for group in groups], [group.rows for group in groups])
+    nothing = np.zeros(0, np.int64)
+    row = SampleRow(sampling=sampling, position=0, prompt=nothing, output=nothing)
+    return Batch(
+        ids=np.zeros(counts.sum(), np.int64),
+        positions=np.concatenate(positions),
+        slots=np.concatenate(slots),
+        groups=tuple(groups),
+        sampled=counts.cumsum() - 1,
+        rows=(row,) * len(counts),
     )

@@ -1,8 +1,9 @@
 """The service that generates text: one engine per checkpoint, whatever the number of its clients.
 
-A step of the engine is a job for one of the device's lanes, like any run: it waits its turn, counts
-in the timeline, and between two steps other models run. Text becomes tokens where it arrives, and
-tokens become text where they are drawn, so that a stop text ends its sample within a step.
+A step of the engine is a job for one of the device's lanes, like any run: it waits its turn, leases
+its scratch memory, counts in the timeline, and between two steps other models run. Text becomes
+tokens where it arrives, and tokens become text where they are drawn, so that a stop text ends its
+sample within a step.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class GenerationService:
         self._workshop = workshop
         self._opened = open_engine(self._spec, workshop)
         self._engine = self._opened.engine
+        self._holder = f"{self._spec.served_as} #{id(self)}"
+        self._take_place()
         self._clients: dict[Client, _Member] = {}
         self._looked = self._engine.figures()
         self._joined = itertools.count()
@@ -109,7 +112,23 @@ class GenerationService:
         """Free the model once no step runs."""
         while self._stepping:
             time.sleep(0.001)
+        self._workshop.pool.remove(self._holder)
         self._opened.model.close()
+
+    def _take_place(self) -> None:
+        """Get a place in the workspace pool: every step leases its bytes, as runs do theirs.
+
+        Raises:
+            OutOfMemory: the pool is smaller than the largest step; the model is closed.
+        """
+        pool = self._workshop.pool
+        pool.workspace(self._holder)
+        try:
+            pool.place(self._holder, self._opened.scratch_bytes, bound=False)
+        except GeError:
+            pool.remove(self._holder)
+            self._opened.model.close()
+            raise
 
     def _submit(self, member: _Member, asked: Submit) -> None:
         parameters, prompt = self._parameters(asked), self._prompt(asked)
@@ -186,7 +205,13 @@ class GenerationService:
             self._stepping = True
         self._claim = self._workshop.outstanding.claim(self._step_ns)
         self._workshop.lanes.submit(
-            Job(work=self._step, drop=self._dropped, priority=self._spec.priority, owner=self)
+            Job(
+                work=self._step,
+                drop=self._dropped,
+                holder=self._holder,
+                priority=self._spec.priority,
+                owner=self,
+            )
         )
 
     def _step(self, turn: Turn) -> Callable[[], None]:

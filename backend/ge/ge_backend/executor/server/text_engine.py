@@ -21,6 +21,7 @@ from ge_backend.device.language.structure import CompileStructure, Guide, Struct
 from ge_backend.errors import GeError, Unsupported
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
+from ge_backend.generate.cache_size import largest_step
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
@@ -65,13 +66,18 @@ class TextEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedEngine:
-    """An engine, the model that it runs, and what stands beside that in the checkpoint."""
+    """An engine, the model that it runs, and what stands beside that in the checkpoint.
+
+    Attributes:
+        scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
+    """
 
     engine: TextEngine
     model: LanguageModel | ScheduledModel
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
     compile_structure: CompileStructure | None
+    scratch_bytes: int = 0
 
 
 def open_engine(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
@@ -126,12 +132,16 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         opened.model.prepare((1, 1, 1))
     else:
         _warm_up(engine, opened.model, settings, spec.served_as)
+    scratch_bytes = 0
+    if workshop.pool.size_bytes:
+        scratch_bytes = opened.model.scratch_bytes(largest_step(opened.model, settings))
     return OpenedEngine(
         engine=engine,
         model=opened.model,
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
         compile_structure=opened.compile_structure,
+        scratch_bytes=scratch_bytes,
     )
 
 

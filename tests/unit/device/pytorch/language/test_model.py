@@ -169,6 +169,17 @@ def test_a_model_says_what_it_needs(checkpoint):
     assert model.memory_left() == 2**30
 
 
+def test_the_scratch_of_a_step_is_measured_in_one_that_is_as_large(checkpoint):
+    """It grows with tokens and contexts, is the same every time, and holds for smaller steps."""
+    model = opened(checkpoint[0], blocks=40)
+    small, long, wide = ((1, 1, 2),), ((1, 1, 30),), ((1, 64, 30), (9, 1, 4))
+    found = [model.scratch_bytes(steps) for steps in (small, long, wide, wide)]
+    assert 0 < found[0] < found[1] < found[2] == found[3]
+    assert found[2] > 64 * 48 * 4  # what the widest layer alone has
+    beyond = model.scratch_bytes(((1, 64, 1000), (9, 1, 4)))  # more than the cache has
+    assert beyond == model.scratch_bytes(((1, 64, 39), (9, 1, 4)))
+
+
 @pytest.mark.usefixtures("reading")
 def test_keys_and_values_may_be_kept_in_less_than_the_weights(checkpoint):
     """In half the memory; scores move by what rounding keys and values makes of them, no more."""

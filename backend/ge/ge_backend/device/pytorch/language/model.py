@@ -13,13 +13,15 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.base import SavedBlocks
-from ge_backend.device.language.batch import Batch, Drawn, padding_batch
+from ge_backend.device.language.batch import Batch, Drawn, full_batch, padding_batch
 from ge_backend.device.language.open import memory_for_cache
+from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
+from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
@@ -95,6 +97,21 @@ class TorchLanguageModel:
             streams.vendor.give_back()
         return max(0, peak - held)
 
+    def scratch_bytes(self, steps: Sequence[tuple[int, int, int]]) -> int:
+        """See `LanguageModel`. On a CPU a context has as many blocks as the cache."""
+        if self._streams is not None:
+            return self._measured_scratch(self._streams, steps)
+        cache = self._opened()
+        held = [(rows, query, min(blocks, cache.num_blocks - 1)) for rows, query, blocks in steps]
+        batch = full_batch(
+            [(rows, min(query, blocks * self.block_size), blocks) for rows, query, blocks in held],
+            block_size=self.block_size,
+            num_blocks=cache.num_blocks,
+            sampling=Sampling(top_p=0.9),  # which sorts the scores
+        )
+        with self._running():
+            return peak_bytes(lambda: self._drawn(batch))
+
     def open_cache(self, num_blocks: int) -> None:
         """See `LanguageModel`."""
         needed, free = num_blocks * self.cache_bytes_per_block(), self._memory().free_bytes
@@ -123,8 +140,7 @@ class TorchLanguageModel:
             replayed = self._replayed(batch)
             if replayed is not None:
                 return draw(replayed, batch.rows)
-            tensors = stage(batch, self._opened(), self._decoder.device)
-            return draw(self._decoder.logits(tensors), batch.rows)
+            return self._drawn(batch)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See `LanguageModel`."""
@@ -150,6 +166,11 @@ class TorchLanguageModel:
             self._captured.clear()
             self._cache = None
             del self._decoder
+
+    def _drawn(self, batch: Batch) -> Drawn:
+        """Run a step operator by operator."""
+        tensors = stage(batch, self._opened(), self._decoder.device)
+        return draw(self._decoder.logits(tensors), batch.rows)
 
     def _replayed(self, batch: Batch) -> torch.Tensor | None:
         """Return the scores of a step whose groups were all captured, else None: nothing has run.
