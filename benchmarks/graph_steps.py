@@ -42,6 +42,7 @@ __all__ = [
     "main",
     "measure",
     "random_decoder",
+    "shapes_of",
     "table",
 ]
 
@@ -171,7 +172,7 @@ def write_checkpoint(folder: Path, sizes: Mapping[str, int]) -> Checkpoint:
     config = {**kind, **sizes, "tie_word_embeddings": True, "eos_token_id": 0}
     (folder / "config.json").write_text(json.dumps(config))
     header, end = {}, 0
-    for name, shape in _shapes(sizes).items():
+    for name, shape in shapes_of(sizes).items():
         begin, end = end, end + 4 * int(np.prod(shape))
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
@@ -184,7 +185,7 @@ def write_checkpoint(folder: Path, sizes: Mapping[str, int]) -> Checkpoint:
 def random_decoder(checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> Decoder:
     """Return our decoder with weights drawn from a seed, on the device."""
     sizes = {name: checkpoint.number(name) for name in SMOLLM2}
-    shapes = _shapes(sizes)
+    shapes = shapes_of(sizes)
     torch.manual_seed(0)
 
     def read(name: str) -> torch.Tensor:
@@ -194,7 +195,7 @@ def random_decoder(checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.
     return LlamaDecoder(checkpoint, read, dtype=dtype, device=device)
 
 
-def _shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def shapes_of(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return the tensors of a Llama, as transformers names them."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
     keys = hidden // sizes["num_attention_heads"] * sizes["num_key_value_heads"]

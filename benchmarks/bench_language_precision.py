@@ -1,0 +1,235 @@
+"""Speed, memory and accuracy of a language model per precision, without a server.
+
+`python -m benchmarks.bench_language_precision` prints the table of docs/precision.md. SmolLM2-135M
+decodes behind 320 cached tokens, all precisions in turns; of each the fastest step counts.
+Memory is what a process of its own gains by weights and a cache for eight such texts. Then each
+reads the same text, of this repository's decisions: how likely it finds every next token, against
+FP32. Last, the products of a step alone, in BF16 and with torch's 8-bit weights, which no precision
+offers: see docs/precision.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import multiprocessing
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from demo.chat_model import prepare
+from rich.console import Console
+
+from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
+from benchmarks.language_steps import decoding_batch
+from benchmarks.memory import read_pss
+from benchmarks.report import ROOT, machine
+from ge_backend.device.cores import usable_cores
+from ge_backend.device.host_memory import host_memory
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.device.language.batch import Batch, Group, SampleRow
+from ge_backend.device.language.open import OpenLanguage, open_language
+from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.preprocess.text import open_tokenizer
+from ge_backend.device.pytorch.language.linear import linear
+from ge_backend.tensors import Array
+
+__all__ = ["Held", "Row", "lines", "logprobs", "main"]
+
+CACHE = ROOT / ".cache" / "chat_model"
+TEXTS = ROOT / "docs" / "decisions"
+CACHED = 320
+ROWS = (1, 8)
+EIGHT_BIT_ROWS = (1, 2, 4, 8, 32)
+WINDOW = 256  # tokens that are read at once, each window by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How a model is held: the parameters `precision` and `kv_cache_dtype`."""
+
+    precision: str
+    cache: str
+
+
+HELD = (Held("fp32", "model"), Held("fp32", "bf16"), Held("bf16", "model"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line: seconds of a step by its rows, memory, log-probabilities of the text's tokens."""
+
+    held: Held
+    seconds: Mapping[int, float]
+    nbytes: int
+    logprobs: Array
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_language_precision")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--windows", type=int, default=16, help=f"of {WINDOW} tokens each")
+    given = parser.parse_args()
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    folder = prepare(CACHE, Console(stderr=True))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
+    ids = open_tokenizer(folder / "tokenizer.json").encode(text)[: given.windows * WINDOW]
+    nbytes = {held: _in_its_own_process(folder, held) for held in HELD}
+    with contextlib.ExitStack() as closing:
+        models = {held: opened(folder, held, given.threads) for held in HELD}
+        for model in models.values():
+            closing.callback(model.close)
+        seconds = fastest(models, given.rounds)
+        rows = [
+            Row(held=h, seconds=seconds[h], nbytes=nbytes[h], logprobs=logprobs(models[h], ids))
+            for h in HELD
+        ]
+    print(f"{given.threads} threads, {CACHED} cached tokens; a text of {len(ids)} tokens")
+    print("\n".join(lines(rows)))
+    print("\n".join(eight_bit_lines(given.rounds)))
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Return a Markdown table; differences are against the first row."""
+    steps = [f"ms at {count} text{'s' * (count > 1)}" for count in ROWS]
+    head = ["`precision`", "`kv_cache_dtype`", *steps, "MiB", "mean difference", "largest"]
+    table = [
+        f"| {' | '.join(head)} | perplexity |",
+        "| --- | --- |" + " ---: |" * (len(ROWS) + 4),
+    ]
+    for row in rows:
+        away = np.abs(row.logprobs - rows[0].logprobs)
+        cells = [
+            f"`{row.held.precision}`",
+            f"`{row.held.cache}`",
+            *(f"{row.seconds[count] * 1e3:.1f}" for count in ROWS),
+            f"{row.nbytes / 2**20:.0f}",
+            *((f"{away.mean():.4f}", f"{away.max():.2f}") if row is not rows[0] else ("", "")),
+            f"{math.exp(-row.logprobs.mean()):.3f}",
+        ]
+        table.append(f"| {' | '.join(cells)} |")
+    return table
+
+
+def opened(folder: Path, held: Held, threads: int) -> LanguageModel:
+    """Return the model with a cache for the largest step, warmed up."""
+    model = open_language(
+        OpenLanguage(
+            device="cpu",
+            folder=folder,
+            precision=held.precision,
+            threads=threads,
+            block_size=BLOCK_SIZE,
+            memory=host_memory,
+            cache_dtype=held.cache,
+        )
+    ).model
+    model.open_cache(1 + max(ROWS) * (CACHED // BLOCK_SIZE + 1))
+    for rows in ROWS:
+        model.step(decoding_batch(rows, CACHED))
+    return model
+
+
+def fastest(
+    models: Mapping[Held, LanguageModel], rounds: int
+) -> Mapping[Held, Mapping[int, float]]:
+    """Return the seconds of each model's fastest step with so many rows; they take turns."""
+    found = {held: dict.fromkeys(ROWS, math.inf) for held in models}
+    batches = {rows: decoding_batch(rows, CACHED) for rows in ROWS}
+    for _ in range(rounds):
+        for rows, batch in batches.items():
+            for held, model in models.items():
+                begun = time.perf_counter()
+                model.step(batch)
+                found[held][rows] = min(found[held][rows], time.perf_counter() - begun)
+    return found
+
+
+def logprobs(model: LanguageModel, ids: Array) -> Array:
+    """Return how likely the model finds each token behind those before it in its window: FP32."""
+    windows = [ids[start : start + WINDOW] for start in range(0, len(ids) - 1, WINDOW)]
+    return np.concatenate([model.step(_reading(model, window)).logprobs for window in windows])
+
+
+def _reading(model: LanguageModel, ids: Array) -> Batch:
+    """Return a step that draws behind each token the one that follows it: no other is allowed."""
+    nothing, count = np.zeros(0, np.int64), len(ids) - 1
+    places, block_size = np.arange(count), model.block_size
+    table = 1 + np.arange(-(-count // block_size))
+    rows = tuple(
+        SampleRow(
+            sampling=Sampling(temperature=0.0, logprobs=0),
+            position=place + 1,
+            prompt=nothing,
+            output=nothing,
+            allowed=lambda following=following: np.packbits(
+                np.arange(model.vocabulary) == following, bitorder="little"
+            ),
+        )
+        for place, following in enumerate(ids[1:])
+    )
+    return Batch(
+        ids=ids[:-1],
+        positions=places,
+        slots=table[places // block_size] * block_size + places % block_size,
+        groups=(Group(rows=1, query=count, tables=table[None], lengths=np.array([count])),),
+        sampled=places,
+        rows=rows,
+    )
+
+
+def eight_bit_lines(rounds: int, sizes: Mapping[str, int] = SMOLLM2) -> list[str]:
+    """Return a table: the CPU time of all products of a step, BF16 against 8-bit weights."""
+    table = ["| rows | BF16 ms | 8 bits ms |", "| ---: | ---: | ---: |"]
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        weights = [torch.randn(s, dtype=torch.bfloat16) for s in shapes_of(sizes).values() if s[1:]]
+        packed = [linear(weight) for weight in weights]
+        scales = [(weight.abs().amax(1) / 127) for weight in weights]
+        whole = [
+            (w / s[:, None]).round().to(torch.int8) for w, s in zip(weights, scales, strict=True)
+        ]
+        for count in EIGHT_BIT_ROWS:
+            given = [
+                torch.randn(count, weight.shape[1], dtype=torch.bfloat16) for weight in weights
+            ]
+            best = [math.inf, math.inf]
+            for _ in range(rounds):
+                begun = time.thread_time()
+                for layer, rows in zip(packed, given, strict=True):
+                    layer(rows)
+                middle = time.thread_time()
+                for rows, weight, scale in zip(given, whole, scales, strict=True):
+                    torch._weight_int8pack_mm(rows, weight, scale)  # noqa: SLF001 - has no other
+                found = (middle - begun, time.thread_time() - middle)
+                best = list(map(min, best, found))
+            table.append(f"| {count} | {best[0] * 1e3:.1f} | {best[1] * 1e3:.1f} |")
+    return table
+
+
+def _in_its_own_process(folder: Path, held: Held) -> int:
+    with multiprocessing.get_context("spawn").Pool(1) as process:
+        return process.apply(_gained_bytes, (folder, held))
+
+
+def _gained_bytes(folder: Path, held: Held) -> int:
+    """Return what this process, which has imported torch, gains by having the model."""
+    before = _own_bytes()
+    model = opened(folder, held, usable_cores())
+    gained = _own_bytes() - before
+    model.close()
+    return gained
+
+
+def _own_bytes() -> int:
+    return read_pss(Path("/proc/self/smaps_rollup").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
