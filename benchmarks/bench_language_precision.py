@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import multiprocessing
 import time
@@ -168,9 +169,7 @@ def _reading(model: LanguageModel, ids: Array) -> Batch:
             position=place + 1,
             prompt=nothing,
             output=nothing,
-            allowed=lambda following=following: np.packbits(
-                np.arange(model.vocabulary) == following, bitorder="little"
-            ),
+            allowed=functools.partial(_only, int(following), model.vocabulary),
         )
         for place, following in enumerate(ids[1:])
     )
@@ -182,6 +181,11 @@ def _reading(model: LanguageModel, ids: Array) -> Batch:
         sampled=places,
         rows=rows,
     )
+
+
+def _only(token: int, vocabulary: int) -> Array:
+    """Return the mask that allows one token, as `SampleRow.allowed` has it."""
+    return np.packbits(np.arange(vocabulary) == token, bitorder="little")
 
 
 def eight_bit_lines(rounds: int, sizes: Mapping[str, int] = SMOLLM2) -> list[str]:
