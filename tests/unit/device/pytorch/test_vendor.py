@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from builders.api_use import uses  # noqa: E402
 from ge_backend.device.pytorch import cuda as torch_cuda  # noqa: E402
 from ge_backend.device.pytorch import vendor as torch_vendor  # noqa: E402
-from ge_backend.device.pytorch.vendor import TorchVendor  # noqa: E402
+from ge_backend.device.pytorch.vendor import Vendor  # noqa: E402
 
 USED = sorted(
     uses(Path(torch_cuda.__file__), "torch.cuda") | uses(Path(torch_vendor.__file__), "self.api")
@@ -71,7 +71,7 @@ def ended():
 
 @pytest.fixture
 def vendor(ended):
-    return TorchVendor(
+    return Vendor(
         device="cpu:3",
         api=Api(),
         graph=lambda: "graph",

@@ -31,7 +31,7 @@ class CaptureCheck(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
     """Notes the operators, of those that run while it is active, that a capture would refuse.
 
     A capture that fails leaves the device's allocator in a state from which it is hard to recover
-    (`TorchVendor.capture`), so it is not begun where it is known to fail. It would fail where the
+    (`Vendor.capture`), so it is not begun where it is known to fail. It would fail where the
     host waits for the device: for the value or the shape of a result, or for a copy between them.
 
     To be used outside inference mode, in which operators made of others hide their parts.

@@ -9,7 +9,7 @@ import warnings
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.pytorch.vendor import TorchVendor, renamed
+from ge_backend.device.pytorch.vendor import Vendor, renamed
 from ge_backend.errors import DeviceUnavailable, Unsupported
 
 __all__ = ["open_cuda"]
@@ -30,7 +30,7 @@ _FAULT = re.compile(
 END_POOL = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
 
 
-def open_cuda(index: int) -> TorchVendor:
+def open_cuda(index: int) -> Vendor:
     """Return a GPU by its index among those that CUDA_VISIBLE_DEVICES shows.
 
     From then on FP32 is computed in FP32 in this process, not in TF32, which keeps 10 bits of the
@@ -52,7 +52,7 @@ def open_cuda(index: int) -> TorchVendor:
         )
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    return TorchVendor(
+    return Vendor(
         device=f"cuda:{index}",
         api=torch.cuda,
         graph=torch.cuda.CUDAGraph,

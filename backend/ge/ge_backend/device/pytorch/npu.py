@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.pytorch.vendor import TorchVendor, renamed
+from ge_backend.device.pytorch.vendor import Vendor, renamed
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["END_POOL", "open_npu"]
@@ -38,7 +38,7 @@ _IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
 _PROGRAMS = 512
 
 
-def open_npu(index: int) -> TorchVendor:
+def open_npu(index: int) -> Vendor:
     """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
 
     From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
@@ -67,7 +67,7 @@ def open_npu(index: int) -> TorchVendor:
     torch.npu.set_compile_mode(jit_compile=False)
     torch.npu.matmul.allow_hf32 = False
     torch.npu.conv.allow_hf32 = False
-    return TorchVendor(
+    return Vendor(
         device=f"npu:{index}",
         api=torch.npu,
         graph=torch.npu.NPUGraph,

@@ -1,8 +1,8 @@
 """What an accelerator must offer so that torch programs run on it: streams, graphs, memory.
 
-`TorchVendor` has it from `torch.cuda` or from `torch.npu`, which give the same things the same
-names; `cuda.py` and `npu.py` say what differs. Tests have a `Vendor` on the CPU whose
-streams run later. What is done with it is in `accelerator.py`.
+`torch.cuda` and `torch.npu` give the same things the same names; `cuda.py` and `npu.py` say what
+differs. Tests have another on the CPU, whose streams run later. What is done with it is in
+`accelerator.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["CapturedGraph", "Event", "Stream", "TorchVendor", "Vendor", "renamed"]
+__all__ = ["CapturedGraph", "Event", "Stream", "Vendor", "renamed"]
 
 
 class Stream(Protocol):
@@ -50,98 +50,18 @@ class CapturedGraph(Protocol):
         """Queue it in the current stream."""
 
 
-class Vendor(Protocol):
-    """One opened device. Its methods may be called from any thread."""
-
-    @property
-    def device(self) -> str:
-        """As torch calls it: `cuda:0`, `npu:1`."""
-
-    def new_stream(self) -> Stream:
-        """Return a stream that does not wait for the default one."""
-
-    def new_event(self) -> Event:
-        """Return an event that only orders work; it measures no time."""
-
-    def new_pool(self) -> object:
-        """Return a handle for the memory that captured graphs share."""
-
-    def on(self, stream: Stream) -> AbstractContextManager[object]:
-        """Make a stream, and its device, the thread's current one."""
-
-    def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
-        """Record what `work` queues, in a stream that is current and empty.
-
-        Its scratch memory comes from the pool. One capture at a time per process; other threads
-        may go on using the device.
-
-        Raises:
-            RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
-                device has no streams or events left for another graph. Others can be captured, in
-                another pool: this one may be unusable for captures from now on.
-        """
-
-    def empty(self, nbytes: int) -> torch.Tensor:
-        """Return device memory, UINT8 `[nbytes]`, its content undefined."""
-
-    def pinned(self, nbytes: int) -> torch.Tensor:
-        """Return host memory that the device reads and writes by itself, UINT8 `[nbytes]`."""
-
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Queue a copy in the current stream; leave both alone until it has run."""
-
-    def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
-        """Queue a copy of the source's rows of these numbers, INT64 `[rows]` on the device."""
-
-    def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
-        """Queue a copy of the source's rows into the target's rows of these numbers."""
-
-    def fill(self, target: torch.Tensor, value: int) -> None:
-        """Queue the writing of one value, over and over."""
-
-    def synchronize(self) -> None:
-        """Wait for everything that is queued on the device."""
-
-    def memory(self) -> MemoryInfo:
-        """Return the device's memory now; what torch keeps for later tensors counts as used."""
-
-    def allocated_bytes(self) -> int:
-        """Return the bytes that tensors of this process have now."""
-
-    def begin_peak(self) -> None:
-        """Begin to watch for the largest value of `allocated_bytes`."""
-
-    def peak_bytes(self) -> int:
-        """Return the largest value since then."""
-
-    def give_back(self) -> None:
-        """Return memory that torch keeps for later tensors to the device."""
-
-    def compile(self, module: torch.nn.Module) -> None:
-        """Let the vendor's compiler make a program of its own for each shape that comes.
-
-        Raises:
-            Unsupported: the vendor has none.
-            DeviceUnavailable: it is not installed.
-        """
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether the error says that device memory is used up."""
-
-    def is_fault(self, error: BaseException) -> bool:
-        """Whether the error says that the device, or this process's hold of it, is broken."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchVendor:
-    """A `Vendor` through one of torch's own modules.
+class Vendor:
+    """One opened device, through one of torch's own modules. Any thread may call its methods.
 
     Attributes:
-        api: `torch.cuda` or `torch.npu`.
+        device: as torch calls it: `cuda:0`, `npu:1`.
+        api: `torch.cuda` or `torch.npu`; their parameters are given by keyword, for they come in
+            another order.
         graph: its class of captured graphs.
         end_pool: ends what a capture has begun in the allocator, by the device's index and the
             pool.
-        compiler: see `Vendor.compile`.
+        compiler: see `compile`.
         no_memory, fault: found in the messages of errors that say so.
         abandoned: graphs whose capture failed.
     """
@@ -156,27 +76,36 @@ class TorchVendor:
     abandoned: list[CapturedGraph] = field(default_factory=list)
 
     def new_stream(self) -> Stream:
-        """See `Vendor`."""
+        """Return a stream that does not wait for the default one."""
         stream: Stream = self.api.Stream(device=self.device)
         return stream
 
     def new_event(self) -> Event:
-        """See `Vendor`."""
+        """Return an event that only orders work; it measures no time."""
         event: Event = self.api.Event()
         return event
 
     def new_pool(self) -> object:
-        """See `Vendor`."""
+        """Return a handle for the memory that captured graphs share."""
         pool: object = self.api.graph_pool_handle()
         return pool
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
-        """See `Vendor`."""
+        """Make a stream, and its device, the thread's current one."""
         context: AbstractContextManager[object] = self.api.stream(stream)
         return context
 
     def capture(self, work: Callable[[], None], *, pool: object, stream: Stream) -> CapturedGraph:
-        """See `Vendor`. By keyword, since the vendors' further parameters come in another order."""
+        """Record what `work` queues, in a stream that is current and empty.
+
+        Its scratch memory comes from the pool. One capture at a time per process; other threads
+        may go on using the device.
+
+        Raises:
+            RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
+                device has no streams or events left for another graph. Others can be captured, in
+                another pool: this one may be unusable for captures from now on.
+        """
         graph = self.graph()
         context = self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
         try:
@@ -202,64 +131,69 @@ class TorchVendor:
             self.end_pool(torch.device(self.device).index, pool)
 
     def empty(self, nbytes: int) -> torch.Tensor:
-        """See `Vendor`."""
+        """Return device memory, UINT8 `[nbytes]`, its content undefined."""
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        """See `Vendor`."""
+        """Return host memory that the device reads and writes by itself, UINT8 `[nbytes]`."""
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """See `Vendor`."""
+        """Queue a copy in the current stream; leave both alone until it has run."""
         target.copy_(source, non_blocking=True)
 
     def pick(self, target: torch.Tensor, source: torch.Tensor, index: torch.Tensor) -> None:
-        """See `Vendor`."""
+        """Queue a copy of the source's rows of these numbers, INT64 `[rows]` on the device."""
         torch.index_select(source, 0, index, out=target)
 
     def put(self, target: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> None:
-        """See `Vendor`."""
+        """Queue a copy of the source's rows into the target's rows of these numbers."""
         target.index_copy_(0, index, source)
 
     def fill(self, target: torch.Tensor, value: int) -> None:
-        """See `Vendor`."""
+        """Queue the writing of one value, over and over."""
         target.fill_(value)
 
     def synchronize(self) -> None:
-        """See `Vendor`."""
+        """Wait for everything that is queued on the device."""
         self.api.synchronize(self.device)
 
     def memory(self) -> MemoryInfo:
-        """See `Vendor`."""
+        """Return the device's memory now; what torch keeps for later tensors counts as used."""
         free, total = self.api.mem_get_info(self.device)
         return MemoryInfo(free_bytes=free, total_bytes=total)
 
     def allocated_bytes(self) -> int:
-        """See `Vendor`."""
+        """Return the bytes that tensors of this process have now."""
         return int(self.api.memory_allocated(self.device))
 
     def begin_peak(self) -> None:
-        """See `Vendor`."""
+        """Begin to watch for the largest value of `allocated_bytes`."""
         self.api.reset_peak_memory_stats(self.device)
 
     def peak_bytes(self) -> int:
-        """See `Vendor`."""
+        """Return the largest value since then."""
         return int(self.api.max_memory_allocated(self.device))
 
     def give_back(self) -> None:
-        """See `Vendor`."""
+        """Return memory that torch keeps for later tensors to the device."""
         self.api.empty_cache()
 
     def compile(self, module: torch.nn.Module) -> None:
-        """See `Vendor`."""
+        """Let the vendor's compiler make a program of its own for each shape that comes.
+
+        Raises:
+            Unsupported: the vendor has none.
+            DeviceUnavailable: it is not installed.
+        """
         self.compiler(module)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """See `Vendor`."""
+        """Whether the error says that device memory is used up."""
         return bool(self.no_memory.search(str(error)))
 
     def is_fault(self, error: BaseException) -> bool:
-        """See `Vendor`."""
+        """Whether the error says that the device, or this process's hold of it, is broken."""
         return bool(self.fault.search(str(error)))
 
 
