@@ -61,10 +61,11 @@ def sequence(
 class Serving:
     """An engine on a fake model, and what its clients got."""
 
-    def __init__(self, model=None, **settings):
+    def __init__(self, model=None, draft=None, **settings):
         self.model = model or FakeLanguageModel()
+        self.draft = draft
         self.clock = Clock()
-        self.engine = Engine(self.model, EngineSettings(**settings), self.clock)
+        self.engine = Engine(self.model, EngineSettings(**settings), self.clock, draft)
         self.updates = []
         self.stop_texts = set()  # tokens that end a sample, as a stop text would
 
@@ -129,12 +130,13 @@ class Foretelling:
     """A drafter that knows the outputs of requests by their ids, and is wrong now and then."""
 
     costly = False
+    read_s = 0.0
 
     def __init__(self, outputs, wrong_every=5):
         self._outputs = outputs
         self._wrong_every = wrong_every
 
-    def draft(self, asked):
+    def draft(self, asked, *, read):
         return {
             sequence: Guess(tokens)
             for sequence, most in asked.items()

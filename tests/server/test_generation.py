@@ -1,6 +1,7 @@
 """Text from a language model on the real server, against what transformers writes alone."""
 
 import http.client
+import itertools
 import json
 import re
 import time
@@ -17,7 +18,7 @@ from builders.language import beams
 from builders.null_models import comes_true
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
-from builders.writer import PROMPTS, make_writer
+from builders.writer import PROMPTS, make_writer, write_apprentice
 from ge_backend.tritonserver.directory import processes_of
 
 TOKENS = GREEDY["max_tokens"]
@@ -28,9 +29,17 @@ parameters { key: "prefill_chunk" value { string_value: "7" } }
 parameters { key: "block_size" value { string_value: "4" } }
 parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
 """
-GUESSER = """parameters { key: "speculation" value { string_value: "ngram" } }
-parameters { key: "num_speculative_tokens" value { string_value: "5" } }
+FIVE = """parameters { key: "num_speculative_tokens" value { string_value: "5" } }
 """
+GUESSERS = {
+    "guesser": FIVE
+    + """parameters { key: "speculation" value { string_value: "ngram" } }
+""",
+    "apprentice": FIVE
+    + """parameters { key: "speculation" value { string_value: "model" } }
+parameters { key: "speculative_model" value { string_value: "draft" } }
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +49,12 @@ def writer(tmp_path_factory):
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG)
     made = make_writer(folder / "1")
-    guesser = folder.parent / "guesser"
-    guesser.mkdir()
-    (guesser / "1").symlink_to(folder / "1")
-    (guesser / "config.pbtxt").write_text(CONFIG + GUESSER)
+    for name, settings in GUESSERS.items():
+        guesser = folder.parent / name
+        guesser.mkdir()
+        (guesser / "1").symlink_to(folder / "1")
+        (guesser / "config.pbtxt").write_text(CONFIG + settings)
+    write_apprentice(made.model, folder.parent / "apprentice" / "draft")
     return made
 
 
@@ -273,28 +284,27 @@ def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
 def test_guessed_and_verified_texts_are_the_same(server, asked):
     """With speculation and without: structures, seeds, stop texts and limits within a run."""
     body = {"text_input": PROMPTS[4], "return_finish_reason": True, **asked}
-    plain, guessed, alone = (
-        generate(server, "generate", {**body, **more}, model)
-        for model, more in (("writer", {}), ("guesser", {}), ("guesser", {"speculation": False}))
-    )
-    expected = json.loads(plain[1])
+    expected = json.loads(generate(server, "generate", body)[1])
     assert expected["text_output"]
-    for status, answer in (guessed, alone):
+    for model, more in itertools.product(GUESSERS, ({}, {"speculation": False})):
+        status, answer = generate(server, "generate", {**body, **more}, model)
         assert (status, {**json.loads(answer), "model_name": "writer"}) == (200, expected)
 
 
-def test_guesses_are_counted(server):
+@pytest.mark.parametrize("guesser", GUESSERS)
+def test_guesses_are_counted(server, guesser):
     """How many were verified and right, and what a text got in a step; none for other models."""
     body = {"text_input": "a", "guided_regex": "(abc ){20}", "max_tokens": 90}
-    for model in ("writer", "guesser"):
+    for model in ("writer", guesser):
         assert generate(server, "generate", body, model)[0] == 200
 
-    def counted(name, model="guesser"):
+    def counted(name, model=guesser):
         return metric(server, f"ge_text_{name}", model=model)
 
     assert comes_true(lambda: counted("accepted_tokens_total") > 40)
     assert counted("accepted_tokens_total") <= counted("drafted_tokens_total")
     assert counted("run_tokens_sum") > counted("accepted_tokens_total")
+    assert counted("drafting_seconds_sum") > 0
     assert counted("generated_tokens_total", "writer") > 0
     assert counted("drafted_tokens_total", "writer") == 0
 
@@ -322,22 +332,44 @@ def test_a_client_that_goes_frees_everything(server, client):
 
 
 def test_streams_go_on_after_an_executors_death(server, client, writer):
-    """No token is lost, none comes twice, and the text is what it would have been."""
+    """No token is lost, none comes twice, and the text is what it would have been.
+
+    So with structures and amid guesses; beams and the best of several samples begin again.
+    """
     long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
     held = {"max_tokens": 100, "seed": 7, "guided_regex": "[a-z]{90}[0-9]*"}
-    client.ask(text_input="a", sampling=held, outputs=("output_ids",))
-    ((whole,),) = client.wait().values()
-    numbers = [
-        client.ask(text_input=p, stream=[True], sampling=long, outputs=("output_ids",))
-        for p in PROMPTS
+    begun_again = [
+        {"beam_width": 3, "n": 2, "max_tokens": 100},
+        {"n": 2, "best_of": 3, "max_tokens": 100, "seed": 5, "ignore_eos": True},
     ]
-    numbers.append(
-        client.ask(text_input="a", stream=[True], sampling=held, outputs=("output_ids",))
-    )
-    seen = {number: [] for number in numbers}
-    while min(map(len, seen.values())) < 3:
-        number, tensors, _ = client.next()
-        seen[number] += tensors["output_ids"]
+    whole = [
+        client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
+        for sampling in (held, *begun_again)
+    ]
+    answers = client.wait()
+    whole = [answers[number] for number in whole]
+    at_once = [
+        client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
+        for sampling in begun_again
+    ]
+    asked = {}
+    for model in ("writer", *GUESSERS):
+        for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held)]:
+            number = client.ask(
+                model=model,
+                text_input=prompt,
+                stream=[True],
+                sampling=sampling,
+                outputs=("output_ids",),
+            )
+            asked[number] = prompt, sampling
+    seen = {number: [] for number in (*at_once, *asked)}
+    ended = 0
+    while min(len(seen[number]) for number in asked) < 3:
+        number, tensors, final = client.next()
+        seen[number] += tensors.get("output_ids", [])
+        ended += final
+    assert not any(seen[number] for number in at_once)
     restarts = metric(server, "ge_executor_restarts_total")
     (executor,) = (
         process
@@ -345,14 +377,17 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
         if "ge_backend.executor.process.main" in " ".join(process.cmdline())
     )
     executor.kill()
-    left = len(numbers)
+    left = len(seen) - ended
     while left:
         number, tensors, final = client.next()
         seen[number] += tensors.get("output_ids", [])
         left -= final
-    assert seen[numbers[-1]] == whole["output_ids"]
-    for number, prompt in zip(numbers, PROMPTS, strict=False):
-        assert seen[number] == writer.truth(prompt, 100)
+    truth = {prompt: writer.truth(prompt, 100) for prompt in PROMPTS}
+    ((of_structure,), *of_several) = whole
+    for number, (prompt, sampling) in asked.items():
+        expected = of_structure["output_ids"] if sampling is held else truth[prompt]
+        assert seen[number] == expected
+    assert [seen[number] for number in at_once] == [one["output_ids"] for (one,) in of_several]
     assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > restarts)
 
 

@@ -242,9 +242,12 @@ METRICS: Mapping[str, Metric] = {
         _histogram("ge_text_inter_token_seconds", "From one token to the next.", _SECONDS),
         _histogram("ge_text_request_seconds", "From a request's coming to its end.", _SECONDS),
         _histogram("ge_text_step_seconds", "Time of a step.", _SECONDS),
+        _histogram("ge_text_drafting_seconds", "Time of guessing tokens for a step.", _SCHEDULING),
         _histogram("ge_text_scheduling_seconds", "Time of planning a step.", _SCHEDULING),
         _histogram(
-            "ge_text_overhead_seconds", "Time of a step that is not the model's.", _SCHEDULING
+            "ge_text_overhead_seconds",
+            "Time of a step that is neither the model's nor spent on guessing tokens.",
+            _SCHEDULING,
         ),
         _histogram("ge_text_step_tokens", "Tokens of a step.", _TOKENS),
         _histogram("ge_text_step_fill", "Sequences of a step among those that may run.", _SHARES),

@@ -9,6 +9,7 @@ import torch
 
 from builders import language
 from builders.generation import Foretelling, Serving
+from builders.writer import write_apprentice
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import PreemptionMode, Scheduling, SpeculationMode
 from ge_backend.generate.shapes import rule_shapes
@@ -37,10 +38,18 @@ def expected(checkpoint):
     return [language.generated(oracle, prompt, OUTPUT) for prompt in PROMPTS]
 
 
-def serving(checkpoint, *, block_size=4, blocks=200, **settings):
+def serving(checkpoint, *, block_size=4, blocks=200, draft=None, **settings):
     model = language.opened(checkpoint[0], block_size=block_size)
     model.memory_left = lambda steps: blocks * model.cache_bytes_per_block()
-    return Serving(model, **settings)
+    return Serving(model, draft and language.opened(draft, block_size=block_size), **settings)
+
+
+@pytest.fixture(scope="module")
+def apprentice(checkpoint, tmp_path_factory):
+    """A checkpoint of nearly the same weights, which often agrees."""
+    folder = tmp_path_factory.mktemp("draft")
+    write_apprentice(checkpoint[1], folder)
+    return folder
 
 
 def submit(served, **parameters):
@@ -275,11 +284,38 @@ def test_verified_guesses_change_nothing(checkpoint, expected, length, block_siz
     assert counts["accepted_tokens"] > 20 or not length
 
 
-def test_verified_guesses_change_no_random_text(checkpoint):
+@pytest.mark.parametrize("length", [0, 1, 6])
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_a_second_models_guesses_change_nothing(
+    checkpoint, apprentice, expected, length, block_size
+):
+    """It has a cache of its own, which follows texts that go otherwise, leave and come back."""
+    settings = {
+        "speculation": SpeculationMode.MODEL,
+        "speculative_model": apprentice,
+        "num_speculative_tokens": length,
+        "max_num_batched_tokens": 64,
+    }
+    for blocks in (400, 208 // block_size):
+        served = serving(
+            checkpoint, draft=apprentice, block_size=block_size, blocks=blocks, **settings
+        ).be_optimistic()
+        submit(served)
+        assert outputs(served.run()) == expected
+        counts = served.engine.figures().counts
+        assert counts["accepted_tokens"] <= counts["drafted_tokens"]
+        assert counts["accepted_tokens"] > 20 or not length
+        assert served.engine._drafter.integrity() == []
+    assert counts["recomputed"] > 0 or block_size > 4
+
+
+def test_verified_guesses_change_no_random_text(checkpoint, apprentice):
     """Penalties, filters and a least length hold of every guessed place by itself."""
 
     def run(told, **settings):
-        served = serving(checkpoint, blocks=60, **settings)
+        served = serving(
+            checkpoint, blocks=120, draft=settings.get("speculative_model"), **settings
+        )
         if told:
             served.engine._speculation._drafter = Foretelling(told)
         for number, prompt in enumerate(PROMPTS):
@@ -301,4 +337,12 @@ def test_verified_guesses_change_no_random_text(checkpoint):
     plain, _ = run({})
     guessed, counts = run(plain, speculation=SpeculationMode.NGRAM, num_speculative_tokens=5)
     assert guessed == plain
+    assert counts["accepted_tokens"] > 30
+    drafted, counts = run(
+        {},
+        speculation=SpeculationMode.MODEL,
+        speculative_model=apprentice,
+        num_speculative_tokens=5,
+    )
+    assert drafted == plain
     assert counts["accepted_tokens"] > 30

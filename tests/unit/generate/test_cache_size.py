@@ -16,6 +16,13 @@ def test_the_cache_takes_what_is_left_or_what_is_configured():
     assert cache_blocks(model, configured) == 9
 
 
+def test_a_second_model_has_as_many_blocks_of_its_own():
+    """Both take them out of the same memory."""
+    model, draft = (FakeLanguageModel(block_size=4, blocks=50) for _ in range(2))
+    draft.cache_bytes_per_block = lambda: model.cache_bytes_per_block() // 4
+    assert cache_blocks(model, EngineSettings(), draft) == 40
+
+
 def test_no_more_is_taken_than_could_be_used():
     """All sequences at their longest need no more, and one block is for padding."""
     model = FakeLanguageModel(block_size=4, max_positions=10, blocks=10**6)

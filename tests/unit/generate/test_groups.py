@@ -26,7 +26,7 @@ def shapes(decode=DECODE, prompt=PROMPT, cost=area):
 
 
 def test_free_shapes_are_the_rows_own():
-    """All single tokens are one group, every longer span one of its own, and nothing is padded."""
+    """All single tokens are one group, longer spans of other lengths others; nothing is padded."""
     spans = [span(9, 1), span(0, 5), span(3, 1), span(4, 2)]
     groups = free_groups(spans, BLOCK)
     assert [group.spans for group in groups] == [(spans[0], spans[2]), (spans[1],), (spans[3],)]
@@ -52,6 +52,13 @@ def test_groups_by_length_hold_every_row_and_never_pad_more(lengths):
     assert sorted(found) == sorted(lengths)
     computed = sum(len(g.spans) * max(s.stop for s in g.spans) for g in groups)
     assert computed + GROUP_TOKENS * (len(groups) - 1) <= len(spans) * (max(lengths) + 1)
+
+
+def test_short_pieces_of_equal_length_run_together():
+    """Long ones have enough to compute alone."""
+    spans = [span(4, 2), span(0, 20), span(9, 2), span(0, 20), span(1, 3)]
+    groups = free_groups(spans, BLOCK)
+    assert [group.shape for group in groups] == [(2, 2, 3), (1, 20, 5), (1, 20, 5), (1, 3, 1)]
 
 
 def test_decoding_rows_share_the_cheapest_shape_that_covers_them():

@@ -1,5 +1,7 @@
 """The limits of an engine."""
 
+from pathlib import Path
+
 import pytest
 
 from ge_backend.config.settings import GENERATION_SETTINGS
@@ -19,6 +21,8 @@ from ge_backend.generate.settings import EngineSettings, SpeculationMode, read_s
         ({"swap_bytes": -1}, "swap_bytes is -1"),
         ({"itl_target_ms": 0}, "itl_target_ms is 0; expected more than 0"),
         ({"aging_s": float("nan")}, "aging_s is nan"),
+        ({"speculation": SpeculationMode.MODEL}, "is 'model' and speculative_model is ''"),
+        ({"speculative_model": Path("d")}, "is 'off' and speculative_model is 'd'"),
     ],
 )
 def test_limits_that_cannot_work_are_refused(given, message):
@@ -51,6 +55,8 @@ def test_parameters_are_read_by_name():
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
     assert read.prefix_cache is False
     assert (read.speculation, read.draft_lengths) == (SpeculationMode.NGRAM, (4,))
+    by_model = read_settings({**texts, "speculation": "model", "speculative_model": "/m/draft"})
+    assert by_model.speculative_model == Path("/m/draft")
     measured = read_settings({**texts, "speculation": "ngram"})
     assert (EngineSettings().draft_lengths, measured.draft_lengths) == ((), (1, 3, 7, 15))
     assert (read.itl_target_ms, read.query_buckets, read.bucketed) == (50.5, "16,32", True)

@@ -1,5 +1,7 @@
 """Every answer keeps to its structure, whatever becomes of the request on the way."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,9 +36,9 @@ def compiled(tokenizer, folder):
     return lambda wanted: made(parse_parameters({wanted.name: wanted.value}).structure)
 
 
-def serving(blocks=400, **given):
+def serving(blocks=400, draft=None, **given):
     model = FakeLanguageModel(vocabulary=VOCABULARY, blocks=blocks, eos=EOS)
-    return Serving(model, **given)
+    return Serving(model, draft, **given)
 
 
 def check(served, name, sample, wanted, tokenizer, before=()):
@@ -116,6 +118,26 @@ def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed
         served.submit("a", PROMPT, guide=compiled(wanted), **asked)
         check(served.run(), "a", 0, wanted, tokenizer)
         assert served.tokens("a") == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(wanted=STRUCTURES, seed=st.integers(0, 10**6), length=st.sampled_from([1, 3, 7]))
+def test_a_second_model_guesses_within_the_structure(compiled, tokenizer, wanted, seed, length):
+    """What it guesses keeps to the structure, so one that thinks alike is always right."""
+    asked = {"seed": seed, "max_tokens": 400}
+    plain = serving()
+    plain.submit("a", PROMPT, guide=compiled(wanted), **asked)
+    served = serving(
+        draft=FakeLanguageModel(vocabulary=VOCABULARY, eos=EOS),
+        speculation=SpeculationMode.MODEL,
+        speculative_model=Path("draft"),
+        num_speculative_tokens=length,
+    )
+    served.submit("a", PROMPT, guide=compiled(wanted), **asked)
+    check(served.run(), "a", 0, wanted, tokenizer)
+    assert served.tokens("a") == plain.run().tokens("a")
+    counts = served.engine.figures().counts
+    assert counts["accepted_tokens"] == counts["drafted_tokens"]
 
 
 def test_a_text_that_is_cut_off_says_so(compiled, tokenizer):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from builders.writer import make_writer
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import ConfigError
+from ge_backend.errors import ConfigError, ModelError
 from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
 from ge_backend.generate.figures import Tally
 from ge_backend.metrics import METRICS, Recorder
@@ -118,6 +118,7 @@ def test_vllm_gets_a_process_of_its_own_and_its_arguments(opened):
         ({"engine": "vllm", "buckets__batch": "8"}, "'buckets.batch' is of no use"),
         ({"engine": "vllm", "executor": "inline"}, "vLLM needs a process"),
         ({"engine": "onnxruntime"}, "runs on 'torch' or 'vllm'"),
+        ({"engine": "vllm", "speculative_model": "draft"}, "'speculative_model' is of no use"),
         ({"device": "cuda", "device_ids": "0,1"}, "device_ids name 2 devices"),
         ({"vllm__max_model_len": "512"}, "'vllm.max_model_len' is for engine 'vllm'"),
     ],
@@ -126,3 +127,50 @@ def test_settings_of_the_other_engine_are_refused(opened, parameters, message):
     """Nothing that is said goes without effect and without a word."""
     with pytest.raises(ConfigError, match=message):
         opened(**parameters)
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    """A function that opens a model with a draft beside it; it returns what would be served."""
+    monkeypatch.setattr(generation, "GenerationClient", lambda connect, key, **_: key)
+    for name in ("1", "draft"):
+        (tmp_path / name).mkdir()
+        make_writer(tmp_path / name)
+
+    def serve(name="draft"):
+        given = {"speculation": "model", "speculative_model": name}
+        config = {
+            "name": "writer",
+            "parameters": {key: {"string_value": value} for key, value in given.items()},
+        }
+        read = ModelConfig.read(config, directory=tmp_path / "1", version="1", environment={})
+        return ServiceSpec.of(open_generation(read, Recorder(), on_restart=print))
+
+    return serve
+
+
+def test_the_model_that_guesses_lies_in_the_models_folder(served, tmp_path):
+    """It is served by its path, and another one when its files are; no name leads elsewhere."""
+    spec = served()
+    assert spec.settings["speculative_model"] == str(tmp_path / "draft")
+    make_writer(tmp_path / "draft", seed=1)
+    assert served().stamp != spec.stamp
+    with pytest.raises(ConfigError, match="leaves the model's folder"):
+        served("../draft")
+    with pytest.raises(ModelError, match=r"no config.json in .*other"):
+        served("other")
+
+
+def test_another_vocabulary_is_refused_with_both_sizes(served, tmp_path):
+    """Before anything is loaded."""
+    path = tmp_path / "draft" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 301}))
+    with pytest.raises(ConfigError, match=r"vocabulary of 301 tokens and .* one of 300"):
+        served()
+
+
+def test_a_model_that_guesses_has_safetensors(served, tmp_path):
+    """Nothing else is read, as for any checkpoint."""
+    (tmp_path / "draft" / "model.safetensors").rename(tmp_path / "draft" / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="only safetensors are read"):
+        served()

@@ -294,10 +294,18 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="speculation",
         default="off",
-        choices=("off", "ngram"),
+        choices=("off", "ngram", "model"),
         help="Whether several tokens of a text are guessed and verified in one step. `ngram`: the "
         "guess is what followed the same tokens earlier in prompt or output, which pays where "
-        "text repeats itself: code that is edited, JSON, quotations. No text is changed by it.",
+        "text repeats itself: code that is edited, JSON, quotations. `model`: a smaller model "
+        "guesses, the `speculative_model`. No text is changed by it.",
+    ),
+    Setting(
+        key="speculative_model",
+        default="",
+        help="For `speculation: model`: a folder in the model's own folder with a checkpoint that "
+        "has the same vocabulary, such as `draft`. Its weights and its part of the cache are on "
+        "the same device.",
     ),
     Setting(
         key="num_speculative_tokens",

@@ -9,11 +9,17 @@ from ge_backend.generate.settings import EngineSettings
 __all__ = ["cache_blocks", "fitting_blocks", "largest_step"]
 
 
-def cache_blocks(model: LanguageModel, settings: EngineSettings) -> int:
-    """Return the number of blocks of a model that has none yet; see `fitting_blocks`."""
+def cache_blocks(
+    model: LanguageModel, settings: EngineSettings, draft: LanguageModel | None = None
+) -> int:
+    """Return the number of blocks of a model that has none yet; see `fitting_blocks`.
+
+    A model that guesses has as many blocks of its own, out of the same memory.
+    """
     longest = -(-model.max_positions // model.block_size)
     memory = settings.kv_cache_bytes or model.memory_left(largest_step(model, settings))
-    return fitting_blocks(settings, memory, model.cache_bytes_per_block(), longest)
+    each = model.cache_bytes_per_block() + (draft.cache_bytes_per_block() if draft else 0)
+    return fitting_blocks(settings, memory, each, longest)
 
 
 def largest_step(
@@ -34,7 +40,7 @@ def fitting_blocks(settings: EngineSettings, memory: int, each: int, longest: in
     Args:
         settings: how many sequences there may be.
         memory: bytes that there are.
-        each: bytes of a block.
+        each: bytes of a block, in all models.
         longest: blocks of the model's longest sequence.
 
     Raises:

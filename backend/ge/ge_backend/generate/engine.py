@@ -27,6 +27,7 @@ from ge_backend.generate.runner import Outcome, Runner
 from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.speculation.model import ModelDrafter
 from ge_backend.generate.speculation.open import open_speculation
 from ge_backend.generate.update import Sink
 
@@ -45,6 +46,7 @@ class Engine:
         model: LanguageModel,
         settings: EngineSettings,
         clock: Callable[[], float],
+        draft: LanguageModel | None = None,
     ) -> None:
         """Open the model's cache.
 
@@ -52,11 +54,12 @@ class Engine:
             model: stays the caller's to close.
             settings: how much at once, and in which order.
             clock: seconds, ever forward.
+            draft: guesses tokens, where the settings say so; likewise the caller's.
 
         Raises:
             OutOfMemory: there is no memory for a cache.
         """
-        num_blocks = cache_blocks(model, settings)
+        num_blocks = cache_blocks(model, settings, draft)
         model.open_cache(num_blocks)
         self._pool = BlockPool(num_blocks, model.block_size)
         self.limits = Limits(
@@ -85,7 +88,9 @@ class Engine:
             target_s=settings.itl_target_ms / 1000,
         )
         self._runner = Runner(model, self._preemption, self._tally, clock)
-        self._speculation = open_speculation(settings, self._tally, clock)
+        self._drafter = None if draft is None else ModelDrafter(draft, num_blocks, clock)
+        self._speculation = open_speculation(settings, self._tally, clock, self._drafter)
+        self._drafting_s = 0.0
         self._intake = Intake(settings.max_waiting_requests)
         self._live = LiveRequests(
             self._scheduler, settings, model.eos, self._tally, self._intake.forget
@@ -96,12 +101,17 @@ class Engine:
         """Whether there is any request that has not ended. Any thread may ask."""
         return len(self._intake) > 0
 
-    def use(self, shapes: StepShapes) -> None:
-        """Run in these shapes from now on; until then the model gets any. Before the first step."""
+    def use(self, shapes: StepShapes, draft: StepShapes | None = None) -> None:
+        """Run in these shapes from now on, and so the model that guesses, if there is one.
+
+        Until then they get any. Before the first step.
+        """
         self._runner.shapes = shapes
         self._chunk.budget = min(self._chunk.budget, shapes.longest_query)
         if self._speculation is not None:
             self._speculation.limit(shapes.longest_query - 1)
+        if self._drafter is not None and draft is not None:
+            self._drafter.use(draft)
 
     def submit(self, request: Request, sink: Sink) -> None:
         """Take a request on; `sink` gets its updates. Any thread.
@@ -182,8 +192,10 @@ class Engine:
         drafts = None
         if self._speculation is not None:
             drafts = self._speculation.propose(self._scheduler.running)
+            self._drafting_s = self._speculation.seconds
+            self._tally.drafting.observe(self._drafting_s)
         plan = self._scheduler.schedule(chunk, drafts)
-        self._tally.scheduling.observe(self._clock() - begun_s)
+        self._tally.scheduling.observe(self._clock() - begun_s - self._drafting_s)
         return plan
 
     def _tell(self, outcome: Outcome) -> None:
@@ -198,17 +210,18 @@ class Engine:
         """Learn from a step, and count it."""
         if not outcome.computed:
             return
+        busy_s = outcome.model_s + self._drafting_s
         computed = sum(s.count for s in plan.spans if s.sequence not in outcome.failed)
         decodes = sum(span.known == 1 for span in outcome.computed)
         prompts = sum(span.known for span in outcome.computed) - decodes
         if not outcome.failed:
-            self._chunk.observe(decodes=decodes, prompt_tokens=prompts, seconds=outcome.model_s)
+            self._chunk.observe(decodes=decodes, prompt_tokens=prompts, seconds=busy_s)
             self._preemption.token_s = self._chunk.token_s
         tally = self._tally
         tally.add("steps")
         tally.add("computed_tokens", computed)
         tally.add("recomputed", len(plan.recomputed))
         tally.step.observe(outcome.model_s)
-        tally.overhead.observe(self._clock() - begun_s - outcome.model_s)
+        tally.overhead.observe(self._clock() - begun_s - busy_s)
         tally.step_tokens.observe(computed)
         tally.fill.observe(len(plan.spans) / self._settings.max_num_seqs)

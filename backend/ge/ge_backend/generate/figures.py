@@ -54,8 +54,8 @@ class Tally:
         counts: by the names of `Figures.counts`.
         buckets: groups of rows that ran in a shape that was made ready, by shape.
         first_token, inter_token, latency: seconds.
-        step, scheduling, overhead: seconds of a step in the model, of planning it, and of all that
-            is not the model.
+        step, drafting, scheduling, overhead: seconds of a step in the model, of guessing tokens for
+            it, of planning it, and of all that is neither the model nor guessing.
         step_tokens: tokens of a step, padding not included.
         fill: sequences of a step among those that may run at once.
         draft_length, run_tokens: with speculation, of each sequence that gets its next token in a
@@ -92,6 +92,7 @@ class Tally:
     inter_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     latency: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     step: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    drafting: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
     scheduling: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
     overhead: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
     step_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
@@ -110,6 +111,7 @@ class Tally:
             "inter_token",
             "latency",
             "step",
+            "drafting",
             "scheduling",
             "overhead",
             "step_tokens",
@@ -138,10 +140,10 @@ class Figures:
             `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
             `prefix_found_tokens`, and `prefix_evicted_blocks`.
         buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
-        histograms: `first_token`, `inter_token`, `latency`, `step` (in the model),
-            `scheduling` and `overhead` (all but the model) in seconds, `step_tokens`, `fill`:
-            sequences of a step among those that may run at once; `draft_length` and `run_tokens`,
-            see `Tally`.
+        histograms: `first_token`, `inter_token`, `latency`, `step` (in the model), `drafting`,
+            `scheduling` and `overhead` (all but the model and drafting) in seconds, `step_tokens`,
+            `fill`: sequences of a step among those that may run at once; `draft_length` and
+            `run_tokens`, see `Tally`.
     """
 
     waiting: int

@@ -1,8 +1,9 @@
 """Which rows of a step are computed together, and in which shape.
 
 Without buckets a step has its own shapes: those that have one token to compute are a group, those
-with equally many drafts another, and each piece of a prompt is one of its own. A group is computed
-as long as its longest row, so short rows are one apart where that pays. With buckets every
+with equally many drafts another, short pieces of text of one length too, and each longer piece of a
+prompt is one of its own. A group is computed as long as its longest row, so short rows are one
+apart where that pays. With buckets every
 group has a shape (batch, query, context blocks) that was made ready: the cheapest one that covers
 its rows, from the list of its kind. Decoding rows stay together, with and without drafts; prompts
 go together whose cheapest shapes differ in nothing but the batch. What no shape covers runs in its
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ge_backend.generate.plan import Span
+from ge_backend.generate.sequence import Sequence
 
 __all__ = ["GROUP_TOKENS", "GroupPlan", "Shape", "ShapeLists", "StepShapes", "free_groups"]
 
@@ -27,6 +29,7 @@ REMEMBERED = 4096
 # What one more group of a step takes, as tokens of padding that could be computed meanwhile.
 # Measured on two cores with the sizes of SmolLM2-135M: about 0.1 ms and 0.13 us in each layer.
 GROUP_TOKENS = 800
+SHORT = 16  # new tokens of a row whose attention costs less than a group of its own would
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,12 @@ class GroupPlan:
 
 def free_groups(spans: Many[Span], block_size: int) -> list[GroupPlan]:
     """Return groups in their own shapes, those with one token first."""
-    decoding, longer = _by_kind(spans)
-    alike: dict[int, list[Span]] = defaultdict(list)
-    for span in decoding:
-        alike[span.count].append(span)
-    rows = [part for some in alike.values() for part in _by_length(some)]
-    rows += [[span] for span in longer]
+    rows: list[list[Span]] = []
+    for kind in _by_kind(spans):
+        alike: dict[tuple[int, Sequence | None], list[Span]] = defaultdict(list)
+        for span in kind:
+            alike[span.count, None if span.count <= SHORT else span.sequence].append(span)
+        rows += (part for some in alike.values() for part in _by_length(some))
     return [GroupPlan(tuple(some), _own_shape(some, block_size)) for some in rows]
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 from ge_backend.config.sizes import parse_bytes
 from ge_backend.errors import ConfigError
 
-__all__ = ["EngineSettings", "PreemptionMode", "Scheduling", "SpeculationMode", "read_settings"]
+__all__ = [
+    "MOST_DRAFTS",
+    "EngineSettings",
+    "PreemptionMode",
+    "Scheduling",
+    "SpeculationMode",
+    "read_settings",
+]
 
 MEASURED_LENGTHS = (1, 3, 7, 15)
 MOST_DRAFTS = MEASURED_LENGTHS[-1]  # a row with more is computed like a piece of a prompt
@@ -33,10 +40,11 @@ class PreemptionMode(Enum):
 
 
 class SpeculationMode(Enum):
-    """Who guesses tokens ahead, if anybody: the text itself."""
+    """Who guesses tokens ahead, if anybody: the text itself, or a second model."""
 
     OFF = "off"
     NGRAM = "ngram"
+    MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,7 @@ class EngineSettings:
         bucket_file: lists whole buckets in place of these.
         max_graphs: buckets at most; 0: no limit.
         speculation: who guesses tokens ahead.
+        speculative_model: the checkpoint of a model that does.
         num_speculative_tokens: how many are verified at once; 0: chosen by measurement.
     """
 
@@ -82,6 +91,7 @@ class EngineSettings:
     bucket_file: Path | None = None
     max_graphs: int = 0
     speculation: SpeculationMode = SpeculationMode.OFF
+    speculative_model: Path | None = None
     num_speculative_tokens: int = 0
 
     @property
@@ -114,6 +124,12 @@ class EngineSettings:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}; expected at least {least}{more}"
                 )
+        if (self.speculation is SpeculationMode.MODEL) != (self.speculative_model is not None):
+            raise ConfigError(
+                f"speculation is {self.speculation.value!r} and speculative_model is "
+                f"{str(self.speculative_model or '')!r}; expected both 'model' and the folder of "
+                "one, or neither"
+            )
         if not 0 <= self.num_speculative_tokens <= MOST_DRAFTS:
             raise ConfigError(
                 f"num_speculative_tokens is {self.num_speculative_tokens}; expected auto, or 1 to "
@@ -127,7 +143,7 @@ class EngineSettings:
 def read_settings(given: Mapping[str, str]) -> EngineSettings:
     """Return the settings that a model's parameters say, by key.
 
-    Buckets are `buckets.<axis>`, or the path of a file as `buckets`.
+    Buckets are `buckets.<axis>`, or the path of a file as `buckets`; `speculative_model` is a path.
 
     Raises:
         ConfigError: a value cannot be used.
@@ -163,8 +179,13 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         batch_buckets=given.get("buckets.batch", ""),
         query_buckets=given.get("buckets.query", ""),
         context_buckets=given.get("buckets.context", ""),
-        bucket_file=Path(given["buckets"]) if given.get("buckets") else None,
+        bucket_file=_path(given.get("buckets")),
         max_graphs=int(given.get("max_graphs", "0")),
         speculation=SpeculationMode(given["speculation"]),
+        speculative_model=_path(given.get("speculative_model")),
         num_speculative_tokens=automatic("num_speculative_tokens"),
     )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

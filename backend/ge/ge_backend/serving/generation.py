@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ge_backend.config.inside import inside
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import GENERATION_SETTINGS, VLLM
-from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.rehearsal import LANGUAGE
 from ge_backend.errors import ConfigError
@@ -16,7 +17,7 @@ from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import executor_of
 
-__all__ = ["generation_settings", "open_generation"]
+__all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
 OWN_ENGINES = ("", "auto", "torch")
@@ -29,6 +30,7 @@ HISTOGRAMS = {
     "inter_token": "ge_text_inter_token_seconds",
     "latency": "ge_text_request_seconds",
     "step": "ge_text_step_seconds",
+    "drafting": "ge_text_drafting_seconds",
     "scheduling": "ge_text_scheduling_seconds",
     "overhead": "ge_text_overhead_seconds",
     "step_tokens": "ge_text_step_tokens",
@@ -73,7 +75,9 @@ def _own_spec(config: ModelConfig) -> ServiceSpec:
             f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
             "runs on one: give each device a model of its own, or take engine 'vllm'"
         )
-    files = [*read_checkpoint(config.directory).files, *filter(None, [config.bucket_file])]
+    own = read_checkpoint(config.directory)
+    draft = draft_checkpoint(config, own)
+    files = [*own.files, *(draft.files if draft else ()), *filter(None, [config.bucket_file])]
     return _spec(config, files, generation_settings(config))
 
 
@@ -111,11 +115,30 @@ def _spec(
     )
 
 
+def draft_checkpoint(config: ModelConfig, own: Checkpoint) -> Checkpoint | None:
+    """Return the checkpoint that guesses tokens for a model's own one; None where none does.
+
+    Raises:
+        ConfigError: its vocabulary is another one.
+        ModelError: it is no checkpoint that can be served.
+    """
+    folder = generation_settings(config)["speculative_model"]
+    if not folder:
+        return None
+    draft = read_checkpoint(Path(folder))
+    if draft.vocabulary != own.vocabulary:
+        raise ConfigError(
+            f"parameter 'speculative_model': {folder} has a vocabulary of {draft.vocabulary} "
+            f"tokens and {own.folder} one of {own.vocabulary}; take a model with the same tokenizer"
+        )
+    return draft
+
+
 def generation_settings(config: ModelConfig) -> dict[str, str]:
     """Return a model's settings of generation, as `generate.settings.read_settings` takes them.
 
     Raises:
-        ConfigError: buckets of an axis are given that there is not.
+        ConfigError: buckets of an axis are given that there is not, or a file lies elsewhere.
     """
     unknown = sorted(set(config.buckets) - set(BUCKETS))
     if unknown:
@@ -123,8 +146,12 @@ def generation_settings(config: ModelConfig) -> dict[str, str]:
             f"parameter 'buckets.{unknown[0]}' is unknown for a model that generates text; known "
             f"are {', '.join(f'buckets.{axis}' for axis in BUCKETS)}"
         )
+    draft = config.generation["speculative_model"].strip()
+    if draft:
+        draft = str(inside(config.directory.parent, draft, "parameter 'speculative_model'"))
     return {
         **config.generation,
+        "speculative_model": draft,
         **{f"buckets.{axis}": sizes for axis, sizes in config.buckets.items()},
         "buckets": str(config.bucket_file or ""),
         "max_graphs": str(config.max_graphs),

@@ -132,3 +132,24 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, 
     assert blocks == (3 if cache == "20KiB" else 3 * 16 + 1)
     assert (found.devices, found.io_bytes, found.workspace_bytes) == (("cpu",), None, 0)
     opened.close()
+
+
+def test_a_model_that_guesses_is_part_of_it(tmp_path):
+    """Its weights, and as many blocks of a cache."""
+    folder = tmp_path / "writer"
+    for name in ("1", "draft"):
+        (folder / name).mkdir(parents=True)
+        make_writer(folder / name)
+
+    def measured_with(**settings):
+        lines = [
+            f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}'
+            for k, v in settings.items()
+        ]
+        (folder / "config.pbtxt").write_text("\n".join(['backend: "ge"', *lines]))
+        return measured(folder)
+
+    alone = measured_with(max_num_seqs="3")
+    both = measured_with(max_num_seqs="3", speculation="model", speculative_model="draft")
+    assert both.weights_bytes == 2 * alone.weights_bytes
+    assert both.cache_bytes == 2 * alone.cache_bytes

@@ -56,13 +56,22 @@ def test_a_step_without_drafts_comes_first_and_again():
     costs = StepCosts()
     costs.observe(3, 4, 0.1)
     assert not costs.is_known(3)
-    assert costs.most(3) == 0
+    assert costs.most(3, bold=True) == 0
     costs.observe(3, 0, 0.1)
     for _ in range(REFRESH):
         assert costs.is_known(3)
         costs.observe(3, 4, 0.1)
-    assert costs.most(2) == 4 * 8
+    assert costs.most(2, bold=True) == 4 * 8
+    assert costs.most(2, bold=False) == 7
     assert not costs.is_known(3)
     assert not costs.is_known(4)
     costs.observe(3, 0, 0.1)
     assert costs.is_known(3)
+
+
+def test_a_time_is_told_in_steps_without_drafts():
+    """Of as many rows; before one was measured nothing is known."""
+    costs = StepCosts()
+    assert costs.in_plain_steps(3, 1.0) == 0
+    costs.observe(3, 0, 0.1)
+    assert costs.in_plain_steps(3, 0.25) == pytest.approx(2.5)

@@ -51,5 +51,5 @@ def test_one_token_alone_is_no_reason(text):
 def test_prompt_and_output_are_one_text():
     """Sequences without a guess are left out; each gets as many tokens as it is asked for."""
     one, two = sequence(prompt=(1, 2, 3, 4, 1), given=(2,)), sequence(prompt=(1, 2, 3))
-    drafts = NgramDrafter().draft({one: 2, two: 2})
+    drafts = NgramDrafter().draft({one: 2, two: 2}, read=True)
     assert {s: guess.tokens for s, guess in drafts.items()} == {one: (3, 4)}

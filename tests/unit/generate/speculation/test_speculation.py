@@ -22,13 +22,15 @@ EOS = (7,)
 class Oracle:
     """Guesses right with some probability, because it knows what the fake model draws."""
 
+    read_s = 0.0
+
     def __init__(self, share, *, costly=False, eos=EOS, seed=1):
         self.share, self.costly, self._eos = share, costly, eos
         self._chance = random.Random(seed)
         self._texts = {}
         self.asked = []
 
-    def draft(self, asked):
+    def draft(self, asked, *, read):
         self.asked.append(dict(asked))
         found = {}
         for sequence, most in asked.items():

@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
-from ge_backend.serving.generation import generation_settings
+from ge_backend.serving.generation import draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.shaped import ShapedModel
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
@@ -96,11 +96,19 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
     checkpoint, memory = read_checkpoint(config.directory, quantised=of_vllm), _memory(devices[0])
     weights, cache = checkpoint.weight_bytes, 0
     if not of_vllm:
-        dtype = held_as(checkpoint.dtype, config.precision, devices[0])
-        weights = weights * ITEM_BYTES[dtype] // ITEM_BYTES[checkpoint.dtype]
+        draft = draft_checkpoint(config, checkpoint)
+        held = [
+            (one, held_as(one.dtype, config.precision, devices[0]))
+            for one in filter(None, (checkpoint, draft))
+        ]
+        weights = sum(
+            one.weight_bytes * ITEM_BYTES[dtype] // ITEM_BYTES[one.dtype] for one, dtype in held
+        )
         settings = read_settings(generation_settings(config))
-        item_bytes = ITEM_BYTES[cached_as(dtype, settings.kv_cache_dtype)]
-        each = checkpoint.cache_elements_per_token() * item_bytes * settings.block_size
+        each = settings.block_size * sum(
+            one.cache_elements_per_token() * ITEM_BYTES[cached_as(dtype, settings.kv_cache_dtype)]
+            for one, dtype in held
+        )
         longest = -(-checkpoint.max_positions // settings.block_size)
         left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
         cache = each * fitting_blocks(settings, settings.kv_cache_bytes or left, each, longest)

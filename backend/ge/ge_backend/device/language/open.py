@@ -46,6 +46,7 @@ class OpenLanguage:
         block_size: tokens of one block of the cache.
         memory: the device's memory, now.
         cache_dtype: `model`, or `bf16`.
+        text: whether its tokenizer is wanted, and what compiles structures.
     """
 
     device: str
@@ -55,13 +56,14 @@ class OpenLanguage:
     block_size: int
     memory: Callable[[], MemoryInfo]
     cache_dtype: str = "model"
+    text: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLanguage:
     """A model, its tokenizer, its defaults for sampling, and what compiles structures.
 
-    Tokenizer and compiler are None where the checkpoint has no `tokenizer.json`.
+    Tokenizer and compiler are None where the checkpoint has no `tokenizer.json`, and unasked for.
     """
 
     model: LanguageModel

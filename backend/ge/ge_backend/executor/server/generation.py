@@ -109,11 +109,11 @@ class GenerationService:
             self._kick()
 
     def close(self) -> None:
-        """Free the model once no step runs."""
+        """Free the models once no step runs."""
         while self._stepping:
             time.sleep(0.001)
         self._workshop.pool.remove(self._holder)
-        self._opened.model.close()
+        self._close_models()
 
     def _take_place(self) -> None:
         """Get a place in the workspace pool: every step leases its bytes, as runs do theirs.
@@ -127,8 +127,12 @@ class GenerationService:
             pool.place(self._holder, self._opened.scratch_bytes, bound=False)
         except GeError:
             pool.remove(self._holder)
-            self._opened.model.close()
+            self._close_models()
             raise
+
+    def _close_models(self) -> None:
+        for model in self._opened.models:
+            model.close()
 
     def _submit(self, member: _Member, asked: Submit) -> None:
         parameters, prompt = self._parameters(asked), self._prompt(asked)

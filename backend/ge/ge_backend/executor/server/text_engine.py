@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from ge_backend.generate.cache_size import largest_step
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
+from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.request import Limits, Request
 from ge_backend.generate.settings import EngineSettings, read_settings
@@ -66,14 +67,14 @@ class TextEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedEngine:
-    """An engine, the model that it runs, and what stands beside that in the checkpoint.
+    """An engine, the models that it runs, and what stands beside the first in the checkpoint.
 
     Attributes:
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
     """
 
     engine: TextEngine
-    model: LanguageModel | ScheduledModel
+    models: tuple[LanguageModel | ScheduledModel, ...]
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
     compile_structure: CompileStructure | None
@@ -81,7 +82,7 @@ class OpenedEngine:
 
 
 def open_engine(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
-    """Load a checkpoint and make it ready; the model is the caller's to close.
+    """Load a checkpoint and make it ready; the models are the caller's to close.
 
     Raises:
         GeError: the checkpoint cannot be served as the specification says.
@@ -101,7 +102,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     )
     return OpenedEngine(
         engine=Delegate(opened.model, time.monotonic),
-        model=opened.model,
+        models=(opened.model,),
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
         compile_structure=_no_structure,
@@ -116,28 +117,33 @@ def _no_structure(structure: Structure) -> Guide:
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     settings = read_settings(spec.settings)
-    opened = open_language(
-        OpenLanguage(
-            device=workshop.device.name,
-            folder=Path(spec.folder),
-            precision=spec.precision,
-            threads=spec.threads,
-            block_size=settings.block_size,
-            cache_dtype=settings.kv_cache_dtype,
-            memory=workshop.device.memory,
-        )
+    asked = OpenLanguage(
+        device=workshop.device.name,
+        folder=Path(spec.folder),
+        precision=spec.precision,
+        threads=spec.threads,
+        block_size=settings.block_size,
+        cache_dtype=settings.kv_cache_dtype,
+        memory=workshop.device.memory,
     )
-    engine = Engine(opened.model, settings, time.monotonic)
+    opened = open_language(asked)
+    models = [opened.model]
+    if settings.speculative_model is not None:
+        draft = replace(asked, folder=settings.speculative_model, text=False)
+        models.append(open_language(draft).model)
+    engine = Engine(opened.model, settings, time.monotonic, *models[1:])
     if workshop.device.name == "cpu" and not settings.bucketed:
-        opened.model.prepare((1, 1, 1))
+        for model in models:
+            model.prepare((1, 1, 1))
     else:
-        _warm_up(engine, opened.model, settings, spec.served_as)
+        longest = engine.limits.max_length
+        engine.use(*(_prepared(model, settings, longest, spec.served_as) for model in models))
     scratch_bytes = 0
-    if workshop.pool.size_bytes:
-        scratch_bytes = opened.model.scratch_bytes(largest_step(opened.model, settings))
+    if workshop.pool.size_bytes:  # one of them runs at a time
+        scratch_bytes = max(model.scratch_bytes(largest_step(model, settings)) for model in models)
     return OpenedEngine(
         engine=engine,
-        model=opened.model,
+        models=tuple(models),
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
         compile_structure=opened.compile_structure,
@@ -145,14 +151,14 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     )
 
 
-def _warm_up(
-    engine: Engine, model: LanguageModel, settings: EngineSettings, served_as: str
-) -> None:
-    """Make the model's buckets ready; without any, what a step needs is made at first use."""
-    lists = step_shapes(settings, engine.limits.max_length, model.block_size)
+def _prepared(
+    model: LanguageModel, settings: EngineSettings, longest: int, served_as: str
+) -> StepShapes:
+    """Make a model's buckets ready; without any, what a step needs is made at first use."""
+    lists = step_shapes(settings, min(longest, model.max_positions), model.block_size)
 
     def progress(done: int, count: int) -> None:
         if done == count or not done % PROGRESS_EVERY:
             log.info("%s: %d of %d buckets are ready", served_as, done, count)
 
-    engine.use(prepared_shapes(model, lists, time.monotonic, progress))
+    return prepared_shapes(model, lists, time.monotonic, progress)

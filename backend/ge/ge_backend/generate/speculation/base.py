@@ -8,9 +8,10 @@ from typing import Protocol
 
 from ge_backend.generate.sequence import Sequence
 
-__all__ = ["STRENGTHS", "Drafter", "Guess"]
+__all__ = ["STRENGTHS", "SUREST", "Drafter", "Guess"]
 
 STRENGTHS = 3
+SUREST = STRENGTHS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,19 @@ class Drafter(Protocol):
 
     Attributes:
         costly: each token that it guesses takes time, so it is asked for as many as are wanted;
-            else it is asked for the most that there may be, and some are left unused.
+            else it is asked for the most that there may be, and some are left unused. Its guesses
+            are of the highest strength.
+        read_s: seconds that `draft` took last to get to know texts, which it does once for each.
     """
 
     costly: bool
+    read_s: float
 
-    def draft(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
+    def draft(self, asked: Mapping[Sequence, int], *, read: bool) -> dict[Sequence, Guess]:
         """Return guesses at the tokens behind the known ones.
 
         Args:
             asked: sequences, and of how many tokens a guess is wanted, at least one. Who has no
                 guess leaves a sequence out.
+            read: whether it may take time to get to know texts.
         """

@@ -42,10 +42,22 @@ class StepCosts:
         plain = self._plain.get(rows)
         return plain is not None and plain.compared < REFRESH
 
-    def most(self, rows: int) -> int:
-        """Return how many drafts a step of about so many rows may have; 0: none was measured."""
+    def in_plain_steps(self, rows: int, seconds: float) -> float:
+        """Return a time in steps of so many rows without drafts; 0 where none was measured."""
+        plain = self._plain.get(rows)
+        return seconds / plain.seconds if plain is not None else 0.0
+
+    def most(self, rows: int, *, bold: bool) -> int:
+        """Return how many drafts a step of about so many rows may have; 0: none was measured.
+
+        Args:
+            rows: of the step.
+            bold: it may be more than was ever tried.
+        """
         shares = self._shares.get(rows.bit_length())
-        return _BOLD * 2 ** max(shares) if shares else 0
+        if not shares:
+            return 0
+        return _BOLD * 2 ** max(shares) if bold else 2 ** max(shares) - 1
 
     def time(self, rows: int, drafts: int) -> float:
         """Return what a step takes with drafts, in times of one without; `most` may not be 0."""

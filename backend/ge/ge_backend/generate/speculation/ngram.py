@@ -28,9 +28,11 @@ class NgramDrafter:
     """See the module. A `Drafter` without a memory: nothing can be out of date."""
 
     costly = False
+    read_s = 0.0
 
-    def draft(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
+    def draft(self, asked: Mapping[Sequence, int], *, read: bool) -> dict[Sequence, Guess]:
         """See `Drafter`."""
+        del read
         found = {
             sequence: look_up(sequence.ids(0, sequence.num_tokens), most)
             for sequence, most in asked.items()

@@ -18,9 +18,10 @@ from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.runner import Outcome
 from ge_backend.generate.sequence import Sequence
 from ge_backend.generate.speculation.acceptance import Acceptance
-from ge_backend.generate.speculation.base import Drafter, Guess
+from ge_backend.generate.speculation.base import SUREST, Drafter, Guess
 from ge_backend.generate.speculation.costs import StepCosts
 from ge_backend.generate.speculation.lengths import choose_lengths
+from ge_backend.generate.speculation.purse import Purse
 from ge_backend.generate.speculation.verify import num_right
 
 __all__ = ["Speculation"]
@@ -35,6 +36,9 @@ SPARE = 64  # expectations of sequences that have ended, beside as many as there
 
 class Speculation:
     """See the module. Not for several threads.
+
+    Attributes:
+        seconds: what the latest proposal took.
 
     Args:
         drafter: guesses.
@@ -60,12 +64,14 @@ class Speculation:
         self._tally = tally
         self._clock = clock
         self._costs = StepCosts()
+        self._purse = Purse()
         self._all = Acceptance()
         self._each: dict[Sequence, Acceptance] = {}
         self._proposed: dict[Sequence, Guess] = {}
         self._idle = 0
         self._patience = PROBE_FIRST
-        self._seconds = 0.0
+        self._read_s = 0.0
+        self.seconds = 0.0
 
     def limit(self, most: int) -> None:
         """Verify no more drafts of a sequence than that; at least one."""
@@ -80,9 +86,9 @@ class Speculation:
             for s in decoding
             if s.remaining > 1 and _wanted(s.request.parameters)
         }
-        self._proposed = {}
+        self._proposed, self._read_s = {}, 0.0
         if self._drafter.costly:
-            offers = {s: (self._expected(s, 0), count) for s, count in most.items()}
+            offers = {s: (self._expected(s, SUREST), count) for s, count in most.items()}
             asked = self._worth(offers, len(decoding))
             drafts = self._guess(asked) if asked else {}
             lengths = {s: len(draft.tokens) for s, draft in drafts.items()}
@@ -93,7 +99,7 @@ class Speculation:
                 len(decoding),
             )
         self._proposed = drafts
-        self._seconds = self._clock() - begun_s
+        self.seconds = self._clock() - begun_s
         return {s: drafts[s].tokens[:length] for s, length in lengths.items()}
 
     def learn(self, plan: StepPlan, outcome: Outcome) -> None:
@@ -108,14 +114,35 @@ class Speculation:
             self._of(sequence).observe(draft.strength, right=right, tested=tested)
         self._count(plan, outcome)
         drafts = sum(len(span.drafts) for span in plan.spans)
+        rows = sum(span.decodes for span in plan.spans)
+        gained = -self._costs.in_plain_steps(rows, self._read_s)
         if plan.spans and not outcome.failed and all(span.known == 1 for span in plan.spans):
-            self._costs.observe(len(plan.spans), drafts, outcome.model_s + self._seconds)
+            gained += self._measure(len(plan.spans), drafts, outcome)
+        self._purse.take(gained)
+        if drafts and self._idle:  # they were tried although nothing was to be gained
+            self._idle, self._patience = 0, min(2 * self._patience, PROBE_EVERY)
         if len(self._each) > 2 * len(plan.spans) + SPARE:
             self._each = {span.sequence: self._of(span.sequence) for span in plan.spans}
 
+    def _measure(self, rows: int, drafts: int, outcome: Outcome) -> float:
+        """Learn what a step of decoding alone took; return what it gained, in steps without drafts.
+
+        Guesses that cost nothing are a part of those, too, since they are always made.
+        """
+        seconds = outcome.model_s
+        if drafts or not self._drafter.costly:
+            seconds += self.seconds - self._read_s
+        self._costs.observe(rows, drafts, seconds)
+        took = self._costs.in_plain_steps(rows, seconds)
+        tokens = sum(1 + len(span.drafts) for span in outcome.computed)
+        return tokens / rows - took if drafts and took else 0.0
+
     def _guess(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
         """Return drafts that may follow."""
-        found = ((s, _possible(s, guess)) for s, guess in self._drafter.draft(asked).items())
+        read = not self._measured or self._purse.for_trials
+        guesses = self._drafter.draft(asked, read=read)
+        self._read_s = self._drafter.read_s
+        found = ((s, _possible(s, guess)) for s, guess in guesses.items())
         return {sequence: guess for sequence, guess in found if guess is not None}
 
     def _worth(
@@ -124,16 +151,15 @@ class Speculation:
         """Return how many drafts to verify of those that have some."""
         if not self._measured:
             return {s: min(most, self._lengths[-1]) for s, (_, most) in offers.items()}
-        if not offers or not self._costs.is_known(rows):
+        if not offers or not self._costs.is_known(rows) or not self._purse.for_guesses:
             return {}
         values, lengths = list(offers.values()), self._lengths
         chosen = [0] * len(values)
-        if budget := self._costs.most(rows):
+        if budget := self._costs.most(rows, bold=self._purse.for_trials):
             time = partial(self._costs.time, rows)
             chosen = choose_lengths(values, rows=rows, time=time, lengths=lengths, budget=budget)
         self._idle = 0 if any(chosen) else self._idle + 1
-        if not budget or self._idle >= self._patience:
-            self._idle, self._patience = 0, min(2 * self._patience, PROBE_EVERY)
+        if self._purse.for_trials and (not budget or self._idle >= self._patience):
             few = max(PROBE_LEAST, rows // 2)
             chosen = choose_lengths(
                 values, rows=rows, time=lambda _: 1.0, lengths=lengths, budget=few

@@ -36,7 +36,7 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
         threads=asked.threads or usable_cores(),
         streams=streams,
     )
-    path = checkpoint.tokenizer
+    path = checkpoint.tokenizer if asked.text else None
     return OpenedLanguage(
         model=model,
         tokenizer=None if path is None else open_tokenizer(path),

@@ -1,0 +1,163 @@
+"""Guesses by a second model with the same vocabulary, and a cache of its own.
+
+Of each text that it guesses for it has a shadow: the same tokens, and how many of them are in its
+own cache. Guesses are drawn as the text's own tokens will be, with the same wishes and the same
+random number at each place, so that two models that think alike draw alike.
+
+    text      [ known ...................... ]
+    shadow    [ computed ...... | lacking .. ] guess, guess, …
+
+What it computed of guesses that were wrong is computed again; what belongs to a text that ended, or
+had to make room, is free with the next guess. What a shadow lacks for long, such as a prompt, is
+read in pieces first, so that no step waits for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ge_backend.device.language.base import LanguageModel
+from ge_backend.generate.blocks import BlockPool
+from ge_backend.generate.figures import Tally
+from ge_backend.generate.groups import StepShapes
+from ge_backend.generate.plan import Span, StepPlan
+from ge_backend.generate.preemption import Preemption
+from ge_backend.generate.runner import Outcome, Runner
+from ge_backend.generate.sequence import Sequence, State
+from ge_backend.generate.settings import MOST_DRAFTS, PreemptionMode
+from ge_backend.generate.speculation.base import SUREST, Guess
+
+__all__ = ["ModelDrafter"]
+
+READ_AT_ONCE = 256  # tokens for which the other texts of a step wait, at most
+
+
+class ModelDrafter:
+    """See the module; a `Drafter`. Not for several threads.
+
+    Args:
+        model: guesses; it stays the caller's to close.
+        num_blocks: of its cache, which is opened here.
+        clock: seconds, ever forward.
+
+    Raises:
+        OutOfMemory: there is no memory for the cache.
+    """
+
+    costly = True
+
+    def __init__(self, model: LanguageModel, num_blocks: int, clock: Callable[[], float]) -> None:
+        model.open_cache(num_blocks)
+        self.read_s = 0.0
+        self._max_positions = model.max_positions
+        self._pool = BlockPool(num_blocks, model.block_size)
+        nobody_swaps = Preemption(PreemptionMode.RECOMPUTE, 0)
+        self._runner = Runner(model, nobody_swaps, Tally(), clock)
+        self._longest = READ_AT_ONCE
+        self._shadows: dict[Sequence, Sequence] = {}
+
+    def use(self, shapes: StepShapes) -> None:
+        """Run in these shapes from now on; until then the model gets any."""
+        self._runner.shapes = shapes
+        self._longest = min(READ_AT_ONCE, shapes.longest_query)
+
+    def draft(self, asked: Mapping[Sequence, int], *, read: bool) -> dict[Sequence, Guess]:
+        """See `Drafter`."""
+        self._forget_ended()
+        wanted: dict[Sequence, int] = {}
+        for sequence, most in asked.items():
+            shadow = self._follow(sequence)
+            if shadow.state is State.RUNNING and (count := self._make_room(shadow, most)) > 0:
+                wanted[shadow] = count
+        self._read(wanted if read else ())
+        self._guess({shadow: count for shadow, count in wanted.items() if self._is_near(shadow)})
+        return {
+            sequence: Guess(tuple(tokens), SUREST)
+            for sequence in asked
+            if (tokens := self._behind(sequence))
+        }
+
+    def integrity(self) -> list[str]:
+        """Recount the cache; return what does not agree."""
+        return self._pool.integrity(shadow.blocks for shadow in self._shadows.values())
+
+    def _forget_ended(self) -> None:
+        """Free what texts had that do not run any more."""
+        ended = [s for s in self._shadows if s.state is not State.RUNNING]
+        for sequence in ended:
+            self._pool.release(self._shadows.pop(sequence).blocks)
+
+    def _follow(self, sequence: Sequence) -> Sequence:
+        """Return the shadow of a text as it is now."""
+        shadow, former = sequence.fork(), self._shadows.get(sequence)
+        shadow.sampling = replace(sequence.sampling, logprobs=None)
+        shadow.guide = None if sequence.guide is None else sequence.guide.fork()
+        shadow.num_computed = 0
+        if former is not None:
+            shadow.blocks, shadow.state = former.blocks, former.state
+            known = min(former.num_computed, sequence.num_tokens - 1)
+            wrong = np.flatnonzero(former.ids(0, known) != sequence.ids(0, known))
+            shadow.num_computed = int(wrong[0]) if len(wrong) else known
+        self._shadows[sequence] = shadow
+        return shadow
+
+    def _make_room(self, shadow: Sequence, most: int) -> int:
+        """Return how many guesses have room behind a text, for which it has blocks now."""
+        slots = (len(shadow.blocks) + self._pool.num_free) * self._pool.block_size
+        count = min(most, min(slots, self._max_positions) + 1 - shadow.num_tokens)
+        # The last guess is drawn and not computed.
+        missing = self._pool.blocks_for(shadow.num_tokens + count - 1) - len(shadow.blocks)
+        if count > 0 and missing > 0:
+            shadow.blocks.extend(self._pool.allocate(missing))
+        return count
+
+    def _is_near(self, shadow: Sequence) -> bool:
+        """Return whether it lacks so little that this is computed together with a first guess."""
+        lacking = shadow.num_tokens - shadow.num_computed
+        return lacking <= min(1 + MOST_DRAFTS, self._longest)
+
+    def _read(self, shadows: Iterable[Sequence]) -> None:
+        """Compute a piece of what those lack that lack much, all but the last token."""
+        budget, spans = self._longest, []
+        for shadow in shadows:
+            count = min(shadow.num_tokens - 1 - shadow.num_computed, budget)
+            if count > 0 and not self._is_near(shadow):
+                spans.append(Span(shadow, shadow.num_computed, count))
+                budget -= count
+        self.read_s = self._run(spans).model_s if spans else 0.0
+
+    def _guess(self, wanted: Mapping[Sequence, int]) -> None:
+        """Draw so many tokens behind each shadow's own, or as many as its text may have."""
+        most = {shadow: shadow.num_tokens + count for shadow, count in wanted.items()}
+        shadows = list(wanted)
+        while shadows:
+            outcome = self._run([_rest(shadow) for shadow in shadows])
+            for drawn in outcome.drawn:
+                drawn.sequence.append(drawn.token)
+            shadows = [
+                drawn.sequence
+                for drawn in outcome.drawn
+                if drawn.sequence.num_tokens < most[drawn.sequence] and not drawn.sequence.finish()
+            ]
+
+    def _run(self, spans: Iterable[Span]) -> Outcome:
+        outcome = self._runner.run(StepPlan(spans=tuple(spans)))
+        for span in outcome.computed:
+            span.sequence.num_computed = span.stop
+        for shadow in outcome.failed:  # it would fail again: no more guesses for this text
+            shadow.state = State.FINISHED
+            self._pool.release(shadow.blocks)
+            del shadow.blocks[:]
+        return outcome
+
+    def _behind(self, sequence: Sequence) -> list[int]:
+        shadow = self._shadows[sequence]
+        guessed: list[int] = shadow.ids(sequence.num_tokens, shadow.num_tokens).tolist()
+        return guessed
+
+
+def _rest(shadow: Sequence) -> Span:
+    return Span(shadow, shadow.num_computed, shadow.num_tokens - shadow.num_computed)
