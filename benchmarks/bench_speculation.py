@@ -4,7 +4,8 @@ SmolLM2-135M-Instruct in this process, greedy where text repeats its prompt (`ed
 again with one name changed, `json`: records are written again, `copy`: a text is), with temperature
 1 where it does not (`prose`). All requests of a batch come at once and have outputs of one length.
 Both engines have weights of their own and take turns round by round; who is first takes turns too.
-With one thread its own CPU time counts, which others on the machine disturb less.
+With one thread its own CPU time counts, which others on the machine disturb less. With `--draft`
+the checkpoint in that folder guesses, else the text itself does.
 """
 
 from __future__ import annotations
@@ -104,13 +105,13 @@ def main() -> None:
     off = EngineSettings(kv_cache_bytes=CACHE_BYTES, prefix_cache=False)
     on = replace(
         off,
-        speculation=SpeculationMode.NGRAM,
+        speculation=SpeculationMode.MODEL if options.draft else SpeculationMode.NGRAM,
+        speculative_model=options.draft,
         num_speculative_tokens=0 if options.length == "auto" else int(options.length),
     )
     opened = [_opened(folder, options) for _ in range(2)]
-    engines = [
-        Engine(one.model, settings, clock) for one, settings in zip(opened, (off, on), strict=True)
-    ]
+    draft = _opened(options.draft, options).model if options.draft else None
+    engines = [Engine(opened[0].model, off, clock), Engine(opened[1].model, on, clock, draft)]
     tokenizer = opened[0].tokenizer
     if tokenizer is None:
         raise FileNotFoundError(f"{folder} has no tokenizer.json")
@@ -211,6 +212,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128, help="of each output")
     parser.add_argument("--length", default="auto", help="num_speculative_tokens")
+    parser.add_argument("--draft", type=Path, help="a checkpoint with the same vocabulary")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     return parser.parse_args()
