@@ -57,7 +57,8 @@ class StepCosts:
         shares = self._shares.get(rows.bit_length())
         if not shares:
             return 0
-        return _BOLD * 2 ** max(shares) if bold else 2 ** max(shares) - 1
+        tried: int = 2 ** max(shares)
+        return _BOLD * tried if bold else tried - 1
 
     def time(self, rows: int, drafts: int) -> float:
         """Return what a step takes with drafts, in times of one without; `most` may not be 0."""
