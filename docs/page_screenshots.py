@@ -14,7 +14,7 @@ from pathlib import Path
 
 from demo import chat_model
 from demo.__main__ import CACHES
-from demo.chats import MODEL, write_chat_model
+from demo.chats import write_chat_model
 from demo.encoder import TOKENIZER_FILE, prepare
 from demo.ensemble import write_ensemble
 from demo.repository import served_models, write_repository
@@ -29,7 +29,6 @@ from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 IMAGES = Path(__file__).resolve().parent / "images"
 QUESTION = "What is the capital of France? Answer in one sentence."
 SHOTS = {"chat.png": (1250, 640, "light"), "chat_phone.png": (400, 740, "dark")}
-TEMPLATE = ("chat_template.jinja", "tokenizer_config.json")
 ANSWER_S = 120.0
 
 
@@ -47,8 +46,6 @@ def main() -> int:
         write_repository(repository, models)
         write_ensemble(repository, TOKENIZER_FILE, models[0].name)
         write_chat_model(repository, checkpoint)
-        for file in TEMPLATE:  # the demo's own client brings it, the API's clients do not
-            (repository / MODEL / "1" / file).symlink_to((checkpoint / file).resolve())
         options = ServerOptions(repositories=(repository,), log_file=Path(folder) / "server.log")
         with TritonServer(find_server(), options) as server:
             front = FrontOptions(url=server.grpc, repositories=(repository,), port=0)

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 from onnx_file import build, save
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 __all__ = ["classifier_head", "pooling", "text_encoder", "tokenizer"]
 
@@ -129,6 +129,7 @@ def _tokenizer() -> Tokenizer:
     built = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
     built.normalizer = normalizers.BertNormalizer()
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    built.decoder = decoders.WordPiece()
     built.add_special_tokens(list(SPECIAL))
     built.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",

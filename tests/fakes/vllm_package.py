@@ -27,6 +27,14 @@ class SamplingParams(SimpleNamespace):
 
 
 @dataclass
+class StructuredOutputsParams:
+    json: str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+
+
+@dataclass
 class AsyncEngineArgs:
     model: str
     dtype: str
@@ -66,7 +74,10 @@ class AsyncLLM:
         self.down = False
         self.logger = stat_loggers[0](None, 0)
         self.vllm_config = SimpleNamespace(
-            model_config=SimpleNamespace(max_model_len=arguments.max_model_len),
+            model_config=SimpleNamespace(
+                max_model_len=arguments.max_model_len,
+                skip_tokenizer_init=arguments.skip_tokenizer_init,
+            ),
             cache_config=SimpleNamespace(num_gpu_blocks=10, block_size=16),
         )
         AsyncLLM.last = self
@@ -117,6 +128,7 @@ MODULES = {
     "vllm.exceptions": {"VLLMClientError": VLLMClientError, "GracefulHTTPError": GracefulHTTPError},
     "vllm.sampling_params": {
         "SamplingParams": SamplingParams,
+        "StructuredOutputsParams": StructuredOutputsParams,
         "RequestOutputKind": SimpleNamespace(DELTA="delta"),
     },
     "vllm.engine": {},

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import openai
 import pytest
 
 # The first run exports the encoder, which takes most of a minute.
@@ -73,7 +74,7 @@ def test_the_demo_prints_neighbours_and_figures_and_leaves_nothing(folder):
 
 
 def test_keep_leaves_the_server_running_until_it_is_interrupted(folder):
-    """The endpoints are printed; ^C then stops everything that was started."""
+    """The endpoints are printed, OpenAI's client can chat there; ^C then stops everything."""
     demo = subprocess.Popen(
         command("--rounds", "1", "--keep"),
         cwd=ROOT,
@@ -89,6 +90,17 @@ def test_keep_leaves_the_server_running_until_it_is_interrupted(folder):
             printed += line
         assert "/metrics" in printed
         assert len(processes_in(folder)) > 1
+        url = re.search(r"OpenAI's API (http://\S+/v1)", printed)[1]
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=120) as client:
+            answer = client.chat.completions.create(
+                model="smollm2",
+                messages=[{"role": "user", "content": "What is the capital of France?"}],
+                temperature=0,
+                max_tokens=16,
+            )
+            data = client.embeddings.create(model="minilm_text", input=["rain", "a shower"]).data
+        assert "Paris" in answer.choices[0].message.content
+        assert [len(each.embedding) for each in data] == [384, 384]
 
         demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=60) == 130

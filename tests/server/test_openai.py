@@ -13,11 +13,13 @@ import numpy as np
 import openai
 import pydantic
 import pytest
+import tokenizers
 import tritonclient.grpc as grpcclient
 from docs.driven_browser import find_browser, opened_browser
 
 from builders.browser import CONTRAST
 from builders.null_models import comes_true
+from builders.pages import blocks
 from builders.writer import PROMPTS, make_writer
 from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
@@ -153,6 +155,14 @@ def test_a_streamed_completion_comes_in_pieces(client, writer):
     assert (last.choices, last.usage.completion_tokens) == ([], TOKENS)
     assert {piece.usage for piece in pieces} == {None}
     assert len({event.id for event in events}) == 1
+
+
+def test_the_readmes_lines_chat(front, capsys):
+    """They print the answer; only the address and the key are another."""
+    (lines,) = (block.text for block in blocks("README.md") if "openai.OpenAI(" in block.text)
+    lines = lines.replace("http://localhost:9000", front.url).replace('"none"', repr(KEY))
+    exec(lines, {"openai": openai})
+    assert capsys.readouterr().out.strip()
 
 
 def chat_prompt(*messages, tools=""):
@@ -445,11 +455,29 @@ def test_embeddings_are_the_ensembles(server, client):
     np.testing.assert_allclose(one.embedding, truth[3], atol=1e-5)
 
 
+def test_tokens_of_embeddings_are_counted_and_taken(client, made_models):
+    """By the tokenizer of the ensemble; its tokens give the embedding of their text."""
+    tokenizer = tokenizers.Tokenizer.from_file(
+        str(made_models / "tokenizer" / "1" / "tokenizer.json")
+    )
+    texts = ["heavy rain and wind", "rain"]
+    encoded = [each.ids for each in tokenizer.encode_batch(texts)]
+    answer = client.embeddings.create(model="text_embedding", input=texts)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(map(len, encoded))
+    for given in (encoded, [ids[1:-1] for ids in encoded]):
+        again = client.embeddings.create(model="text_embedding", input=given)
+        assert again.usage == answer.usage
+        for one, other in zip(answer.data, again.data, strict=True):
+            np.testing.assert_allclose(one.embedding, other.embedding, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
         ({"model": "writer"}, openai.NotFoundError, "is not for this"),
-        ({"input": [[1, 2]]}, openai.BadRequestError, "list of texts"),
+        ({"input": [[1, 2]]}, openai.BadRequestError, "tokens that this model's tokenizer makes"),
+        ({"input": ["a", 3]}, openai.BadRequestError, "a list of either"),
+        ({"input": "rain " * 200}, openai.BadRequestError, "202 tokens.* takes at most 128"),
         ({"dimensions": 7}, openai.BadRequestError, "embeddings have 96"),
         ({"input": "a" * 5_000}, openai.BadRequestError, "5000 bytes, at most 4000"),
     ],

@@ -8,12 +8,15 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import openai
 import psutil
 import pytest
 from demo.chat_model import FILES, prepare
 from rich.console import Console
 
 from builders.null_models import comes_true
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
 from ge_backend.tritonserver.directory import processes_of
 
 PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
@@ -126,6 +129,55 @@ def test_wishes_mean_the_same(server):
         text(server, "theirs", "a", {"max_tokens": 600})
     assert raised.value.code == 400
     assert "the model has 512 positions" in raised.value.read().decode()
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "large": {"type": "boolean"}},
+    "required": ["city", "large"],
+    "additionalProperties": False,
+}
+
+
+def test_answers_keep_to_a_form(server):
+    """By the same names as with our own engine; what cannot be compiled is a 400 with the reason."""
+    wishes = {"max_tokens": 40, "temperature": 0}
+    told = json.loads(text(server, "theirs", PROMPTS[0], {**wishes, "guided_json": SCHEMA}))
+    assert told["city"] in {"Paris", "Rome"}
+    assert isinstance(told["large"], bool)
+    for name, form, pattern in (
+        ("guided_regex", "[0-9]{3}-[a-c]+x", "[0-9]{3}-[a-c]+x"),
+        ("guided_choice", ["a red one", "a blue one"], "a (red|blue) one"),
+        ("guided_grammar", 'root ::= "so " ("be" | "is") " it"', "so (be|is) it"),
+        ("guided_grammar", 'start: "so " ("be" | "is") " it"', "so (be|is) it"),
+    ):
+        found = text(server, "theirs", PROMPTS[0], {**wishes, "ignore_eos": True, name: form})
+        assert re.fullmatch(pattern, found), (name, found)
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        text(server, "theirs", "a", {**wishes, "guided_regex": "a("})
+    assert raised.value.code == 400
+    assert "vLLM refuses the request" in raised.value.read().decode()
+
+
+def test_openais_client_gets_an_answer_in_its_format(server, repository):
+    """Through the chat template, whole and as a stream."""
+    options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
+    ask = {
+        "model": "theirs",
+        "messages": [{"role": "user", "content": "Name a city, as JSON."}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": SCHEMA}},
+        "temperature": 0,
+        "max_tokens": 40,
+    }
+    with (
+        OpenAIFront(options) as front,
+        openai.OpenAI(base_url=f"{front.url}/v1", api_key="-", timeout=120) as client,
+    ):
+        whole = client.chat.completions.create(**ask).choices[0].message.content
+        events = client.chat.completions.create(**ask, stream=True)
+        pieces = [event.choices[0].delta.content or "" for event in events]
+    assert set(json.loads(whole)) == {"city", "large"}
+    assert "".join(pieces) == whole
 
 
 def test_a_client_that_goes_frees_everything(server):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from demo import chat_model
-from demo.chat_model import FILES, prepare
+from demo.chat_model import SERVED, prepare
 from rich.console import Console
 
 from builders.language import Text, generated, opened, quiet, run
@@ -32,7 +32,7 @@ def test_the_real_model_answers_as_transformers_lets_it(folder):
     found = read_checkpoint(folder)
     assert (found.model_type, found.vocabulary, found.eos) == ("llama", 49_152, (2,))
     assert (found.dtype, found.max_positions) == ("BF16", 8192)
-    assert {path.name for path in found.files} == set(FILES)
+    assert {path.name for path in found.files} == set(SERVED)
     with quiet():
         template = transformers.AutoTokenizer.from_pretrained(folder)
         text = template.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)

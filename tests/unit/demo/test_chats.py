@@ -1,5 +1,6 @@
 """The chats of the demo: what is written for the server, and what is shown of the answers."""
 
+from demo.chat_model import FILES
 from demo.chats import Chat, chats_table, figures_line, write_chat_model
 from rich.console import Console
 
@@ -8,7 +9,7 @@ def test_the_model_is_its_checkpoint_and_one_line(tmp_path):
     """The version folder links to the checkpoint; the configuration names the backend alone."""
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
-    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"):
+    for name in FILES:
         (checkpoint / name).write_text(name)
     write_chat_model(tmp_path / "models", checkpoint)
     version = tmp_path / "models" / "smollm2" / "1"

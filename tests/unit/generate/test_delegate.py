@@ -4,7 +4,8 @@ import pytest
 
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.scheduled import Levels, Told
-from ge_backend.errors import Cancelled, GraphFailed, InvalidRequest
+from ge_backend.device.language.structure import Structure, StructureKind
+from ge_backend.errors import Cancelled, ExecutorLost, GraphFailed, InvalidRequest
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.request import Request
@@ -99,6 +100,19 @@ def test_a_text_goes_on_behind_its_tokens(delegate, model):
     ask = model.asked["7/1"]
     assert (ask.prompt, ask.max_tokens, ask.min_tokens) == ((4, 6, 7), 3, 1)
     assert ask.sampling.seed not in {40, 41}
+
+
+def test_a_structure_goes_with_the_request(delegate, model):
+    """It alone says when the text may end; behind tokens that were drawn it cannot go on."""
+    structure = Structure(StructureKind.REGEX, "a+")
+    wishes = Parameters(max_tokens=5, min_tokens=3, ignore_eos=True, structure=structure)
+    delegate.submit(Request(id="7", prompt=(4,), parameters=wishes), Heard())
+    ask = model.asked["7/0"]
+    assert (ask.structure, ask.min_tokens, ask.ends) == (structure, 0, (2,))
+    begun = Request(id="8", prompt=(4,), parameters=wishes, generated=((6,),))
+    with pytest.raises(ExecutorLost, match="send the request again"):
+        delegate.submit(begun, Heard())
+    assert list(model.asked) == ["7/0"]
 
 
 def test_a_stop_text_ends_the_text_there(delegate, model):

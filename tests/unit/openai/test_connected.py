@@ -98,3 +98,19 @@ def test_closing_it_closes_all():
         return len(closed)
 
     assert asyncio.run(read_one()) == 2
+
+
+def test_a_single_stream_is_passed_through():
+    """Its items, its error and its end are the same as among several."""
+    closed = []
+
+    async def read():
+        assert [item async for item in merged([stream("ab", closed)])] == [(0, "a"), (0, "b")]
+        with pytest.raises(ValueError, match="no"):
+            [item async for item in merged([stream("a", closed, ValueError("no"))])]
+        one = merged([stream("a" * 99, closed)])
+        await anext(one)
+        await one.aclose()
+
+    asyncio.run(read())
+    assert len(closed) == 3

@@ -112,7 +112,7 @@ def open_front(options: FrontOptions) -> Any:
         from ge_backend.openai.front import OpenAIFront
     except ImportError as error:
         raise DeviceUnavailable(
-            f"OpenAI's API is served with starlette, uvicorn, jinja2 and tritonclient ({error}); "
-            "pip install 'triton-ge-backend[openai]'"
+            "OpenAI's API is served with starlette, uvicorn, jinja2, tokenizers and tritonclient "
+            f"({error}); pip install 'triton-ge-backend[openai]'"
         ) from error
     return OpenAIFront(options)

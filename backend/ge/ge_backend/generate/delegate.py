@@ -2,7 +2,8 @@
 
 A request of several samples is as many texts there. A text that another engine has begun goes on
 behind its tokens, as if they had been in the prompt: the penalties for presence and frequency do
-not see those as output, and random numbers begin anew.
+not see those as output, and random numbers begin anew. One that has to keep to a structure does
+not go on: the model would begin the structure anew in the middle.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ge_backend.device.language.scheduled import Ask, ScheduledModel, Told
-from ge_backend.errors import Cancelled, GeError, InvalidRequest
+from ge_backend.errors import Cancelled, ExecutorLost, GeError, InvalidRequest
 from ge_backend.generate.figures import Figures, Tally
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.request import Limits, Request
@@ -66,6 +67,7 @@ class Delegate:
 
         Raises:
             InvalidRequest: it can never be served; names the limit.
+            ExecutorLost: it cannot go on behind the tokens that another engine has drawn.
         """
         if request.parameters.beam_width > 1:
             raise InvalidRequest(
@@ -74,6 +76,11 @@ class Delegate:
             )
         most = self.limits.output_tokens(request)
         names = [(_name(request.id, i), i, given) for i, given in request.samples()]
+        if request.parameters.structure and any(given for _, _, given in names):
+            raise ExecutorLost(
+                "the executor died amid an answer in a given form, which vLLM cannot go on with; "
+                "send the request again"
+            )
         with self._lock:
             if any(name in self._texts for name, _, _ in names):
                 raise InvalidRequest(f"request {request.id} is under way already")
@@ -182,6 +189,8 @@ def _ask(
     eos: tuple[int, ...],
 ) -> Ask:
     parameters = request.parameters
+    # A structure alone says when its text may end, as in our own engine.
+    free = parameters.structure is None
     # Behind tokens that came before, the same seed would draw the same random numbers again.
     seed = parameters.sampling.seed + sample + (len(given) << 32)
     return Ask(
@@ -190,10 +199,11 @@ def _ask(
         sampling=replace(parameters.sampling, seed=seed % 2**63),
         seeded=parameters.seeded,
         max_tokens=most - len(given),
-        min_tokens=max(0, parameters.min_tokens - len(given)),
-        ends=parameters.stop_token_ids + (() if parameters.ignore_eos else eos),
+        min_tokens=max(0, parameters.min_tokens - len(given)) if free else 0,
+        ends=parameters.stop_token_ids + (() if parameters.ignore_eos and free else eos),
         priority=parameters.priority,
         prefix_cache=parameters.prefix_cache,
         cache_salt=parameters.cache_salt,
+        structure=parameters.structure,
         timeout_s=request.timeout_s,
     )

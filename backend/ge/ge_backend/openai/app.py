@@ -23,6 +23,7 @@ from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.connected import ClientGoneError, merged, while_connected
 from ge_backend.openai.embedding_body import embedding_answer, read_embedding
+from ge_backend.openai.embedding_tokens import EmbeddingTokens
 from ge_backend.openai.forms import ChatForm, CompletionForm, Form
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions
@@ -92,6 +93,7 @@ class Endpoints:
     def __init__(self, options: FrontOptions) -> None:
         self._options = options
         self._templates = Templates(options.repositories)
+        self._tokens = EmbeddingTokens(options.repositories)
         self._started = int(time.time())
         self._page = read_page()
         self._triton: TritonConnection
@@ -178,12 +180,16 @@ class Endpoints:
         """Give a vector per text."""
         asked = read_embedding(await self._body(request))
         model = await self._triton.model(asked.model, Ability.EMBEDDING)
-        texts = [self._checked(text, "input") for text in asked.texts]
-        rows = model.rows or len(texts)
-        parts = [texts[start : start + rows] for start in range(0, len(texts), rows)]
+        for given in asked.inputs:
+            if isinstance(given, str):
+                self._checked(given, "input")
+        texts, tokens = await asyncio.to_thread(self._tokens.texts, model, asked.inputs)
+        blocks = [text.encode() for text in texts]
+        rows = model.rows or len(blocks)
+        parts = [blocks[start : start + rows] for start in range(0, len(blocks), rows)]
         work = asyncio.gather(*(self._triton.embed(model, part) for part in parts))
         vectors = await while_connected(request, _awaited(work))
-        return JSONResponse(embedding_answer(asked, np.concatenate(vectors)))
+        return JSONResponse(embedding_answer(asked, np.concatenate(vectors), tokens))
 
     async def _written(
         self,

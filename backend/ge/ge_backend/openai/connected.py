@@ -43,6 +43,11 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
     """Yield what streams bring as it comes, with the stream's number; an error ends all of them."""
+    if len(streams) == 1:  # nothing to merge, so no task and no queue between
+        async with aclosing(streams[0]) as stream:
+            async for item in stream:
+                yield 0, item
+        return
     arrived: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue(len(streams))
     tasks = [
         asyncio.ensure_future(_pass_on(number, stream, arrived))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.fields import Fields
+from ge_backend.openai.fields import Fields, is_token
 from ge_backend.tensors import Array
 
 __all__ = ["EmbeddingBody", "embedding_answer", "read_embedding"]
 
 # As many as OpenAI takes.
-MAX_TEXTS = 2048
+MAX_INPUTS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +23,13 @@ class EmbeddingBody:
     """A request for `/v1/embeddings`.
 
     Attributes:
+        inputs: texts, or tokens of one.
         base64: vectors are float32, little endian, as base64; else lists of numbers.
         dimensions: the size that is expected, None if any.
     """
 
     model: str
-    texts: tuple[str, ...]
+    inputs: tuple[str | tuple[int, ...], ...]
     base64: bool
     dimensions: int | None
 
@@ -41,22 +42,23 @@ def read_embedding(block: bytes) -> EmbeddingBody:
     """
     fields = Fields(block)
     model = fields.text("model")
-    texts = _texts(fields.take("input"))
+    inputs = _inputs(fields.take("input"))
     form = fields.take("encoding_format")
     if form not in (None, "float", "base64"):
         raise ApiError("encoding_format is 'float' or 'base64'", param="encoding_format")
     dimensions = fields.whole("dimensions", 1, 2**31 - 1)
     fields.take("user")
     fields.end()
-    return EmbeddingBody(model=model, texts=texts, base64=form == "base64", dimensions=dimensions)
+    return EmbeddingBody(model=model, inputs=inputs, base64=form == "base64", dimensions=dimensions)
 
 
-def embedding_answer(asked: EmbeddingBody, vectors: Array) -> dict[str, Any]:
-    """Return the answer; tokens are not counted, as the tokenizer is the server's.
+def embedding_answer(asked: EmbeddingBody, vectors: Array, tokens: int) -> dict[str, Any]:
+    """Return the answer.
 
     Args:
         asked: what is answered.
-        vectors: float32 [texts, size].
+        vectors: float32 [inputs, size].
+        tokens: of all inputs together.
 
     Raises:
         ApiError: another size was asked for.
@@ -71,17 +73,27 @@ def embedding_answer(asked: EmbeddingBody, vectors: Array) -> dict[str, Any]:
         {"object": "embedding", "index": index, "embedding": _vector(row, as_text=asked.base64)}
         for index, row in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": asked.model, "usage": usage}
 
 
-def _texts(given: Any) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-        raise ApiError("input has to be a text or a list of texts", param="input")
-    if len(texts) > MAX_TEXTS:
-        raise ApiError(f"input has {len(texts)} texts; at most {MAX_TEXTS}", param="input")
-    return tuple(texts)
+def _inputs(given: Any) -> tuple[str | tuple[int, ...], ...]:
+    """Return the inputs: a text, tokens, or a list of either."""
+    several = given if isinstance(given, list) and given and not is_token(given[0]) else [given]
+    if len(several) > MAX_INPUTS:
+        raise ApiError(f"input has {len(several)} texts; at most {MAX_INPUTS}", param="input")
+    return tuple(_input(one) for one in several)
+
+
+def _input(given: Any) -> str | tuple[int, ...]:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and given and all(map(is_token, given)):
+        return tuple(given)
+    raise ApiError(
+        f"input has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
+        param="input",
+    )
 
 
 def _vector(row: Array, *, as_text: bool) -> Any:

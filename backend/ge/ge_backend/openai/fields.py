@@ -8,7 +8,7 @@ from typing import Any
 
 from ge_backend.openai.api_error import ApiError
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "is_token"]
 
 
 class Fields:
@@ -80,3 +80,8 @@ class Fields:
                 param=name,
                 code="unknown_parameter",
             )
+
+
+def is_token(value: Any) -> bool:
+    """Return whether a value of JSON can be the number of a token."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

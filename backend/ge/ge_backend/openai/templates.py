@@ -9,6 +9,7 @@ from ge_backend.config.model_folder import read_folder
 from ge_backend.errors import GeError
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.chat_template import ChatTemplate
+from ge_backend.openai.folders import find_folder
 
 __all__ = ["Templates"]
 
@@ -38,14 +39,13 @@ class Templates:
         return self._read[model]
 
     def _checkpoint(self, model: str) -> Path:
-        for repository in self._repositories:
-            folder = repository / model
-            if folder.parent == repository and (folder / "config.pbtxt").is_file():
-                try:
-                    return read_folder(folder).directory
-                except GeError as error:
-                    raise ApiError(f"the model's folder cannot be read: {error}") from error
-        raise ApiError(
-            f"the chat template of {model!r} is not known here, as none of the API's model "
-            "repositories has the model; use /v1/completions, or name its --model-repository"
-        )
+        folder = find_folder(self._repositories, model)
+        if folder is None:
+            raise ApiError(
+                f"the chat template of {model!r} is not known here, as none of the API's model "
+                "repositories has the model; use /v1/completions, or name its --model-repository"
+            )
+        try:
+            return read_folder(folder).directory
+        except GeError as error:
+            raise ApiError(f"the model's folder cannot be read: {error}") from error

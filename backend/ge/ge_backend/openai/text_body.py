@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.fields import Fields
+from ge_backend.openai.fields import Fields, is_token
 from ge_backend.openai.messages import Message, read_messages, read_tools
 from ge_backend.openai.structure import (
     GUIDED,
@@ -184,7 +184,7 @@ def _with_structure(
 
 def _prompts(given: Any) -> tuple[str | tuple[int, ...], ...]:
     """Return the prompts: a text, tokens, or a list of either."""
-    several = given if isinstance(given, list) and given and not _is_token(given[0]) else [given]
+    several = given if isinstance(given, list) and given and not is_token(given[0]) else [given]
     if len(several) > MAX_PROMPTS:
         raise ApiError(f"prompt has {len(several)} texts; at most {MAX_PROMPTS}", param="prompt")
     return tuple(_prompt(one) for one in several)
@@ -193,13 +193,9 @@ def _prompts(given: Any) -> tuple[str | tuple[int, ...], ...]:
 def _prompt(given: Any) -> str | tuple[int, ...]:
     if isinstance(given, str) and given:
         return given
-    if isinstance(given, Sequence) and given and all(map(_is_token, given)):
+    if isinstance(given, Sequence) and given and all(map(is_token, given)):
         return tuple(given)
     raise ApiError(
         f"prompt has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
         param="prompt",
     )
-
-
-def _is_token(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

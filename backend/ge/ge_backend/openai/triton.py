@@ -11,7 +11,12 @@ import grpc  # type: ignore[import-untyped] # ships no types
 import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.grpc import aio
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import (
+    InferenceServerException,
+    deserialize_bytes_tensor,
+    np_to_triton_dtype,
+    triton_to_np_dtype,
+)
 
 from ge_backend.openai.api_error import ApiError, error_of_grpc
 from ge_backend.openai.models import Ability, ServedModel, read_model
@@ -92,8 +97,7 @@ class TritonConnection:
             async for result, error in stream:
                 if error is not None:
                     raise ApiError(str(error), status=500)
-                names = [output.name for output in result.get_response().outputs]
-                pieces = read_pieces({name: result.as_numpy(name) for name in names})
+                pieces = read_pieces(_arrays(result.get_response()))
                 if pieces:
                     yield pieces
         except grpc.RpcError as error:
@@ -134,6 +138,19 @@ class TritonConnection:
         except InferenceServerException as error:
             status = str(error.status() or "").removeprefix("StatusCode.")
             raise error_of_grpc(status, error.message()) from error
+
+
+def _arrays(response: Any) -> dict[str, Array]:
+    """Return a response's tensors, all of one dimension; `InferResult` would seek each anew."""
+    pairs = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {tensor.name: _array(tensor.datatype, block) for tensor, block in pairs}
+
+
+def _array(kind: str, block: bytes) -> Array:
+    if kind == "BYTES":
+        texts: Array = deserialize_bytes_tensor(block)
+        return texts
+    return np.frombuffer(block, triton_to_np_dtype(kind))
 
 
 async def _once(request: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:

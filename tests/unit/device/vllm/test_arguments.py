@@ -32,6 +32,14 @@ def test_arguments_are_passed_on(engine_arguments):
     assert engine_arguments(Path("/m"), "fp32", "writer", {}).dtype == "float32"
 
 
+def test_vllm_has_a_tokenizer_of_its_own_where_the_folder_has_all_of_it(tmp_path, engine_arguments):
+    """Then it can keep to structures; with less it would have to guess, and goes without."""
+    for name, skipped in (("tokenizer.json", True), ("tokenizer_config.json", False)):
+        (tmp_path / name).touch()
+        found = engine_arguments(tmp_path, "origin", "writer", {})
+        assert found.skip_tokenizer_init is skipped
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -12,6 +12,7 @@ import pytest
 from builders.null_models import comes_true
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.scheduled import Ask, Levels
+from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import (
     DeadlineExceeded,
     DeviceUnavailable,
@@ -23,12 +24,12 @@ from ge_backend.errors import (
 class Opened:
     """A model with a queue of what it has told, and whether its death was."""
 
-    def __init__(self, **options):
+    def __init__(self, folder="/models/1", **options):
         self.died, self.told = threading.Event(), queue.SimpleQueue()
         made = importlib.import_module("ge_backend.device.vllm.arguments").engine_arguments
         module = importlib.import_module("ge_backend.device.vllm.model")
         self.model = module.VllmModel(
-            made(Path("/models/1"), "origin", "writer", options),
+            made(Path(folder), "origin", "writer", options),
             vocabulary=300,
             eos=(2,),
             on_death=self.died.set,
@@ -88,6 +89,40 @@ def test_wishes_go_with_the_request(opened, async_llm):
     prompt, wishes, _, _ = async_llm.last.asked[1]
     assert prompt == {"prompt_token_ids": [5], "cache_salt": "mine"}
     assert (wishes.seed, wishes.skip_reading_prefix_cache) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "name", "value"),
+    [
+        (StructureKind.JSON, '{"type": "object"}', "json", '{"type": "object"}'),
+        (StructureKind.REGEX, "a+", "regex", "a+"),
+        (StructureKind.CHOICE, '["yes", "no"]', "choice", ["yes", "no"]),
+        (StructureKind.GRAMMAR, "root ::= x", "grammar", "root ::= x"),
+    ],
+)
+def test_structures_are_vllms_own_affair(tmp_path, async_llm, kind, text, name, value):
+    """They go with the request, one at most, and vLLM's own ends of text count for them."""
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).touch()
+    opened = Opened(tmp_path)
+    for structure in (Structure(kind, text), None):
+        opened.ask(5, structure=structure)
+        opened.answer()
+    (_, kept, *_), (_, free, *_) = async_llm.last.asked
+    given = {each: found for each, found in vars(kept.structured_outputs).items() if found}
+    assert (given, kept.ignore_eos) == ({name: value}, False)
+    assert (free.structured_outputs, free.ignore_eos) == (None, True)
+    opened.model.close()
+
+
+def test_a_structure_without_a_tokenizer_is_refused(opened):
+    """With the file that is missing; the next text is written."""
+    opened.ask(5, structure=Structure(StructureKind.REGEX, "a+"))
+    (told,) = opened.answer()
+    assert isinstance(told.error, InvalidRequest)
+    assert "guided_regex needs vLLM's own tokenizer; put tokenizer_config.json" in str(told.error)
+    opened.ask(5, max_tokens=1)
+    assert opened.answer()[0].tokens == (6,)
 
 
 def test_log_probabilities_are_of_the_token_and_of_the_best(opened):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.structure import Structure
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 
@@ -24,6 +25,7 @@ class Ask:
         max_tokens, min_tokens: still to come.
         ends: tokens that end it with `stop`, the model's own ends of text included where wanted.
         prefix_cache, cache_salt: as in `generate.parameters.Parameters`.
+        structure: what the text has to be, which the model compiles by itself; None: anything.
         timeout_s: None: no limit.
     """
 
@@ -37,6 +39,7 @@ class Ask:
     priority: int = 0
     prefix_cache: bool = True
     cache_salt: str = ""
+    structure: Structure | None = None
     timeout_s: float | None = None
 
 

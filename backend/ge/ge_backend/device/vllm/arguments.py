@@ -15,13 +15,17 @@ __all__ = ["engine_arguments"]
 DTYPES = {"origin": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # What the version folder and our own parameters say already.
 OURS = ("model", "dtype", "served-model-name")
+# What it reads a tokenizer from without fetching or guessing anything.
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 SWITCHES = {"true": "--", "false": "--no-"}
 
 
 def engine_arguments(
     folder: Path, precision: str, served_as: str, options: Mapping[str, str]
 ) -> AsyncEngineArgs:
-    """Return what `vllm serve FOLDER --…` would start with; it gets tokens, so no tokenizer.
+    """Return what `vllm serve FOLDER --…` would start with.
+
+    It gets tokens; a tokenizer of its own, where the folder has one, is for structured outputs.
 
     Args:
         folder: the checkpoint.
@@ -40,8 +44,9 @@ def engine_arguments(
     words = [
         f"--dtype={DTYPES[precision]}",
         f"--served-model-name={served_as}",
-        "--skip-tokenizer-init",
     ]
+    if not all((folder / name).is_file() for name in TOKENIZER):
+        words.append("--skip-tokenizer-init")
     for given, value in sorted(options.items()):
         option = given.replace("_", "-")
         if option in OURS:

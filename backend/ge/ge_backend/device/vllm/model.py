@@ -9,6 +9,7 @@ Source: vllm-project/vllm 0.32.0: vllm/v1/engine/async_llm.py, vllm/sampling_par
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import os
@@ -20,11 +21,12 @@ from typing import Any
 import numpy as np
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
-from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from ge_backend.device.language.scheduled import Ask, Levels, Told
+from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.device.vllm.orphans import watch_for_orphans
 from ge_backend.errors import (
     DeadlineExceeded,
@@ -143,6 +145,11 @@ class VllmModel:
             tell(Told(error=_mapped(error)))
 
     async def _stream(self, ask: Ask, tell: Callable[[Told], None]) -> None:
+        if ask.structure is not None and self._engine.vllm_config.model_config.skip_tokenizer_init:
+            raise InvalidRequest(
+                f"{ask.structure.kind.value} needs vLLM's own tokenizer; put tokenizer_config.json "
+                "beside the checkpoint's tokenizer.json"
+            )
         wishes = _wishes(ask)
         prompt: dict[str, object] = {"prompt_token_ids": list(ask.prompt)}
         if ask.cache_salt:
@@ -176,15 +183,25 @@ def _wishes(ask: Ask) -> SamplingParams:
         max_tokens=ask.max_tokens,
         min_tokens=ask.min_tokens,
         stop_token_ids=list(ask.ends),
-        ignore_eos=True,
+        # `stop_token_ids` has the ends of text; for a structure vLLM adds those that it knows.
+        ignore_eos=ask.structure is None,
         logprobs=sampling.logprobs,
         skip_reading_prefix_cache=not ask.prefix_cache,
+        structured_outputs=_structured(ask.structure),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
     # vLLM makes these of texts; here they are tokens already.
     wishes._bad_words_token_ids = [list(word) for word in sampling.bad_words_ids] or None  # noqa: SLF001
     return wishes
+
+
+def _structured(structure: Structure | None) -> StructuredOutputsParams | None:
+    if structure is None:
+        return None
+    choices = structure.kind is StructureKind.CHOICE
+    value = json.loads(structure.text) if choices else structure.text
+    return StructuredOutputsParams(**{structure.kind.value.removeprefix("guided_"): value})
 
 
 def _told(output: Any, logprobs: int | None) -> Told:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,8 +17,8 @@ from ge_backend.device.language.open import (
     open_scheduled,
 )
 from ge_backend.device.language.scheduled import ScheduledModel
-from ge_backend.device.language.structure import CompileStructure, Guide, Structure
-from ge_backend.errors import GeError, Unsupported
+from ge_backend.device.language.structure import Guide, Structure
+from ge_backend.errors import GeError
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
 from ge_backend.generate.cache_size import largest_step
@@ -77,7 +77,7 @@ class OpenedEngine:
     models: tuple[LanguageModel | ScheduledModel, ...]
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
-    compile_structure: CompileStructure | None
+    compile_structure: Callable[[Structure], Guide | None] | None
     scratch_bytes: int = 0
 
 
@@ -105,14 +105,13 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         models=(opened.model,),
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
-        compile_structure=_no_structure,
+        compile_structure=_left_to_vllm,
     )
 
 
-def _no_structure(structure: Structure) -> Guide:
-    raise Unsupported(
-        f"{structure.kind.value} is not passed on to vLLM; take our own engine for it"
-    )
+def _left_to_vllm(structure: Structure) -> Guide | None:
+    """Return no guide: the structure goes with the request, and vLLM compiles it."""
+    del structure
 
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:

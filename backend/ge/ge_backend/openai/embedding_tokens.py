@@ -1,0 +1,139 @@
+"""The tokens of an embedding model's texts, by the tokenizer that it is served with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ge_backend.config.model_folder import ModelFolder, read_document, read_folder
+from ge_backend.device.preprocess.text import TextTokenizer, open_tokenizer
+from ge_backend.device.preprocess.tokenizer import read_options
+from ge_backend.ensemble.dag import read_dag
+from ge_backend.errors import GeError, InvalidRequest
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.folders import find_folder
+from ge_backend.openai.models import ServedModel
+
+__all__ = ["EmbeddingTokens"]
+
+Input = str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """One model's.
+
+    Attributes:
+        special: whether special tokens are put around a text.
+        most: of a text, special ones included; 0 where the tokenizer has no limit.
+    """
+
+    tokenizer: TextTokenizer
+    special: bool
+    most: int
+
+    def count(self, text: str, where: str) -> int:
+        """Return how many tokens a text has.
+
+        Raises:
+            ApiError: more than the model takes, or the text cannot be told in tokens.
+        """
+        try:
+            count = len(self.tokenizer.encode(text, special=self.special))
+        except InvalidRequest as error:
+            raise ApiError(f"{where}: {error}", param="input") from error
+        if self.most and count > self.most:
+            raise ApiError(
+                f"{where} has {count} tokens, special ones included; this model takes at most "
+                f"{self.most}: send a shorter text",
+                param="input",
+                code="context_length_exceeded",
+            )
+        return count
+
+    def text(self, ids: tuple[int, ...], where: str) -> str:
+        """Return the text that the tokenizer makes these very tokens of.
+
+        Raises:
+            ApiError: there is none.
+        """
+        text = self.tokenizer.decode(ids)
+        made = (self.tokenizer.encode(text, special=special) for special in (False, True))
+        if not any(tuple(map(int, each)) == ids for each in made):
+            raise ApiError(
+                f"{where} holds tokens that this model's tokenizer makes of no text; send the "
+                "text itself, or tokens of this model",
+                param="input",
+            )
+        return text
+
+
+class EmbeddingTokens:
+    """Tokens by model.
+
+    Args:
+        repositories: model repositories, with the models' tokenizers.
+    """
+
+    def __init__(self, repositories: Sequence[Path]) -> None:
+        self._repositories = repositories
+        self._read: dict[str, _Tokens | None] = {}
+
+    def texts(self, model: ServedModel, inputs: Sequence[Input]) -> tuple[list[str], int]:
+        """Return inputs as texts, and how many tokens they have; 0 if the tokenizer is not here.
+
+        Raises:
+            ApiError: an input is too long, or tokens that are no text.
+        """
+        if model.name not in self._read:
+            self._read[model.name] = self._open(model)
+        tokens = self._read[model.name]
+        texts, total = [], 0
+        for place, given in enumerate(inputs):
+            where = f"input[{place}]"
+            if tokens is None and not isinstance(given, str):
+                raise ApiError(
+                    f"{where} is tokens, and the tokenizer of {model.name!r} is not known here: "
+                    "send texts, or name the API its --model-repository",
+                    param="input",
+                )
+            text = given if isinstance(given, str) or tokens is None else tokens.text(given, where)
+            total += tokens.count(text, where) if tokens else 0
+            texts.append(text)
+        return texts, total
+
+    def _open(self, model: ServedModel) -> _Tokens | None:
+        """Return the tokenizer's; None where it is not here, or another backend's."""
+        folder = find_folder(self._repositories, model.name)
+        try:
+            found = folder and _tokenizer_model(folder, model.input)
+            file = found and found.directory / "tokenizer.json"
+            return _opened(file, found.document) if file and file.is_file() else None
+        except GeError:
+            return None
+
+
+def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
+    """Return the model that takes the text: the ensemble's step, the fused one's, or itself."""
+    document = read_document(folder)
+    fused = document.get("parameters", {}).get("fuse")
+    if fused:
+        document = read_document(folder.parent / fused["string_value"])
+    if "ensemble_scheduling" in document:
+        step, _ = next(read_dag(document).consumers(text))
+        folder = folder.parent / step.model
+    return read_folder(folder)
+
+
+def _opened(file: Path, document: Mapping[str, Any]) -> _Tokens:
+    given = document.get("parameters", {})
+    options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
+    truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
+    return _Tokens(
+        tokenizer=open_tokenizer(file),
+        special=options.add_special_tokens,
+        most=options.max_length or truncation.get("max_length", 0),
+    )
