@@ -1,6 +1,7 @@
 """The compose file names what is there, and grants no more than is needed."""
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ def test_servers_are_confined(name):
     assert service["cap_drop"] == ["ALL"]
     assert "privileged" not in service
     assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
+
+
+def test_stages_copy_and_install_what_there_is():
+    """Files of the repository, and extras of the package; OpenAI's API is in every one."""
+    copied = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
+    assert all((ROOT / path).exists() for line in copied for path in line.split())
+    extras = metadata.metadata("triton-ge-backend").get_all("Provides-Extra")
+    installed = [set(names.split(",")) for names in re.findall(r"'/src\[(.*?)\]'", DOCKERFILE)]
+    assert set().union(*installed) <= set(extras)
+    assert sum("openai" in names for names in installed) == len(SERVERS) - 1  # cuda is on cpu
 
 
 def test_servers_listen_where_their_ports_are_published():

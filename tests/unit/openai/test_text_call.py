@@ -23,6 +23,7 @@ def call(**given):
             "sampling": {"n": 2},
             "stream": True,
             "logprobs": False,
+            "counts": False,
             **given,
         }
     )
@@ -34,8 +35,16 @@ def test_a_prompt_becomes_tensors():
     assert tensors["text_input"].tolist() == [b"a b"]
     assert json.loads(tensors["sampling_parameters"][0]) == {"n": 2}
     assert tensors["stream"].tolist() == tensors["exclude_input_in_output"].tolist() == [True]
-    assert "return_logprobs" not in tensors
-    assert "output_ids" not in text_outputs(call())
+    assert text_outputs(call()) == ("text_output", "finish_reason")
+    assert {name for name in tensors if name.startswith("return_")} == {"return_finish_reason"}
+
+
+@pytest.mark.parametrize("given", [{"counts": True}, {"logprobs": True}])
+def test_tokens_are_counted_where_somebody_wants_to_know(given):
+    """For usage, and to tell whose log-probabilities are whose."""
+    counts = {"num_input_tokens", "num_output_tokens"}
+    assert counts < set(text_outputs(call(**given)))
+    assert {f"return_{name}" for name in counts} < set(text_inputs(call(**given)))
 
 
 def test_tokens_and_log_probabilities_are_asked_for():
@@ -65,6 +74,8 @@ def test_a_response_has_a_piece_per_sample():
         Piece(text="ü", tokens=2, finish="stop", prompt_tokens=5),
     ]
     assert read_pieces({}) == []
+    uncounted = {name: each for name, each in outputs().items() if not name.startswith("num_")}
+    assert read_pieces(uncounted)[1] == Piece(text="ü", finish="stop")
 
 
 def test_ids_of_all_samples_come_behind_each_other():

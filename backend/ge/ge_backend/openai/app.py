@@ -207,6 +207,7 @@ class Endpoints:
                 sampling=sampling,
                 stream=reply.stream,
                 logprobs=reply.top is not None,
+                counts=reply.usage or not reply.stream,
             )
             for prompt in prompts
         ]

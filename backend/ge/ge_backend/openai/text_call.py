@@ -14,7 +14,7 @@ from ge_backend.tensors import Array
 
 __all__ = ["Piece", "TextCall", "joined", "read_pieces", "text_inputs", "text_outputs"]
 
-_SWITCHES = ("finish_reason", "num_input_tokens", "num_output_tokens")
+_COUNTS = ("num_input_tokens", "num_output_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class TextCall:
         sampling: parameters by vLLM's names, as JSON has them.
         stream: each response holds what is new; else there is exactly one.
         logprobs: whether they are wanted; how many is among `sampling`.
+        counts: whether tokens are counted, as log-probabilities need it, too. Each output of each
+            response costs its way through the server.
     """
 
     model: str
@@ -34,6 +36,13 @@ class TextCall:
     sampling: Mapping[str, Any]
     stream: bool
     logprobs: bool
+    counts: bool
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that a response has only if it is asked for them."""
+        counts = _COUNTS if self.counts or self.logprobs else ()
+        return ("finish_reason", *counts, *(("logprobs",) if self.logprobs else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +50,14 @@ class Piece:
     """What is new of one sample.
 
     Attributes:
-        tokens: how many the piece has.
+        tokens: how many the piece has; 0 where they are not counted.
         logprobs: one per token, empty where none were asked for.
         finish: `stop` or `length`; "" while the sample goes on.
-        prompt_tokens: of the prompt.
+        prompt_tokens: of the prompt, likewise.
     """
 
     text: str
-    tokens: int
+    tokens: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: str = ""
     prompt_tokens: int = 0
@@ -61,9 +70,7 @@ def text_inputs(call: TextCall) -> dict[str, Array]:
         "exclude_input_in_output": np.array([True]),
         "sampling_parameters": np.array([json.dumps(call.sampling).encode()], np.object_),
     }
-    inputs.update({f"return_{name}": np.array([True]) for name in _SWITCHES})
-    if call.logprobs:
-        inputs["return_logprobs"] = np.array([True])
+    inputs.update({f"return_{name}": np.array([True]) for name in call.outputs})
     if isinstance(call.prompt, str):
         inputs["text_input"] = np.array([call.prompt.encode()], np.object_)
     else:
@@ -73,7 +80,7 @@ def text_inputs(call: TextCall) -> dict[str, Array]:
 
 def text_outputs(call: TextCall) -> tuple[str, ...]:
     """Return the names of the outputs that are wanted."""
-    return ("text_output", *_SWITCHES, *(("logprobs", "output_ids") if call.logprobs else ()))
+    return ("text_output", *call.outputs, *(("output_ids",) if call.logprobs else ()))
 
 
 def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
@@ -85,10 +92,11 @@ def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
     """
     if "text_output" not in outputs:
         return []
-    counts = outputs["num_output_tokens"].tolist()
     texts = [text.decode() for text in outputs["text_output"]]
+    counted = "num_output_tokens" in outputs
+    counts = outputs["num_output_tokens"].tolist() if counted else [0] * len(texts)
     reasons = [reason.decode() for reason in outputs["finish_reason"]]
-    prompt_tokens = int(outputs["num_input_tokens"][0])
+    prompt_tokens = int(outputs["num_input_tokens"][0]) if counted else 0
     return [
         Piece(
             text=text,
