@@ -45,8 +45,8 @@ async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[t
     """Yield what streams bring as it comes, with the stream's number; an error ends all of them."""
     if len(streams) == 1:  # nothing to merge, so no task and no queue between
         async with aclosing(streams[0]) as stream:
-            async for item in stream:
-                yield 0, item
+            async for only in stream:
+                yield 0, only
         return
     arrived: asyncio.Queue[tuple[int, T] | BaseException | None] = asyncio.Queue(len(streams))
     tasks = [

@@ -91,29 +91,35 @@ class EmbeddingTokens:
         if model.name not in self._read:
             self._read[model.name] = self._open(model)
         tokens = self._read[model.name]
-        texts, total = [], 0
-        for place, given in enumerate(inputs):
-            where = f"input[{place}]"
-            if tokens is None and not isinstance(given, str):
-                raise ApiError(
-                    f"{where} is tokens, and the tokenizer of {model.name!r} is not known here: "
-                    "send texts, or name the API its --model-repository",
-                    param="input",
-                )
-            text = given if isinstance(given, str) or tokens is None else tokens.text(given, where)
-            total += tokens.count(text, where) if tokens else 0
-            texts.append(text)
-        return texts, total
+        texts = [
+            given if isinstance(given, str) else _decoded(tokens, given, f"input[{place}]")
+            for place, given in enumerate(inputs)
+        ]
+        if tokens is None:
+            return texts, 0
+        return texts, sum(tokens.count(text, f"input[{n}]") for n, text in enumerate(texts))
 
     def _open(self, model: ServedModel) -> _Tokens | None:
         """Return the tokenizer's; None where it is not here, or another backend's."""
         folder = find_folder(self._repositories, model.name)
+        if folder is None:
+            return None
         try:
-            found = folder and _tokenizer_model(folder, model.input)
-            file = found and found.directory / "tokenizer.json"
-            return _opened(file, found.document) if file and file.is_file() else None
+            found = _tokenizer_model(folder, model.input)
+            file = found.directory / "tokenizer.json"
+            return _opened(file, found.document) if file.is_file() else None
         except GeError:
             return None
+
+
+def _decoded(tokens: _Tokens | None, ids: tuple[int, ...], where: str) -> str:
+    if tokens is None:
+        raise ApiError(
+            f"{where} is tokens, and the model's tokenizer is not known here: send texts, or name "
+            "the API its --model-repository",
+            param="input",
+        )
+    return tokens.text(ids, where)
 
 
 def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
@@ -123,8 +129,8 @@ def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
     if fused:
         document = read_document(folder.parent / fused["string_value"])
     if "ensemble_scheduling" in document:
-        step, _ = next(read_dag(document).consumers(text))
-        folder = folder.parent / step.model
+        takers = (step.model for step, _ in read_dag(document).consumers(text))
+        folder = folder.parent / next(takers, folder.name)
     return read_folder(folder)
 
 

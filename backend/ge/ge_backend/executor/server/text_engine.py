@@ -109,7 +109,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     )
 
 
-def _left_to_vllm(structure: Structure) -> Guide | None:
+def _left_to_vllm(structure: Structure) -> None:
     """Return no guide: the structure goes with the request, and vLLM compiles it."""
     del structure
 
