@@ -129,8 +129,8 @@ def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
     if fused:
         document = read_document(folder.parent / fused["string_value"])
     if "ensemble_scheduling" in document:
-        takers = (step.model for step, _ in read_dag(document).consumers(text))
-        folder = folder.parent / next(takers, folder.name)
+        takers = [step for step in read_dag(document).steps if text in step.inputs.values()]
+        folder = folder.parent / takers[0].model if takers else folder
     return read_folder(folder)
 
 
