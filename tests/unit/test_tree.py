@@ -56,7 +56,6 @@ SAME_NAME = {
     "ResidentGraph",
     "Rows",
     "Runner",
-    "Span",
     "State",
 }
 

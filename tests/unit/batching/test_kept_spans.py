@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ge_backend.batching.kept import Keeping
 from ge_backend.batching.kept_spans import joined, kept_spans
-from ge_backend.batching.plan import Span, SubBatch
+from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
 from ge_backend.batching.split import join, split
 from ge_backend.batching.stage import draft, stage
@@ -50,9 +50,9 @@ def sub_batches(draw, sizes, rows):
         spans = []
         for request, row in sorted(every[begin:end]):
             if spans and spans[-1].request == request and row == spans[-1].first + spans[-1].count:
-                spans[-1] = Span(request, spans[-1].first, spans[-1].count + 1)
+                spans[-1] = RowSpan(request, spans[-1].first, spans[-1].count + 1)
             else:
-                spans.append(Span(request, row, 1))
+                spans.append(RowSpan(request, row, 1))
         spans = draw(st.permutations(spans))
         longest = max(sizes[span.request] for span in spans)
         bucket = (
@@ -129,7 +129,7 @@ def test_what_is_fed_is_what_would_be_staged(data):
         assert made(ref, tensors).tobytes() == staged(sub_batch, through_host).tobytes()
 
 
-SUB_BATCH = SubBatch(spans=(Span(1, 0, 1), Span(0, 0, 2)), bucket=(4, 3), rows=3, cost_ns=1.0)
+SUB_BATCH = SubBatch(spans=(RowSpan(1, 0, 1), RowSpan(0, 0, 2)), bucket=(4, 3), rows=3, cost_ns=1.0)
 ARRAYS = [np.ones((2, 3, INNER), np.float32), np.ones((1, 2, INNER), np.float32)]
 REQUESTS = [check_request(at, {"x": array}, LAYOUT) for at, array in enumerate(ARRAYS)]
 
@@ -158,7 +158,7 @@ def test_an_output_that_only_stays_is_not_split():
     outputs = {"z": np.zeros((4, 3, INNER), np.float32)}
     pieces = split(SUB_BATCH, REQUESTS, LAYOUT, outputs, ["y"])
     assert [list(piece) for _, piece in pieces] == [["z"], ["z"]]
-    assert list(join([pieces[1], (Span(0, 2, 1), pieces[0][1])], LAYOUT)) == ["z"]
+    assert list(join([pieces[1], (RowSpan(0, 2, 1), pieces[0][1])], LAYOUT)) == ["z"]
 
 
 def test_an_output_that_nobody_wants_has_no_place_and_is_not_kept():

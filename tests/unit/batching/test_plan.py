@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge_backend.batching.plan import LANE_SLACK, Policy, Span, plan
+from ge_backend.batching.plan import LANE_SLACK, Policy, RowSpan, plan
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.errors import ShapeTooLarge
@@ -230,8 +230,8 @@ def test_rows_of_neighbouring_requests_share_a_run():
     """A run takes the end of one request and the start of the next."""
     batch = plan(requests_of([(3, (8,)), (1, (8,))]), StaticCosts({(2, 8): 10.0}), ONE_AXIS)
     assert [s.spans for s in batch.sub_batches] == [
-        (Span(0, 0, 2),),
-        (Span(0, 2, 1), Span(1, 0, 1)),
+        (RowSpan(0, 0, 2),),
+        (RowSpan(0, 2, 1), RowSpan(1, 0, 1)),
     ]
 
 

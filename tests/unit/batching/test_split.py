@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge_backend.batching.plan import Policy, Span, SubBatch, plan
+from ge_backend.batching.plan import Policy, RowSpan, SubBatch, plan
 from ge_backend.batching.request import Request, check_request
 from ge_backend.batching.split import join, refused_requests, split
 from ge_backend.batching.stage import draft, stage
@@ -145,7 +145,7 @@ def request(length, matched=()):
     return Request(index=0, rows=1, tensors={}, sizes=(length,), matched=matched)
 
 
-ONE = SubBatch(spans=(Span(0, 0, 1),), bucket=(2, 4), rows=1, cost_ns=1.0)
+ONE = SubBatch(spans=(RowSpan(0, 0, 1),), bucket=(2, 4), rows=1, cost_ns=1.0)
 
 
 def f32(*shape):
@@ -189,8 +189,8 @@ def test_pieces_are_views_of_what_the_graph_returned():
 
 def test_pieces_of_one_request_are_joined_in_row_order():
     """Sub-batches end in any order; the rows of a request do not."""
-    late = (Span(0, 2, 1), {"y": np.array([[3]])})
-    early = (Span(0, 0, 2), {"y": np.array([[1], [2]])})
+    late = (RowSpan(0, 2, 1), {"y": np.array([[3]])})
+    early = (RowSpan(0, 0, 2), {"y": np.array([[1], [2]])})
     layout = layout_of(output("y", (1,), (-1,)))
     assert join([late, early], layout)["y"].tolist() == [[1], [2], [3]]
     assert join([early], layout)["y"] is early[1]["y"]
@@ -201,7 +201,7 @@ TOLD = layout_of(replace(output("y", (-1,), (-1,), "INT64"), lengths=("n",), fil
 
 def test_requests_are_cut_to_what_another_output_tells():
     """Each to its own longest row; the output that tells it need not be one that clients get."""
-    spans = (Span(0, 0, 1), Span(1, 0, 2))
+    spans = (RowSpan(0, 0, 1), RowSpan(1, 0, 2))
     run = SubBatch(spans=spans, bucket=(4, 4), rows=3, cost_ns=1.0)
     outputs = {"y": np.ones((4, 6), np.int64), "n": np.array([4, 1, 2, 6])}
     pieces = split(run, [request(3), request(4)], TOLD, outputs)
@@ -210,14 +210,14 @@ def test_requests_are_cut_to_what_another_output_tells():
 
 def test_pieces_of_different_lengths_are_joined_with_the_fill():
     """Rows of one request may have run in sub-batches of different lengths."""
-    early = (Span(0, 0, 1), {"y": np.array([[1, 2, 3]])})
-    late = (Span(0, 1, 1), {"y": np.array([[4]])})
+    early = (RowSpan(0, 0, 1), {"y": np.array([[1, 2, 3]])})
+    late = (RowSpan(0, 1, 1), {"y": np.array([[4]])})
     assert join([late, early], TOLD)["y"].tolist() == [[1, 2, 3], [4, 9, 9]]
 
 
 def test_a_refused_row_is_told_by_its_place_in_its_own_request():
     """Requests without a refused row are not named, and a request is named once."""
-    spans = (Span(0, 0, 2), Span(3, 4, 2), Span(1, 0, 1))
+    spans = (RowSpan(0, 0, 2), RowSpan(3, 4, 2), RowSpan(1, 0, 1))
     run = SubBatch(spans=spans, bucket=(8,), rows=5, cost_ns=1.0)
     reasons = np.array([b"", b"", b"", b"not UTF-8: \xc3\xa9", b"", b"", b"", b""], object)
     refused = refused_requests(run, {ROW_ERRORS: reasons})

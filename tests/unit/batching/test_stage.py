@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ge_backend.batching.plan import Span, SubBatch
+from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
 from ge_backend.batching.stage import draft, stage
 from ge_backend.executor.protocol.arena import Arena
@@ -51,7 +51,7 @@ def staged(layout, tensors, spans, bucket):
     requests = [check_request(i, given, layout) for i, given in enumerate(tensors)]
     rows = sum(count for _, _, count in spans)
     sub_batch = SubBatch(
-        spans=tuple(Span(*span) for span in spans), bucket=bucket, rows=rows, cost_ns=1.0
+        spans=tuple(RowSpan(*span) for span in spans), bucket=bucket, rows=rows, cost_ns=1.0
     )
     drawn = draft(sub_batch, requests, layout)
     arena = Arena(1)
@@ -206,7 +206,7 @@ def test_the_latest_deadline_counts_unless_a_request_has_none():
             check_request(i, {"ids": ids([1])}, layout, deadline_ns=ns)
             for i, ns in enumerate(deadlines)
         ]
-        spans = tuple(Span(i, 0, 1) for i in range(len(requests)))
+        spans = tuple(RowSpan(i, 0, 1) for i in range(len(requests)))
         sub_batch = SubBatch(spans=spans, bucket=(len(spans), 1), rows=len(spans), cost_ns=1.0)
         return stage(draft(sub_batch, requests, layout), requests, layout, Arena(1)).deadline_ns
 

@@ -20,7 +20,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ge_backend.batching.plan import BatchPlan, Span, run_of
+from ge_backend.batching.plan import BatchPlan, RowSpan, run_of
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GraphFailed
@@ -35,10 +35,10 @@ def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> 
 
     Without a batch dimension there is nothing to join, so each request is a run.
     """
-    groups: dict[object, list[Span]] = {}
+    groups: dict[object, list[RowSpan]] = {}
     for position, request in enumerate(requests):
         key = request.key if batched else position
-        groups.setdefault(key, []).append(Span(position, 0, request.rows))
+        groups.setdefault(key, []).append(RowSpan(position, 0, request.rows))
     return BatchPlan(sub_batches=tuple(run_of(tuple(s), (), costs) for s in groups.values()))
 
 

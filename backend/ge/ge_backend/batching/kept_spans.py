@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ge_backend.batching.kept import KeptTensor, fill_byte
-from ge_backend.batching.plan import Span, SubBatch
+from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.executor.protocol.messages import FedRef, KeptRef, KeptRows
 from ge_backend.layout.layout import InputLayout, Layout
@@ -21,7 +21,7 @@ from ge_backend.tensors import Shape
 __all__ = ["KeptSpan", "fed_input", "joined", "kept_spans"]
 
 # Where one span's rows of every output that has stayed begin: (key, row), by name.
-KeptSpan = tuple[Span, dict[str, tuple[int, int]]]
+KeptSpan = tuple[RowSpan, dict[str, tuple[int, int]]]
 
 
 def kept_spans(sub_batch: SubBatch, kept: Sequence[KeptRef]) -> list[KeptSpan]:
@@ -66,7 +66,7 @@ def fed_input(
 
 
 def _tensor(
-    shape: Shape, dtype: np.dtype[Any], places: Sequence[tuple[Span, tuple[int, int]]]
+    shape: Shape, dtype: np.dtype[Any], places: Sequence[tuple[RowSpan, tuple[int, int]]]
 ) -> KeptTensor:
     length = shape[1] if len(shape) > 1 else 1
     rows = [

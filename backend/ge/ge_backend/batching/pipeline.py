@@ -13,7 +13,7 @@ from ge_backend.batching.blame import blamed
 from ge_backend.batching.concatenate import one_run
 from ge_backend.batching.kept import Keeping, KeptTensor
 from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
-from ge_backend.batching.plan import BatchPlan, Policy, Span, SubBatch, plan, run_of
+from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
 from ge_backend.batching.request import Request
 from ge_backend.batching.split import Piece, join, refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
@@ -362,7 +362,7 @@ class _Progress:
     costs: CostModel
     layout: Layout
     keeping: Keeping | None = None
-    suspects: list[Span] = field(default_factory=list)
+    suspects: list[RowSpan] = field(default_factory=list)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)

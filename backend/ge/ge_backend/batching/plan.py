@@ -23,7 +23,7 @@ from ge_backend.buckets.costs import Bucket, CostModel
 from ge_backend.errors import GeError, ShapeTooLarge
 from ge_backend.tensors import Shape
 
-__all__ = ["BatchPlan", "Policy", "Span", "SubBatch", "plan", "run_of"]
+__all__ = ["BatchPlan", "Policy", "RowSpan", "SubBatch", "plan", "run_of"]
 
 # A plan that uses the device's lanes better may cost this much more in total.
 LANE_SLACK = 1.25
@@ -37,7 +37,7 @@ _Cut = tuple[int, int]  # rows [start, end) of the sorted list
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """`count` rows of a request, from its row `first`; `request` is a position in the list."""
 
     request: int
@@ -57,7 +57,7 @@ class SubBatch:
         mean: of packed rows, the mean of their sizes.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[RowSpan, ...]
     bucket: Bucket
     rows: int
     cost_ns: float
@@ -130,7 +130,9 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
 
 
-def run_of(spans: tuple[Span, ...], sizes: Shape, costs: CostModel, mean: Shape = ()) -> SubBatch:
+def run_of(
+    spans: tuple[RowSpan, ...], sizes: Shape, costs: CostModel, mean: Shape = ()
+) -> SubBatch:
     """Return the sub-batch of these spans, in the cheapest shape that covers them.
 
     Args:
@@ -168,7 +170,7 @@ def _unplanned(position: int, request: Request, costs: CostModel) -> Iterator[Su
     by_step = costs.by_step(request.sizes)
     most = by_step[-1][0] if by_step else costs.steps[-1]
     for first in range(0, request.rows, most):
-        span = Span(position, first, min(most, request.rows - first))
+        span = RowSpan(position, first, min(most, request.rows - first))
         yield run_of((span,), request.sizes, costs)
 
 
@@ -292,13 +294,13 @@ def _sizes(rows: list[_Row]) -> Shape:
     return last if len(last) <= 1 else tuple(map(max, zip(*(row[0] for row in rows), strict=True)))
 
 
-def _spans(rows: list[_Row]) -> Iterator[Span]:
+def _spans(rows: list[_Row]) -> Iterator[RowSpan]:
     """Yield sorted rows as spans: neighbours of one request are one span."""
     _, request, first = rows[0]
     count = 0
     for _, position, row in rows:
         if position != request or row != first + count:
-            yield Span(request, first, count)
+            yield RowSpan(request, first, count)
             request, first, count = position, row, 0
         count += 1
-    yield Span(request, first, count)
+    yield RowSpan(request, first, count)

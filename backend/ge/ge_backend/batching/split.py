@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ge_backend.batching.concatenate import scatter
 from ge_backend.batching.lengths import concatenated, cut_to_lengths, row_lengths
-from ge_backend.batching.plan import Span, SubBatch
+from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.batching.stage import sources
 from ge_backend.device.base import ROW_ERRORS
@@ -17,7 +17,7 @@ from ge_backend.tensors import Array
 __all__ = ["Piece", "join", "refused_requests", "split"]
 
 # One span's outputs, by name.
-Piece = tuple[Span, dict[str, Array]]
+Piece = tuple[RowSpan, dict[str, Array]]
 
 
 def split(
