@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from acl_simulator import BatchGears
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.state_seam import SlotPlan
+from ge_backend.device.resident.slot_plan import SlotPlan
 from ge_backend.tensors import DATA_TYPES, Signature
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device

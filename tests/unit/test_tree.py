@@ -17,8 +17,6 @@ ELSEWHERE = {
     "cli/report/picture.py": "tests/unit/cli/report/test_memory_plot.py",
     "cli/report/presets.py": "tests/unit/cli/test_preset.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
-    "device/acl/kept.py": "tests/unit/device/resident/test_keepers.py",
-    "device/pytorch/kept.py": "tests/unit/device/resident/test_keepers.py",
     "executor/process/inline.py": "tests/unit/executor/process/test_launch.py",
     "executor/process/keeper.py": "tests/process/test_spare.py",
     "executor/process/main.py": "tests/process",
@@ -52,9 +50,6 @@ SAME_NAME = {
     "Figures",
     "Outcome",
     "Request",
-    "Resident",
-    "ResidentGraph",
-    "Rows",
     "Runner",
     "State",
 }

@@ -13,7 +13,7 @@ from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
 from ge_backend.batching.split import join, split
 from ge_backend.batching.stage import draft, stage
-from ge_backend.device.resident.tensors import Rows, fed
+from ge_backend.device.resident.rows import KeptPart, gathered
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
@@ -66,8 +66,8 @@ def sub_batches(draw, sizes, rows):
 def made(ref, tensors):
     """Return the input that a device would make of kept tensors, by key."""
     parts = [
-        Rows(
-            room=Room(tensors[rows.key]),
+        KeptPart(
+            buffer=Room(tensors[rows.key]),
             shape=tensors[rows.key].shape,
             first=rows.first,
             count=rows.count,
@@ -75,13 +75,13 @@ def made(ref, tensors):
         )
         for rows in ref.rows
     ]
-    item = fed(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
+    item = gathered(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
     block = np.full(int(np.prod(ref.shape)) * FP32.itemsize, 0x11, np.uint8)
     if item.fill >= 0:
         block[:] = item.fill
     for copy in item.copies:
-        source = copy.room.tensor.reshape(-1).view(np.uint8)
-        block[copy.offset : copy.offset + copy.nbytes] = source[copy.source :][: copy.nbytes]
+        source = copy.buffer.tensor.reshape(-1).view(np.uint8)
+        block[copy.offset : copy.offset + copy.nbytes] = source[copy.place :][: copy.nbytes]
     return block.view(np.float32).reshape(ref.shape)
 
 

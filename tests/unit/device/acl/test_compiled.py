@@ -15,10 +15,9 @@ from builders.npu import Npu, floats, run
 from builders.npu_states import GEARS, WIDTH, plan
 from builders.simulated_onnx import onnx_of
 from ge_backend.device.acl.compiled import CompiledGraph
-from ge_backend.device.acl.resident import Resident
-from ge_backend.device.acl.slots import AclSlots
 from ge_backend.device.base import Range
-from ge_backend.device.resident.host_states import HostSlots
+from ge_backend.device.resident.buffers import NOTHING_BOUND
+from ge_backend.device.resident.states import open_states
 from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -227,8 +226,8 @@ def spec(name, width):
 def test_its_states_stay_on_the_device(npu):
     """Under the names of the ONNX file, also once it was compiled again."""
     graph = accumulator(npu, GEARS)
-    with contextlib.closing(graph.open_slots(plan(graph.signature))) as slots:
-        assert isinstance(slots, AclSlots)
+    with contextlib.closing(open_states(graph, plan(graph.signature))) as slots:
+        assert slots.on_device == ("h",)
         x = np.ones((4, WIDTH), np.float32)
         for total in (1, 2, 3):
             fresh = [1, 0] if total == 1 else []
@@ -242,9 +241,10 @@ def test_states_of_a_model_of_any_shape_are_kept_in_host_memory(npu):
     """Its tensors have no fixed place on the device."""
     free = ((1, 8), (1, 64))
     graph = accumulator(npu, Ranges({"x": free, "h": free, "n": free}))
-    assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
-    with pytest.raises(GraphFailed, match="no tensor of it stays"):
-        graph.run_resident({}, {}, Resident())
+    assert graph.device_memory() is None
+    assert open_states(graph, plan(graph.signature)).on_device == ()
+    with pytest.raises(GraphFailed, match="no tensor of this graph can stay"):
+        graph.run_bound({}, {}, NOTHING_BOUND)
 
 
 def test_nothing_is_in_flight_while_the_compiler_starts(npu, monkeypatch):

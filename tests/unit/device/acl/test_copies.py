@@ -9,9 +9,8 @@ from acl_simulator import Accumulate, Encoder, MatMul, Ranges, Static
 from builders.npu import KINDS, Npu, encoder, floats, kinds, run, tokens
 from builders.npu_states import GEARS, WIDTH, plan
 from ge_backend.device.acl.copies import Copies, loaded_copies
-from ge_backend.device.acl.resident import NOTHING
-from ge_backend.device.acl.slots import AclSlots
-from ge_backend.device.resident.host_states import HostSlots
+from ge_backend.device.resident.buffers import NOTHING_BOUND
+from ge_backend.device.resident.states import open_states
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 
@@ -131,8 +130,8 @@ def test_a_copy_that_fails_to_load_takes_the_others_with_it():
 def test_states_are_kept_for_all_copies(npu):
     """In one place: a sequence's next step may run on another copy, beside others'."""
     graph = npu.load(npu.write(Accumulate(), GEARS))
-    slots = graph.open_slots(plan(graph.signature))
-    assert isinstance(slots, AclSlots)
+    slots = open_states(graph, plan(graph.signature))
+    assert slots.on_device == ("h",)
 
     def step(slot, fresh=()):
         x = np.ones((1, WIDTH), np.float32)
@@ -159,6 +158,7 @@ def test_states_of_copies_of_any_shape_are_kept_in_host_memory(npu):
     free = ((1, 8), (1, 64))
     graph = npu.load(npu.write(Accumulate(), Ranges({"x": free, "h": free, "n": free})))
     assert isinstance(graph, Copies)
-    assert isinstance(graph.open_slots(plan(graph.signature)), HostSlots)
-    with pytest.raises(GraphFailed, match="stays on the NPU"):
-        graph.run_resident({}, {}, NOTHING)
+    assert graph.device_memory() is None
+    assert open_states(graph, plan(graph.signature)).on_device == ()
+    with pytest.raises(GraphFailed, match="no tensor of this graph can stay"):
+        graph.run_bound({}, {}, NOTHING_BOUND)

@@ -59,3 +59,9 @@ def test_neighbours_are_one_part_of_the_block():
     ]
     assert list(packing.spans({"empty"})) == []
     assert list(packing.spans(())) == []
+
+
+def test_rows_of_all_tensors_are_counted():
+    """Along their first dimensions; a scalar is one."""
+    kinds = {"x": (torch.float32, (4, 3)), "n": (torch.int64, (4,)), "scalar": (torch.int64, ())}
+    assert Packing(kinds).num_rows == 9

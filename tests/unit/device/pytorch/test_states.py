@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource, open_device  # noqa: E402
-from ge_backend.device.resident.host_states import open_slots  # noqa: E402
-from ge_backend.device.resident.state_seam import SlotPlan  # noqa: E402
+from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
+from ge_backend.device.resident.states import open_states  # noqa: E402
 from ge_backend.tensors import DATA_TYPES  # noqa: E402
 
 
@@ -33,7 +33,7 @@ def test_they_are_given_by_their_arguments_names_or_places(tmp_path, given, stat
     plan = SlotPlan(states=(kept,), count=2, batched=True, hidden=frozenset({"OUTPUT__1"}))
     with contextlib.closing(open_device("cpu")) as device:
         graph = device.load(GraphSource.of(path))
-        with contextlib.closing(graph), contextlib.closing(open_slots(graph, plan)) as slots:
+        with contextlib.closing(graph), contextlib.closing(open_states(graph, plan)) as slots:
             for total, fresh in ((1, [1]), (2, []), (3, []), (1, [1])):
                 x = np.ones((1, 2), np.float32)
                 results, _ = slots.run({given: x}, {}, [1], fresh, rows=1, exclusive=False)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.host_states import HostSlots, open_slots
-from ge_backend.device.resident.state_seam import SlotPlan
+from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.states import open_states
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import DATA_TYPES
 
@@ -47,7 +47,7 @@ class Collector:
 
 def slots_of(graph, *states, count=1, batched=True, hidden=("h_next",)):
     plan = SlotPlan(states=states, count=count, batched=batched, hidden=frozenset(hidden))
-    return HostSlots(graph, plan)
+    return open_states(graph, plan)
 
 
 def run(slots, x, ids, fresh=(), rows=None):
@@ -137,15 +137,3 @@ def test_a_state_of_another_shape_or_type_is_refused():
 class Nothing:
     def run(self, inputs, outputs, *, exclusive):
         return {}
-
-
-def test_a_graph_that_keeps_its_own_states_is_asked_to():
-    """Every other graph's are kept for it."""
-
-    class Keeper(Accumulator):
-        def open_slots(self, plan):
-            return "its own"
-
-    plan = SlotPlan(states=(state(),), count=1, batched=True)
-    assert open_slots(Keeper(), plan) == "its own"
-    assert isinstance(open_slots(Accumulator(), plan), HostSlots)

@@ -20,8 +20,8 @@ from ge_backend.executor.server.shelf import KeptGraphs, Shelves
 MOST = 4096
 
 
-@dataclass
-class Room:
+@dataclass(eq=False)
+class Buffer:
     memory: "Memory"
     nbytes: int
     value: np.ndarray | None = None
@@ -35,55 +35,53 @@ class Room:
 
 @dataclass
 class Memory:
+    name: str = "fake"
+    alignment: int = 1
     used: int = 0
     allocations: int = 0
 
+    def allocate(self, nbytes, what):
+        assert what == "tensors between the steps of an ensemble"
+        if self.used + nbytes > MOST:
+            raise OutOfMemory("no room")
+        self.used += nbytes
+        self.allocations += 1
+        return Buffer(self, nbytes)
+
+    def upload(self, buffer, content):
+        raise NotImplementedError
+
 
 @dataclass
-class Keeper:
-    """Keeps x, or what is fed as x, with one added."""
+class Graph:
+    """Keeps x, or what is given as x, with one added."""
 
-    device: Memory
-    memory: str = "fake"
-    granule: int = 1
+    memory: Memory | None
     error: Exception | None = None
     running: list = field(default_factory=list)
 
-    def room(self, nbytes):
-        if self.device.used + nbytes > MOST:
-            raise OutOfMemory("no room")
-        self.device.used += nbytes
-        self.device.allocations += 1
-        return Room(self.device, nbytes)
+    def device_memory(self):
+        return self.memory
 
-    def run(self, inputs, outputs, given, kept, dropped):
-        assert dropped == ()
+    def run_bound(self, inputs, outputs, bound):
         for action in self.running:
             action()
         if self.error is not None:
             raise self.error
-        fed = {name: item.copies[0].room.value for name, item in given.items()}
-        result = {**inputs, **fed}["x"] + 1
-        for item in kept.values():
-            item.room.value = result
-        return {"y": result} if not kept or kept["y"].shown else {}
-
-
-class Graph:
-    def __init__(self, keeper):
-        self._keeper = keeper
-
-    def keeper(self):
-        return self._keeper
+        given = {name: item.copies[0].buffer.value for name, item in bound.inputs.items()}
+        result = {**inputs, **given}["x"] + 1
+        for item in bound.outputs.values():
+            item.copies[0].buffer.value = result
+        return {} if "y" in bound.hidden else {"y": result}
 
 
 class Stub:
     """A connection with one graph on its owner's shelf."""
 
-    def __init__(self, shelves, keeper, owner="one", rooms=()):
+    def __init__(self, shelves, graph, owner="one", rooms=()):
         self.graphs = KeptGraphs(shelves)
         asked = KeepTensors(id=1, graph=7, owner=owner, rooms=rooms)
-        self.keeps = self.graphs.open(asked, Graph(keeper))
+        self.keeps = self.graphs.open(asked, graph)
 
     def run(self, *, x=None, take=0, keep=0, size=4, dtype="FP32"):
         fed = (FedRef(name="x", dtype=dtype, shape=(1, size), fill=0, rows=(row(take, size),)),)
@@ -124,7 +122,7 @@ def open_(shelves, device):
     stubs = []
 
     def open_(**options):
-        stubs.append(Stub(shelves, options.pop("keeper", None) or Keeper(device), **options))
+        stubs.append(Stub(shelves, options.pop("graph", None) or Graph(device), **options))
         return stubs[-1]
 
     yield open_
@@ -149,7 +147,7 @@ def test_another_owner_sees_nothing(open_):
         other.run(take=5)
 
 
-def test_a_freed_tensor_is_gone_and_its_room_serves_the_next(open_, device):
+def test_a_freed_tensor_is_gone_and_its_buffer_serves_the_next(open_, device):
     """After the first one nothing is allocated, for tensors that are no larger."""
     stub = open_()
     for key, size in enumerate((4, 4, 1, 3), start=1):
@@ -160,7 +158,7 @@ def test_a_freed_tensor_is_gone_and_its_room_serves_the_next(open_, device):
     assert device.allocations == 1
 
 
-def test_a_larger_tensor_takes_the_place_of_an_idle_room(open_, device):
+def test_a_larger_tensor_takes_the_place_of_an_idle_buffer(open_, device):
     """So that memory does not grow with every size that comes."""
     stub = open_()
     stub.run(x=1, keep=1, size=4)
@@ -169,7 +167,7 @@ def test_a_larger_tensor_takes_the_place_of_an_idle_room(open_, device):
     assert device.used == 400
 
 
-def test_rooms_are_set_aside_beforehand(open_, device):
+def test_buffers_are_set_aside_beforehand(open_, device):
     """Then the first runs allocate nothing either."""
     stub = open_(rooms=(16, 400))
     assert (device.used, device.allocations) == (416, 2)
@@ -178,28 +176,28 @@ def test_rooms_are_set_aside_beforehand(open_, device):
     assert device.allocations == 2
 
 
-def test_rooms_are_set_aside_all_or_none(shelves, device):
+def test_buffers_are_set_aside_all_or_none(shelves, device):
     """Who has no room for one tensor keeps none, and takes no memory for others."""
     with pytest.raises(OutOfMemory):
-        Stub(shelves, Keeper(device), rooms=(16, MOST))
+        Stub(shelves, Graph(device), rooms=(16, MOST))
     assert device.used == 0
 
 
 def test_a_run_that_fails_keeps_nothing(open_, shelves, device):
-    """And its room is not lost."""
-    keeper = Keeper(device, error=GraphFailed("no"))
-    stub = open_(keeper=keeper)
+    """And its buffer is not lost."""
+    graph = Graph(device, error=GraphFailed("no"))
+    stub = open_(graph=graph)
     for _ in range(3):
         with pytest.raises(GraphFailed):
             stub.run(x=1, keep=1)
     assert (shelves.figures(), device.allocations) == ((0, 16), 1)
-    keeper.error = None
+    graph.error = None
     stub.run(x=1, keep=1)
     assert stub.run(take=1) == {"y": 3}
 
 
 def test_a_key_that_is_used_again_is_another_tensor(open_, device):
-    """The former one's room is free then."""
+    """The former one's buffer is free then."""
     stub = open_()
     stub.run(x=1, keep=1)
     stub.run(x=10, keep=1)
@@ -210,7 +208,7 @@ def test_a_key_that_is_used_again_is_another_tensor(open_, device):
 
 def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):
     """Rather than read as something that it is not."""
-    stub, other = open_(), open_(keeper=Keeper(device, memory="another"))
+    stub, other = open_(), open_(graph=Graph(Memory(name="another")))
     stub.run(x=1, keep=1)
     with pytest.raises(ProtocolError, match=r"INT32 in 'fake' .* is FP32 in 'fake'"):
         stub.run(take=1, dtype="INT32")
@@ -230,7 +228,7 @@ def test_a_device_that_is_full_says_so(open_, shelves):
 
 def test_a_shelf_lasts_as_long_as_a_connection_of_its_owner(shelves, device):
     """The last one that leaves frees everything."""
-    first, second = (Stub(shelves, Keeper(device)) for _ in range(2))
+    first, second = (Stub(shelves, Graph(device)) for _ in range(2))
     first.run(x=1, keep=1)
     first.graphs.close()
     assert second.run(take=1) == {"y": 3}
@@ -247,7 +245,7 @@ def test_memory_is_freed_when_the_last_run_is_over(shelves, device):
         closing[0].start()
         assert device.used
 
-    stub = Stub(shelves, Keeper(device, running=[leave]))
+    stub = Stub(shelves, Graph(device, running=[leave]))
     stub.run(x=1, keep=1)
     closing[0].join()
     assert device.used == 0
@@ -266,6 +264,6 @@ def test_a_graph_that_cannot_keep_says_so(shelves):
 
 def test_executors_have_memories_of_different_names(device):
     """A step in another process of the same kind of device cannot take what is here."""
-    one, other = (Stub(Shelves(), Keeper(device)) for _ in range(2))
+    one, other = (Stub(Shelves(), Graph(device)) for _ in range(2))
     assert one.keeps.memory != other.keeps.memory
     assert one.keeps.memory.startswith("fake of ")

@@ -8,11 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.device.acl.resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
-from ge_backend.device.resident.host_states import HostSlots
-from ge_backend.device.resident.state_seam import SlotPlan, Slots
-from ge_backend.device.resident.tensors import Keeper
+from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
 
@@ -87,27 +84,19 @@ class CompiledGraph:
             results = graph.run(inputs, _called(names, outputs), exclusive=exclusive)
             return {name: results[own] for name, own in names.items()}
 
-    def run_resident(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    def device_memory(self) -> BufferMemory | None:
+        """Return the compiled model's; see `BoundGraph`."""
+        with self._held() as graph:
+            return memory_of(graph)
+
+    def run_bound(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
-        """Run once; see `ResidentGraph.run_resident`."""
+        """Run once; see `BoundGraph`."""
         with self._held() as graph:
-            names, theirs = self._names(graph), resident_graph(graph, self._path)
-            places = _called(names, outputs)
-            results = theirs.run_resident(inputs, places, resident.renamed(names))
+            names, theirs = self._names(graph), bound_graph(graph)
+            results = theirs.run_bound(inputs, _called(names, outputs), bound.renamed(names))
             return {name: results[own] for name, own in names.items() if own in results}
-
-    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
-        """Keep states where the compiled model can; see `ResidentGraph.open_slots`."""
-        with self._held() as graph:
-            if isinstance(graph, ResidentGraph):
-                return graph.open_slots(plan, through or self)
-            return HostSlots(self, plan)
-
-    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
-        """Keep tensors where the compiled model can; see `ResidentGraph.keeper`."""
-        with self._held() as graph:
-            return graph.keeper(through or self) if isinstance(graph, ResidentGraph) else None
 
     def close(self) -> None:
         """Unload what was compiled; the file stays in the cache."""

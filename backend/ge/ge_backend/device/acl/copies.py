@@ -10,11 +10,8 @@ import logging
 import queue
 from collections.abc import Callable, Mapping, Sequence
 
-from ge_backend.device.acl.resident import Resident, ResidentGraph, resident_graph
 from ge_backend.device.base import Graph
-from ge_backend.device.resident.host_states import HostSlots
-from ge_backend.device.resident.state_seam import SlotPlan, Slots
-from ge_backend.device.resident.tensors import Keeper
+from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import OutOfMemory
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -78,27 +75,19 @@ class Copies:
         finally:
             self._idle.put(copy)
 
-    def run_resident(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    def device_memory(self) -> BufferMemory | None:
+        """Return that of one of them, which all reach; see `BoundGraph`."""
+        return memory_of(self._copies[0])
+
+    def run_bound(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
-        """Run once, on whichever copy is idle; see `ResidentGraph.run_resident`."""
+        """Run once, on whichever copy is idle; see `BoundGraph`."""
         copy = self._idle.get()
         try:
-            return resident_graph(copy, "this model").run_resident(inputs, outputs, resident)
+            return bound_graph(copy).run_bound(inputs, outputs, bound)
         finally:
             self._idle.put(copy)
-
-    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
-        """Keep states where a copy can, for all of them; see `ResidentGraph.open_slots`."""
-        first = self._copies[0]
-        if isinstance(first, ResidentGraph):
-            return first.open_slots(plan, through or self)
-        return HostSlots(self, plan)
-
-    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
-        """Keep tensors where a copy can, for all of them; see `ResidentGraph.keeper`."""
-        first = self._copies[0]
-        return first.keeper(through or self) if isinstance(first, ResidentGraph) else None
 
     def close(self) -> None:
         """Unload all copies, each once its run has ended."""

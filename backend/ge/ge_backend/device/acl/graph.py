@@ -12,16 +12,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ge_backend.device.acl.buffers import AclMemory
 from ge_backend.device.acl.description import Description, Tensor
-from ge_backend.device.acl.kept import AclKeeper
 from ge_backend.device.acl.om_model import LoadedFile, OmRun, OmSource
-from ge_backend.device.acl.resident import NOTHING, Resident, ResidentGraph
 from ge_backend.device.acl.signature import signature_of
-from ge_backend.device.acl.slots import AclSlots
-from ge_backend.device.acl.transfer import Transfer, check_targets, checked_shapes
+from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes
 from ge_backend.device.files.om_files import read_axes
-from ge_backend.device.resident.state_seam import SlotPlan, Slots
-from ge_backend.device.resident.tensors import Keeper
+from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -90,7 +87,7 @@ class OmGraph:
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""
-        self._choice(inputs, NOTHING)
+        self._choice(inputs, NOTHING_BOUND)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the file that runs these shapes, whatever the gear."""
@@ -102,32 +99,29 @@ class OmGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive  # a run has all cores as it is
-        return self.run_resident(inputs, outputs, NOTHING)
+        return self.run_bound(inputs, outputs, NOTHING_BOUND)
 
-    def run_resident(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    def device_memory(self) -> BufferMemory:
+        """Return the NPU's; see `BoundGraph`."""
+        return AclMemory(self._device, self._timeout_ms)
+
+    def run_bound(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
-        """Run once; see `ResidentGraph.run_resident`."""
-        choice = self._choice(inputs, resident)
-        check_targets(self._outputs, choice.outputs, self._path, resident)
-        model, shapes = choice.file.model, resident.downloaded(choice.outputs)
+        """Run once; see `BoundGraph`."""
+        choice = self._choice(inputs, bound)
+        check_outputs(self._outputs, choice.outputs, self._path, bound)
+        model = choice.file.model
+        shapes = {n: shape for n, shape in choice.outputs.items() if n not in bound.hidden}
         with self._lock, self._device.stream(self._timeout_ms) as stream:
             model.choose(choice.gear)
             self._transfer.upload(inputs, stream)
-            self._transfer.gather(resident, stream)
+            self._transfer.gather(bound, stream)
             model.submit(stream)
             self._transfer.download(shapes, stream)
-            self._transfer.scatter(resident, stream)  # last: what is refused before changes nothing
+            self._transfer.scatter(bound, stream)  # last: what is refused before changes nothing
             self._device.runtime.synchronise(stream, self._timeout_ms)
             return self._transfer.results(shapes, outputs)
-
-    def open_slots(self, plan: SlotPlan, through: ResidentGraph | None = None) -> Slots:
-        """Keep states on the device; see `ResidentGraph.open_slots`."""
-        return AclSlots(self._device, self._timeout_ms, through or self, plan)
-
-    def keeper(self, through: ResidentGraph | None = None) -> Keeper | None:
-        """Keep tensors on the device; see `ResidentGraph.keeper`."""
-        return AclKeeper(self._device, through or self)
 
     def close(self) -> None:
         """Unload every file and free what they used."""
@@ -135,8 +129,8 @@ class OmGraph:
             self._device.settle()
             self._taken.close()
 
-    def _choice(self, inputs: Mapping[str, Array], resident: Resident) -> _Choice:
-        shapes = checked_shapes(self._inputs, inputs, self._path, resident.shapes)
+    def _choice(self, inputs: Mapping[str, Array], bound: Bound) -> _Choice:
+        shapes = checked_shapes(self._inputs, inputs, self._path, bound)
         choice = self._choices.get(_key(shapes))
         if choice is None:
             raise GraphFailed(

@@ -20,7 +20,7 @@ from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.errors import OutOfMemory
 from ge_backend.tensors import Array
 
-__all__ = ["Block", "SharedWeights", "Slot", "Staging", "explained"]
+__all__ = ["Block", "Pinned", "SharedWeights", "Slot", "Staging", "explained"]
 
 # A slice of one block is rounded up and followed by a guard; both keep the next one aligned.
 # Source: CANN runtime api_ref 11-01: at most the length rounded up to 32, and 32 bytes more.
@@ -62,7 +62,7 @@ class Block:
         self._runtime.free(self.address)
 
 
-class _Pinned:
+class Pinned:
     """Pinned host memory, until `close`: `bytes` is all of it, uint8."""
 
     def __init__(self, runtime: AclRuntime, nbytes: int, what: str) -> None:
@@ -73,6 +73,7 @@ class _Pinned:
         self.bytes: Array = np.ctypeslib.as_array(memory)
 
     def close(self) -> None:
+        """Free it: nothing in flight uses it."""
         self._runtime.free_host(self.address)
 
 
@@ -108,7 +109,7 @@ class Staging:
         with contextlib.ExitStack() as taken:
             device = Block(runtime, total, what)
             taken.callback(device.close)
-            pinned = _Pinned(runtime, total, what)
+            pinned = Pinned(runtime, total, what)
             taken.callback(pinned.close)
             self._taken = taken.pop_all()
         self.sizes = dict(sizes)

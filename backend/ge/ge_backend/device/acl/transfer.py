@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
+from ge_backend.device.acl.buffers import address
 from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.memory import Slot, Staging
-from ge_backend.device.acl.resident import Resident
 from ge_backend.device.acl.runtime import AclRuntime
+from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, merged
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Transfer", "check_targets", "checked_shapes", "num_bytes"]
+__all__ = ["Transfer", "check_outputs", "checked_shapes", "num_bytes"]
 
 
 class Transfer:
@@ -51,21 +51,21 @@ class Transfer:
                 np.copyto(_view(slot, tensor, array.shape), array)
                 self._runtime.upload(slot.device, slot.host, array.nbytes, stream)
 
-    def gather(self, resident: Resident, stream: int) -> None:
-        """Queue the copies of those inputs that are on the device already."""
-        for name, byte in resident.fills.items():
-            nbytes = self._bytes_in(name, resident.shapes[name])
-            if nbytes:
-                self._runtime.fill(self.inputs[name].device, byte, nbytes, stream)
-        for name, rows in resident.sources.items():
-            for offset, address, nbytes in rows.spans():
-                self._runtime.copy(self.inputs[name].device + offset, address, nbytes, stream)
+    def gather(self, bound: Bound, stream: int) -> None:
+        """Queue the making of those inputs that lie in buffers."""
+        for name, item in bound.inputs.items():
+            device = self.inputs[name].device
+            if item.fill >= 0 and item.nbytes:
+                self._runtime.fill(device, item.fill, item.nbytes, stream)
+            for copy in merged(item.copies):
+                self._runtime.copy(device + copy.offset, address(copy), copy.nbytes, stream)
 
-    def scatter(self, resident: Resident, stream: int) -> None:
-        """Queue the copies of those outputs that stay on the device."""
-        for name, rows in resident.targets.items():
-            for offset, address, nbytes in rows.spans():
-                self._runtime.copy(address, self.outputs[name].device + offset, nbytes, stream)
+    def scatter(self, bound: Bound, stream: int) -> None:
+        """Queue the copies of those outputs that stay."""
+        for name, item in bound.outputs.items():
+            device = self.outputs[name].device
+            for copy in merged(item.copies):
+                self._runtime.copy(address(copy), device + copy.offset, copy.nbytes, stream)
 
     def download(
         self, shapes: Mapping[str, Shape], stream: int, sources: Sequence[int] = ()
@@ -99,9 +99,6 @@ class Transfer:
         """Free it: nothing in flight uses it."""
         self._taken.close()
 
-    def _bytes_in(self, name: str, shape: Shape) -> int:
-        return next(num_bytes(tensor, shape) for tensor in self._in if tensor.name == name)
-
     def _staging(
         self, tensors: Sequence[Tensor], what: str, taken: contextlib.ExitStack
     ) -> Staging:
@@ -114,7 +111,7 @@ def checked_shapes(
     inputs: Sequence[Tensor],
     arrays: Mapping[str, Array],
     path: str,
-    resident: Mapping[str, Shape] = MappingProxyType({}),
+    bound: Bound = NOTHING_BOUND,
 ) -> dict[str, Shape]:
     """Return the shapes of a run's inputs, once names and types are sure to be the model's.
 
@@ -122,48 +119,41 @@ def checked_shapes(
         inputs: what the model takes.
         arrays: what comes from the host.
         path: the model's, for messages.
-        resident: the shapes of what is on the device already.
+        bound: what is on the device already.
 
     Raises:
         GraphFailed: they are not.
     """
-    given = [*arrays, *resident]
+    given = {**arrays, **bound.inputs}
     if set(given) != {tensor.name for tensor in inputs}:
         known = ", ".join(tensor.name for tensor in inputs)
         raise GraphFailed(f"{path} takes the inputs {known}; got {', '.join(given) or 'none'}")
     for tensor in inputs:
-        array = arrays.get(tensor.name)
-        if array is None:
-            continue
-        if array.dtype != tensor.dtype.numpy or array.ndim != len(tensor.dims):
+        item = given[tensor.name]
+        came = item.dtype if isinstance(item, np.ndarray) else item.dtype.numpy
+        if came != tensor.dtype.numpy or len(item.shape) != len(tensor.dims):
             raise GraphFailed(
                 f"{path}: input {tensor.name!r} is {tensor.dtype.name} {list(tensor.dims)}; "
-                f"got {array.dtype} {list(array.shape)}"
+                f"got {came} {list(item.shape)}"
             )
-    return {**{name: array.shape for name, array in arrays.items()}, **resident}
+    return {name: item.shape for name, item in given.items()}
 
 
-def check_targets(
-    outputs: Sequence[Tensor], shapes: Mapping[str, Shape], path: str, resident: Resident
+def check_outputs(
+    outputs: Sequence[Tensor], shapes: Mapping[str, Shape], path: str, bound: Bound
 ) -> None:
-    """See that the outputs that stay on the device are there, with rows as they are kept.
+    """See that the outputs that stay are the model's: their bytes are copied as they are.
 
     Raises:
-        GraphFailed: they are not.
+        GraphFailed: one is missing, or has another shape or type.
     """
-    for name, promised in resident.promised.items():
-        if shapes.get(name) != promised:
+    bound.check(shapes)
+    for tensor in outputs:
+        item = bound.outputs.get(tensor.name)
+        if item is not None and item.dtype.numpy != tensor.dtype.numpy:
             raise GraphFailed(
-                f"{path}: output {name!r}, which stays on the device, was to be {list(promised)} "
-                f"and is {list(shapes.get(name, ()))}; correct the names of its dimensions"
-            )
-    sizes = {t.name: num_bytes(t, shapes[t.name]) for t in outputs if t.name in resident.targets}
-    for name, rows in resident.targets.items():
-        nbytes = sizes.get(name, 0)
-        if nbytes % rows.nbytes or nbytes < rows.nbytes * len(rows.places):
-            raise GraphFailed(
-                f"{path}: {len(rows.places)} rows of {rows.nbytes} bytes are kept of output "
-                f"{name!r}, which has {nbytes} bytes; correct the state's dims"
+                f"{path}: output {tensor.name!r}, which stays on the device, is "
+                f"{tensor.dtype.name}, and {item.dtype.name} is declared"
             )
 
 

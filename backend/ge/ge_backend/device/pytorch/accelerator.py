@@ -8,22 +8,20 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from ge_backend.config.declared import Declared
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure, reason
+from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.device.pytorch.capture import CapturedShape
 from ge_backend.device.pytorch.capture_check import CaptureCheck
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
-from ge_backend.device.pytorch.kept import TorchKeeper
 from ge_backend.device.pytorch.packing import Packing
 from ge_backend.device.pytorch.program import Program, load_program
-from ge_backend.device.pytorch.resident import NOTHING, Resident
-from ge_backend.device.pytorch.slots import TorchSlots
 from ge_backend.device.pytorch.streams import Streams
-from ge_backend.device.resident.state_seam import SlotPlan, Slots
-from ge_backend.device.resident.tensors import Keeper
+from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
 from ge_backend.tensors import Array, Shape
 
@@ -135,37 +133,31 @@ class AcceleratorGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive  # one run computes at a time, and it has the device
-        return self.run_resident(inputs, outputs, NOTHING)
+        return self.run_bound(inputs, outputs, NOTHING_BOUND)
 
-    def run_resident(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], resident: Resident
+    def device_memory(self) -> BufferMemory:
+        """Return the accelerator's; see `BoundGraph`."""
+        return TorchMemory(self._streams, self._errors)
+
+    def run_bound(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
-        """Run once; see `ResidentGraph.run_resident`."""
-        all_inputs = {**inputs, **resident.stand_ins}
+        """Run once; see `BoundGraph`."""
+        all_inputs = {**inputs, **_stand_ins(bound)}
         captured = self._captured.get(_key(all_inputs))
         with self._errors():
             if captured is not None:
                 self.counts.add(replays=1)
-                return captured.run(inputs, outputs, resident)
+                return captured.run(inputs, outputs, bound)
             self._codec.check(all_inputs)
             self._count_eager(all_inputs)
             with self._streams.computing():
-                results = self._call({**self._uploaded(inputs), **resident.rows()})
-                resident.keep(results)
+                results = self._run_eagerly(inputs, bound)
                 return {
                     name: self._codec.array(name, result.cpu(), outputs.get(name))
                     for name, result in results.items()
-                    if name not in resident.hidden
+                    if name not in bound.hidden
                 }
-
-    def open_slots(self, plan: SlotPlan) -> Slots:
-        """Keep states on the device; see `StatefulGraph.open_slots`."""
-        with self._errors():
-            return TorchSlots(self._streams, self, plan)
-
-    def keeper(self) -> Keeper | None:
-        """Keep tensors on the device; see `KeepingGraph.keeper`."""
-        return TorchKeeper(self._streams, self, self._errors)
 
     def close(self) -> None:
         """Free weights, buffers and graphs."""
@@ -246,6 +238,19 @@ class AcceleratorGraph:
             for name, array in inputs.items()
         }
 
+    def _run_eagerly(self, inputs: Mapping[str, Array], bound: Bound) -> Tensors:
+        """Return the outputs; what is queued is waited for, since the program is not queued."""
+        if not bound.inputs and not bound.outputs:
+            return self._call(self._uploaded(inputs))
+        copies = BoundCopies.alone(self._vendor, bound)
+        given = places(self._vendor, bound.inputs)
+        copies.gather(given)
+        self._streams.finish()
+        results = self._call({**self._uploaded(inputs), **given})
+        copies.scatter(results)
+        self._streams.finish()
+        return results
+
     def _call(self, tensors: Tensors) -> Tensors:
         """Run the program on device tensors, which it may write to."""
         with torch.inference_mode():
@@ -314,6 +319,14 @@ def _mode(source: GraphSource) -> str:
 
 def _key(inputs: Mapping[str, Array]) -> Key:
     return tuple(sorted((name, array.shape, array.dtype.str) for name, array in inputs.items()))
+
+
+def _stand_ins(bound: Bound) -> dict[str, Array]:
+    """Return arrays of the bound inputs' shapes and types, whose values mean nothing."""
+    return {
+        name: np.broadcast_to(np.zeros((), item.dtype.numpy), item.shape)
+        for name, item in bound.inputs.items()
+    }
 
 
 def _described(inputs: Mapping[str, Array]) -> str:

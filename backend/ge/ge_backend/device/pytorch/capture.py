@@ -19,9 +19,10 @@ from collections.abc import Callable, Container, Iterator, Mapping
 import numpy as np
 import torch
 
+from ge_backend.device.pytorch.buffers import BoundCopies, RowNumbers
 from ge_backend.device.pytorch.packing import Packing
-from ge_backend.device.pytorch.resident import NOTHING, Resident
 from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound
 from ge_backend.tensors import Array
 
 __all__ = ["PLACES", "CapturedShape"]
@@ -80,21 +81,22 @@ class CapturedShape:
         self,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
-        resident: Resident = NOTHING,
+        bound: Bound = NOTHING_BOUND,
     ) -> dict[str, Array]:
-        """Run once; as `Graph.run`. Waits while as many runs are in flight as there are places."""
+        """Run once; see `BoundGraph`. Waits while all places are taken."""
         ins, outs = self._packings
-        wanted = self._wanted.keys() - resident.hidden
+        wanted = self._wanted.keys() - bound.hidden
         with self._place() as place:
             place.upload(inputs)
             with self._streams.computing():
                 self._streams.compute.wait_event(place.uploaded)
                 vendor = self._streams.vendor
+                copies = BoundCopies(vendor, bound, place.numbers)
                 for span in ins.spans(inputs):
                     vendor.copy(self._inputs[span], place.inputs[span])
-                resident.gather(self._given)
+                copies.gather(self._given)
                 self._graph.replay()
-                resident.scatter(self._wanted)
+                copies.scatter(self._wanted)
                 for span in outs.spans(wanted):
                     vendor.copy(place.outputs[span], self._outputs[span])
                 place.computed.record(self._streams.compute)
@@ -119,6 +121,7 @@ class _Place:
     Attributes:
         inputs, outputs: on the device.
         uploaded, computed: the inputs have arrived; the outputs are there.
+        numbers: of the rows of buffers that it takes or changes.
     """
 
     def __init__(self, streams: Streams, inputs: Packing, outputs: Packing) -> None:
@@ -127,6 +130,7 @@ class _Place:
         self.outputs = vendor.empty(outputs.nbytes)
         self.uploaded, self.computed = vendor.new_event(), vendor.new_event()
         self._downloaded = vendor.new_event()
+        self.numbers = RowNumbers(vendor, inputs.num_rows + outputs.num_rows)
         self._streams = streams
         self._packings = inputs, outputs
         self._sent, self._received = vendor.pinned(inputs.nbytes), vendor.pinned(outputs.nbytes)

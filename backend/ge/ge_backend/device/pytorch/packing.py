@@ -33,6 +33,7 @@ class Packing:
 
     Attributes:
         nbytes: the size of a block; at least 1, since devices do not allocate nothing.
+        num_rows: of all tensors together, along their first dimensions.
     """
 
     def __init__(self, kinds: Mapping[str, tuple[torch.dtype, Shape]]) -> None:
@@ -43,6 +44,7 @@ class Packing:
             end = begin + math.prod(shape) * dtype.itemsize
             self._fields[name] = _Field(dtype=dtype, shape=shape, begin=begin, end=end)
         self.nbytes = max(1, end)
+        self.num_rows = sum(math.prod(field.shape[:1]) for field in self._fields.values())
 
     def tensors(self, block: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors in a block, UINT8 `[nbytes]`; views."""

@@ -44,6 +44,12 @@ class Streams:
         with self._copies, self.vendor.on(stream):
             yield
 
+    def finish(self) -> None:
+        """Wait for what is queued in the compute stream; the caller is the one who computes."""
+        done = self.vendor.new_event()
+        done.record(self.compute)
+        done.synchronize()
+
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Have nothing in flight, and let nobody queue anything meanwhile."""

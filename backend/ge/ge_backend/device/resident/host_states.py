@@ -1,4 +1,4 @@
-"""State of live sequences in host memory, where the device has no memory of its own or keeps none.
+"""States of live sequences in host memory, where the device cannot keep them.
 
 Fixed sizes lie in one array with a line per slot, so that a batch is gathered and scattered by one
 call each. Sizes that change from step to step lie in a buffer per slot whose capacity grows by
@@ -14,52 +14,15 @@ from typing import Protocol
 import numpy as np
 
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.base import Graph
-from ge_backend.device.resident.state_seam import SlotPlan, Slots, StatefulGraph, initial_value
+from ge_backend.device.resident.slot_plan import SlotPlan, initial_value
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["HostSlots", "HostStates", "open_slots"]
-
-
-class HostSlots:
-    """The states of one graph's sequences in host memory; see `Slots`.
-
-    Args:
-        graph: runs in host memory; stays the caller's.
-        plan: what to keep.
-
-    Raises:
-        ModelError: an initial value cannot be read or has another size.
-    """
-
-    def __init__(self, graph: Graph, plan: SlotPlan) -> None:
-        self._graph = graph
-        self._plan = plan
-        self._states = HostStates(plan)
-
-    def run(
-        self,
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        slots: Sequence[int],
-        fresh: Sequence[int],
-        *,
-        rows: int,
-        exclusive: bool,
-    ) -> tuple[dict[str, Array], dict[str, Shape]]:
-        """Run once; see `Slots.run`."""
-        gathered = self._states.gather(slots, fresh, rows)
-        results = self._graph.run({**inputs, **gathered}, outputs, exclusive=exclusive)
-        shapes = self._states.keep(results, slots)
-        return self._plan.shown(results), shapes
-
-    def close(self) -> None:
-        """Do nothing: a run in flight still has the states, and they go with the last of both."""
+__all__ = ["HostStates"]
 
 
 class HostStates:
-    """States in host memory, by slot; no graph.
+    """States in host memory, by slot.
 
     Raises:
         ModelError: an initial value cannot be read or has another size.
@@ -75,7 +38,7 @@ class HostStates:
         }
 
     def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
-        """Return the inputs of a run that are states; as `Slots.run`."""
+        """Return the inputs of a run that are states; as `StateStore.run`."""
         return {
             name: self._rows(kept.gather(slots, fresh, rows)) for name, kept in self._kept.items()
         }
@@ -109,17 +72,6 @@ class HostStates:
                 f"{state.dtype.name} {list(state.dims)} for each row"
             )
         return values[: len(slots)]
-
-
-def open_slots(graph: Graph, plan: SlotPlan) -> Slots:
-    """Return the slots of a graph: its device's own where it has some, else in host memory.
-
-    Raises:
-        ModelError, OutOfMemory: as `StatefulGraph.open_slots`.
-    """
-    if isinstance(graph, StatefulGraph):
-        return graph.open_slots(plan)
-    return HostSlots(graph, plan)
 
 
 class _Kept(Protocol):

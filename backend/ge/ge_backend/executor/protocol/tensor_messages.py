@@ -1,7 +1,7 @@
 """The messages about tensors: where those of a run are, in an arena or on the device.
 
 What begins with Kept, Keep or Fed is about tensors that stay on the device between the runs of
-several graphs of one owner; see `device/resident/tensors.py`.
+several graphs of one owner; see `device/resident/buffers.py`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from ge_backend.device.base import Bucketed, Packed
 from ge_backend.device.failures import without_folders
-from ge_backend.device.resident.host_states import open_slots
-from ge_backend.device.resident.state_seam import SlotPlan, Slots
+from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import (
     Cancelled,
     ExecutorLost,
@@ -93,7 +93,7 @@ class Connection:
         self._graphs: dict[int, Entry] = {}
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
-        self._slots: dict[int, tuple[Slots, int]] = {}  # by graph; and how many there are
+        self._slots: dict[int, tuple[StateStore, int]] = {}  # by graph; and how many there are
         self._kept = KeptGraphs(shared.shelves)
         self._clients = Clients(shared.services, self._send, self._arenas)
         self._sending = threading.Lock()
@@ -384,7 +384,7 @@ class Connection:
         former = self._slots.pop(message.graph, None)
         if former is not None:
             former[0].close()
-        self._slots[message.graph] = open_slots(graph, plan), plan.count
+        self._slots[message.graph] = open_states(graph, plan), plan.count
         return messages.Ok(id=message.id)
 
     def _keep_tensors(self, message: messages.KeepTensors) -> messages.Message:

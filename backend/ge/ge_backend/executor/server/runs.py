@@ -9,7 +9,7 @@ import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.host_memory import check_room
-from ge_backend.device.resident.state_seam import Slots
+from ge_backend.device.resident.states import StateStore
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
 from ge_backend.executor.protocol.arena import Segment, aligned
 from ge_backend.executor.protocol.messages import (
@@ -35,7 +35,7 @@ def run(
     entry: Entry,
     segment: Segment,
     message: Run,
-    slots: Slots | None = None,
+    slots: StateStore | None = None,
     kept: KeptRun | None = None,
     *,
     turn: Turn,

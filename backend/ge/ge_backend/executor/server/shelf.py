@@ -1,8 +1,8 @@
 """What stays on the device between the runs of several graphs: one shelf per owner.
 
 The steps of a fused ensemble have a connection each and share a shelf, which lasts as long as one
-of them is open. A tensor lies there under a key that the stub has chosen, in a room; when it is
-freed its room serves the next one, so that memory is only taken while batches grow.
+of them is open. A tensor lies there under a key that the stub has chosen, in a buffer; when it
+is freed its buffer serves the next one, so that memory is only taken while batches grow.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ import contextlib
 import math
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ge_backend.device.base import Graph
-from ge_backend.device.resident.tensors import (
-    FedInput,
-    Keeper,
-    KeepingGraph,
-    Room,
-    Rows,
-    StayingOutput,
-    fed,
+from ge_backend.device.resident.buffers import (
+    Bound,
+    BoundGraph,
+    BoundInput,
+    BoundOutput,
+    BufferMemory,
+    Copy,
+    DeviceBuffer,
+    bound_graph,
+    memory_of,
 )
+from ge_backend.device.resident.rows import KeptPart, gathered
+from ge_backend.device.resident.store import BufferStore
 from ge_backend.errors import ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
     FedRef,
@@ -37,13 +41,15 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape
 
 __all__ = ["KeptGraphs", "KeptRun", "Shelf", "Shelves"]
 
+WHAT = "tensors between the steps of an ensemble"
+
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
     """A tensor on a shelf."""
 
-    memory: str
-    room: Room
+    store: BufferStore
+    buffer: DeviceBuffer
     dtype: str
     shape: Shape
 
@@ -54,141 +60,58 @@ class Shelf:
     def __init__(self) -> None:
         self.holders = 0
         self._tensors: dict[int, _Tensor] = {}
-        self._idle: dict[str, list[Room]] = {}  # by memory
-        self._users = 0
-        self._changed = threading.Condition()
+        self._stores: dict[str, BufferStore] = {}  # by memory
+        self._lock = threading.Lock()
 
     @property
     def num_tensors(self) -> int:
         """How many tensors are kept."""
-        with self._changed:
+        with self._lock:
             return len(self._tensors)
 
     @property
     def num_bytes(self) -> int:
         """The device memory that the shelf has, for tensors that are kept or will be."""
-        with self._changed:
-            kept = sum(tensor.room.nbytes for tensor in self._tensors.values())
-            return kept + sum(room.nbytes for rooms in self._idle.values() for room in rooms)
+        with self._lock:
+            return sum(store.num_bytes for store in self._stores.values())
 
-    def reserve(self, keeper: Keeper, rooms: Sequence[int]) -> None:
-        """Set rooms of these sizes aside, so that no run has to.
-
-        Raises:
-            OutOfMemory: the device has not that much left; then none is.
-        """
-        with contextlib.ExitStack() as taken:
-            found = []
-            for nbytes in rooms:
-                found.append(keeper.room(nbytes))
-                taken.callback(found[-1].close)
-            taken.pop_all()
-        with self._changed:
-            self._idle.setdefault(keeper.memory, []).extend(found)
-
-    def run(
-        self, keeper: Keeper, message: Run, inputs: Mapping[str, Array], views: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """Run a graph on tensors of the shelf, and keep what the message says.
-
-        Raises:
-            TensorsLost: a tensor is not here.
-            GraphFailed, OutOfMemory: as `Keeper.run`; nothing more is kept then.
-        """
-        with self._in_use(), contextlib.ExitStack() as taken:
-            given = {ref.name: self._fed(keeper, ref) for ref in message.fed}
-            staying = {ref.name: self._staying(keeper, ref, taken) for ref in message.kept}
-            results = keeper.run(inputs, views, given, staying, message.dropped)
-            self.free([ref.key for ref in message.kept])
-            with self._changed:
-                for ref in message.kept:
-                    tensor = _Tensor(keeper.memory, staying[ref.name].room, ref.dtype, ref.shape)
-                    self._tensors[ref.key] = tensor
-            taken.pop_all()
-        return results
+    def store(self, memory: BufferMemory) -> BufferStore:
+        """Return the owner's buffers in a device's memory."""
+        with self._lock:
+            return self._stores.setdefault(memory.name, BufferStore(memory))
 
     def free(self, keys: Sequence[int]) -> None:
-        """Give the rooms of these tensors to others; keys that are not here mean nothing."""
-        with self._changed:
-            for key in keys:
-                tensor = self._tensors.pop(key, None)
-                if tensor is not None:
-                    self._idle.setdefault(tensor.memory, []).append(tensor.room)
+        """Give the buffers of these tensors to others; keys that are not here mean nothing."""
+        with self._lock:
+            freed = [self._tensors.pop(key) for key in keys if key in self._tensors]
+        for tensor in freed:
+            tensor.store.give_back(tensor.buffer)
+
+    def keep(self, tensors: Mapping[int, _Tensor]) -> None:
+        """Keep tensors under these keys, and free those that had them."""
+        self.free(list(tensors))
+        with self._lock:
+            self._tensors |= tensors
+
+    def find(self, key: int, name: str) -> _Tensor:
+        """Return the tensor that is kept for an input of this name.
+
+        Raises:
+            TensorsLost: it is not here.
+        """
+        with self._lock:
+            tensor = self._tensors.get(key)
+        if tensor is None:
+            raise TensorsLost(
+                f"input {name!r} is no longer on the device; the executor was started anew since, "
+                "see the server's log for the reason"
+            )
+        return tensor
 
     def close(self) -> None:
         """Free all memory, once no run uses it."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._users)
-            rooms = [tensor.room for tensor in self._tensors.values()]
-            rooms += [room for idle in self._idle.values() for room in idle]
-            self._tensors.clear()
-            self._idle.clear()
-        for room in rooms:
-            room.close()
-
-    @contextlib.contextmanager
-    def _in_use(self) -> Iterator[None]:
-        with self._changed:
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._users -= 1
-                self._changed.notify_all()
-
-    def _fed(self, keeper: Keeper, ref: FedRef) -> FedInput:
-        parts = []
-        for rows in ref.rows:
-            with self._changed:
-                tensor = self._tensors.get(rows.key)
-            if tensor is None:
-                raise TensorsLost(
-                    f"input {ref.name!r} is no longer on the device; the executor was started anew "
-                    "since, see the server's log for the reason"
-                )
-            if (tensor.memory, tensor.dtype) != (keeper.memory, ref.dtype):
-                raise ProtocolError(
-                    f"input {ref.name!r} is {ref.dtype} in {keeper.memory!r} memory; the tensor "
-                    f"that is kept for it is {tensor.dtype} in {tensor.memory!r} memory"
-                )
-            parts.append(
-                Rows(
-                    room=tensor.room,
-                    shape=tensor.shape,
-                    first=rows.first,
-                    count=rows.count,
-                    length=rows.length,
-                )
-            )
-        return fed(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
-
-    def _staying(self, keeper: Keeper, ref: KeptRef, taken: contextlib.ExitStack) -> StayingOutput:
-        dtype = DATA_TYPES[ref.dtype]
-        room = self._room(keeper, max(1, math.prod(ref.shape) * dtype.itemsize))
-        taken.callback(self._give_back, keeper.memory, room)
-        return StayingOutput(dtype=dtype, shape=ref.shape, room=room, shown=ref.shown)
-
-    def _room(self, keeper: Keeper, nbytes: int) -> Room:
-        """Return the smallest idle room that is large enough, or a new one instead of an idle one.
-
-        Raises:
-            OutOfMemory: there is none.
-        """
-        with self._changed:
-            idle = self._idle.setdefault(keeper.memory, [])
-            idle.sort(key=lambda room: room.nbytes)
-            for at, room in enumerate(idle):
-                if room.nbytes >= nbytes:
-                    return idle.pop(at)
-            outgrown = idle.pop() if idle else None
-        if outgrown is not None:
-            outgrown.close()
-        return keeper.room(nbytes)
-
-    def _give_back(self, memory: str, room: Room) -> None:
-        with self._changed:
-            self._idle.setdefault(memory, []).append(room)
+        for store in self._stores.values():
+            store.close()
 
 
 @dataclass(slots=True)
@@ -229,16 +152,62 @@ class Shelves:
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """A graph's runs on its owner's shelf."""
+    """A graph's runs on its owner's shelf.
 
-    keeper: Keeper
+    Attributes:
+        store: the owner's buffers that the graph reaches.
+    """
+
+    graph: BoundGraph
+    store: BufferStore
     shelf: Shelf
 
     def run(
         self, message: Run, inputs: Mapping[str, Array], views: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Run once; see `Shelf.run`."""
-        return self.shelf.run(self.keeper, message, inputs, views)
+        """Run the graph on tensors of the shelf, and keep what the message says.
+
+        Raises:
+            TensorsLost: a tensor is not there.
+            GraphFailed, OutOfMemory: as `BoundGraph.run_bound`; nothing more is kept then.
+        """
+        with self.store.in_use(), contextlib.ExitStack() as taken:
+            kept = [(ref, self._tensor(ref, taken)) for ref in message.kept]
+            bound = Bound(
+                inputs={ref.name: self._input(ref) for ref in message.fed},
+                outputs={ref.name: _whole(tensor) for ref, tensor in kept},
+                hidden=frozenset(ref.name for ref, _ in kept if not ref.shown)
+                | frozenset(message.dropped),
+            )
+            results = self.graph.run_bound(inputs, views, bound)
+            self.shelf.keep({ref.key: tensor for ref, tensor in kept})
+            taken.pop_all()
+        return results
+
+    def _input(self, ref: FedRef) -> BoundInput:
+        parts = []
+        for rows in ref.rows:
+            tensor = self.shelf.find(rows.key, ref.name)
+            if (tensor.store, tensor.dtype) != (self.store, ref.dtype):
+                raise ProtocolError(
+                    f"input {ref.name!r} is {ref.dtype} in {self.store.memory.name!r} memory; the "
+                    f"tensor that is kept for it is {tensor.dtype} in "
+                    f"{tensor.store.memory.name!r} memory"
+                )
+            part = KeptPart(
+                buffer=tensor.buffer,
+                shape=tensor.shape,
+                first=rows.first,
+                count=rows.count,
+                length=rows.length,
+            )
+            parts.append(part)
+        return gathered(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
+
+    def _tensor(self, ref: KeptRef, taken: contextlib.ExitStack) -> _Tensor:
+        buffer = self.store.take(max(1, _nbytes(ref.dtype, ref.shape)), WHAT)
+        taken.callback(self.store.give_back, buffer)
+        return _Tensor(self.store, buffer, ref.dtype, ref.shape)
 
 
 class KeptGraphs:
@@ -259,16 +228,17 @@ class KeptGraphs:
         Raises:
             OutOfMemory: the device has no room for what the message asks for.
         """
-        keeper = graph.keeper() if isinstance(graph, KeepingGraph) else None
-        if keeper is None:
+        memory = memory_of(graph)
+        if memory is None:
             return Keeps(id=message.id, memory="", granule=1)
         if message.owner not in self._joined:
             self._joined[message.owner] = self._shelves.join(message.owner)
         shelf = self._joined[message.owner]
-        shelf.reserve(keeper, message.rooms)
-        self._runs[message.graph] = KeptRun(keeper, shelf)
-        memory = f"{keeper.memory} of {self._shelves.id}"
-        return Keeps(id=message.id, memory=memory, granule=keeper.granule)
+        store = shelf.store(memory)
+        store.reserve(message.rooms, WHAT)
+        self._runs[message.graph] = KeptRun(bound_graph(graph), store, shelf)
+        name = f"{memory.name} of {self._shelves.id}"
+        return Keeps(id=message.id, memory=name, granule=memory.alignment)
 
     def run_of(self, graph: int) -> KeptRun | None:
         """Return what a graph's runs are made by; None for one whose tensors do not stay."""
@@ -284,3 +254,14 @@ class KeptGraphs:
         """Leave all shelves, once no run uses those that nobody else holds."""
         for owner in self._joined:
             self._shelves.leave(owner)
+
+
+def _whole(tensor: _Tensor) -> BoundOutput:
+    """Return the output that is copied whole to the tensor's buffer."""
+    nbytes = _nbytes(tensor.dtype, tensor.shape)
+    copies = (Copy(0, tensor.buffer, 0, nbytes),) if nbytes else ()
+    return BoundOutput(dtype=DATA_TYPES[tensor.dtype], shape=tensor.shape, copies=copies)
+
+
+def _nbytes(dtype: str, shape: Shape) -> int:
+    return math.prod(shape) * DATA_TYPES[dtype].itemsize

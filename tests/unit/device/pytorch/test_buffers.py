@@ -1,4 +1,4 @@
-"""States on an accelerator, in captured graphs and without: as in host memory, but not there."""
+"""Device buffers on an accelerator, with states in them: as in host memory, but not there."""
 
 import json
 
@@ -12,10 +12,9 @@ from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
-from ge_backend.device.pytorch.slots import TorchSlots  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
-from ge_backend.device.resident.host_states import HostSlots, open_slots  # noqa: E402
-from ge_backend.device.resident.state_seam import SlotPlan  # noqa: E402
+from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
+from ge_backend.device.resident.states import StateStore, open_states  # noqa: E402
 from ge_backend.errors import (  # noqa: E402
     DeviceUnavailable,
     GraphFailed,
@@ -125,8 +124,8 @@ def step(slots, values, ids, fresh=(), rows=None):
 def test_every_slot_goes_on_from_its_own_state(load, mode):
     """Whoever shares the batch, in whatever order, in buckets that are captured and others."""
     graph = prepared(load(mode), 4, 2)
-    slots = open_slots(graph, plan())
-    assert isinstance(slots, TorchSlots)
+    slots = open_states(graph, plan())
+    assert slots.on_device == ("h", "n")
     assert step(slots, [1, 10, 100, 1000], [3, 0, 1, 2], fresh=[3, 0, 1, 2]) == [1, 10, 100, 1000]
     assert step(slots, [2, 3], [0, 3]) == [12, 4]
     assert step(slots, [3], [2]) == [1003]  # not prepared
@@ -141,7 +140,7 @@ def test_every_slot_goes_on_from_its_own_state(load, mode):
 def test_it_computes_what_host_memory_does(load, mode):
     """A hundred random batches, to the bit."""
     graph = prepared(load(mode), 4, 1)
-    pair = open_slots(graph, plan()), HostSlots(graph, plan())
+    pair = open_states(graph, plan()), StateStore(graph, plan(), None)
     generator = np.random.default_rng(11)
     known = set()
     for _ in range(100):
@@ -159,7 +158,7 @@ def test_it_computes_what_host_memory_does(load, mode):
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)
 def test_only_row_numbers_cross_the_bus(load, vendor):
     """In a captured graph: x up, y down, and which rows; nothing is allocated."""
-    slots = open_slots(prepared(load(), 4), plan())
+    slots = open_states(prepared(load(), 4), plan())
     step(slots, [1, 2, 3, 4], [0, 1, 2, 3], fresh=[0, 1, 2, 3])
     step(slots, [1, 2, 3, 4], [0, 1, 2, 3])
     before = vendor.counts.copy()
@@ -180,7 +179,7 @@ def test_a_sequence_begins_with_its_file(load, mode, tmp_path):
     first = np.arange(WIDTH, dtype=np.float32)
     (tmp_path / "first").write_bytes(first.tobytes())
     states = state("h", file=str(tmp_path / "first")), state("n", (1,), "INT64")
-    slots = open_slots(prepared(load(mode), 4), plan(*states))
+    slots = open_states(prepared(load(mode), 4), plan(*states))
     x = np.ones((4, WIDTH), np.float32)
     for _ in range(2):
         for number, fresh in ((1, [3]), (2, [])):
@@ -192,7 +191,7 @@ def test_a_sequence_begins_with_its_file(load, mode, tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_state_may_be_an_output_as_well(load, mode):
     """It comes in its place then, and is kept."""
-    slots = open_slots(prepared(load(mode), 1), plan(hidden=False))
+    slots = open_states(prepared(load(mode), 1), plan(hidden=False))
     place = np.zeros((1, WIDTH), np.float32)
     for total, fresh in ((1, [0]), (2, [])):
         x = np.ones((1, WIDTH), np.float32)
@@ -214,7 +213,7 @@ def test_without_a_batch_dimension_there_is_one_sequence_per_run(load, mode):
             "n": np.zeros(1, np.int64),
         }
     )
-    slots = open_slots(graph, plan(batched=False))
+    slots = open_states(graph, plan(batched=False))
     x = np.ones(WIDTH, np.float32)
     for slot, total in ((2, 1), (1, 1), (2, 2), (2, 3), (1, 2)):
         fresh = [slot] if total == 1 else []
@@ -224,8 +223,8 @@ def test_without_a_batch_dimension_there_is_one_sequence_per_run(load, mode):
 
 def test_states_that_grow_go_through_the_host(load):
     """Beside others that stay."""
-    slots = open_slots(load("eager", Growing), plan(state("h"), state("past", (-1,))))
-    assert isinstance(slots, TorchSlots)
+    slots = open_states(load("eager", Growing), plan(state("h"), state("past", (-1,))))
+    assert slots.on_device == ("h",)
     for number in range(1, 4):
         fresh = [1] if number == 1 else []
         x = np.ones((1, WIDTH), np.float32)
@@ -237,7 +236,7 @@ def test_states_that_grow_go_through_the_host(load):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_state_that_does_not_come_is_refused(load, mode):
     """By name."""
-    slots = open_slots(
+    slots = open_states(
         prepared(load(mode), 1), plan(state("h", output="z"), state("n", (1,), "INT64"))
     )
     with pytest.raises(GraphFailed, match="no output 'z'"):
@@ -246,7 +245,7 @@ def test_a_state_that_does_not_come_is_refused(load, mode):
 
 def test_states_that_were_given_back_are_not_used(load):
     """A late run is told so."""
-    slots = open_slots(load(), plan())
+    slots = open_states(load(), plan())
     slots.close()
     with pytest.raises(GraphFailed, match="given back"):
         step(slots, [1], [0])
@@ -258,7 +257,7 @@ def test_too_many_sequences_do_not_fit(load, vendor, tmp_path):
     graph = load()
     taken = vendor.used_bytes
     with pytest.raises(OutOfMemory):
-        open_slots(graph, plan(count=1 << 28))
+        open_states(graph, plan(count=1 << 28))
     with pytest.raises(ModelError, match="gone"):
-        open_slots(graph, plan(state("h", file=str(tmp_path / "gone"))))
+        open_states(graph, plan(state("h", file=str(tmp_path / "gone"))))
     assert vendor.used_bytes == taken

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.resident.tensors import Rows, fed
+from ge_backend.device.resident.buffers import merged
+from ge_backend.device.resident.rows import KeptPart, gathered
 from ge_backend.errors import ProtocolError
 from ge_backend.tensors import DATA_TYPES
 
@@ -30,7 +31,7 @@ class Memory:
 
 
 def rows(room, first, count, length):
-    return Rows(room=room, shape=room.tensor.shape, first=first, count=count, length=length)
+    return KeptPart(buffer=room, shape=room.tensor.shape, first=first, count=count, length=length)
 
 
 def made(item):
@@ -39,8 +40,8 @@ def made(item):
     if item.fill >= 0:
         block[:] = item.fill
     for copy in item.copies:
-        source = copy.room.tensor.reshape(-1).view(np.uint8)
-        block[copy.offset : copy.offset + copy.nbytes] = source[copy.source :][: copy.nbytes]
+        source = copy.buffer.tensor.reshape(-1).view(np.uint8)
+        block[copy.offset : copy.offset + copy.nbytes] = source[copy.place :][: copy.nbytes]
     return block.view(item.dtype.numpy).reshape(item.shape)
 
 
@@ -49,7 +50,7 @@ def staged(shape, parts):
     target = np.full(shape, np.frombuffer(bytes([FILL] * 4), np.float32)[0], np.float32)
     at = 0
     for part in parts:
-        real = part.room.tensor[part.first : part.first + part.count, : part.length]
+        real = part.buffer.tensor[part.first : part.first + part.count, : part.length]
         target[at : at + part.count, : part.length] = real
         at += part.count
     target[at:] = target[:1]
@@ -77,21 +78,21 @@ def test_it_is_what_the_host_would_stage(data):
         max(1, longest) + data.draw(st.integers(0, 2)),
         inner,
     )
-    assert made(fed(FP32, shape, FILL, parts)).tobytes() == staged(shape, parts).tobytes()
+    assert made(gathered(FP32, shape, FILL, parts)).tobytes() == staged(shape, parts).tobytes()
 
 
 def test_rows_without_padding_are_one_copy():
     """Neighbours in a room that stay neighbours; and nothing is filled."""
     room = Memory(np.arange(24, dtype=np.float32).reshape(4, 3, 2))
-    item = fed(FP32, (2, 3, 2), 0, [rows(room, 1, 2, 3)])
+    item = gathered(FP32, (2, 3, 2), 0, [rows(room, 1, 2, 3)])
     assert item.fill == -1
-    assert [(copy.offset, copy.source, copy.nbytes) for copy in item.copies] == [(0, 24, 48)]
+    assert [(copy.offset, copy.place, copy.nbytes) for copy in merged(item.copies)] == [(0, 24, 48)]
 
 
 def test_rows_may_have_no_dimensions():
     """One number per row; a row that only fills repeats the first."""
     room = Memory(np.arange(4, dtype=np.float32))
-    assert made(fed(FP32, (3,), 0, [rows(room, 2, 2, 1)])).tolist() == [2, 3, 2]
+    assert made(gathered(FP32, (3,), 0, [rows(room, 2, 2, 1)])).tolist() == [2, 3, 2]
 
 
 ROOM = Memory(np.zeros((4, 3, 2), np.float32))
@@ -113,11 +114,11 @@ ROOM = Memory(np.zeros((4, 3, 2), np.float32))
 def test_what_does_not_fit_is_refused(part, shape):
     """Before anything is copied past an end."""
     with pytest.raises(ProtocolError):
-        fed(FP32, shape, 0, [part])
+        gathered(FP32, shape, 0, [part])
 
 
 def test_padding_of_several_bytes_is_refused():
     """A device fills byte by byte."""
-    fed(FP32, (1, 3, 2), -1, [rows(ROOM, 0, 1, 3)])
+    gathered(FP32, (1, 3, 2), -1, [rows(ROOM, 0, 1, 3)])
     with pytest.raises(ProtocolError, match="byte to byte"):
-        fed(FP32, (1, 3, 2), -1, [rows(ROOM, 0, 1, 2)])
+        gathered(FP32, (1, 3, 2), -1, [rows(ROOM, 0, 1, 2)])

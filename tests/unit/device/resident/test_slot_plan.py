@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.state_seam import SlotPlan, initial_value, row_bytes
+from ge_backend.device.resident.slot_plan import SlotPlan, initial_value, row_bytes
 from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, encode_bytes
 

@@ -1,4 +1,4 @@
-"""Tensors that stay on a device between two graphs' runs, on each engine that can keep them."""
+"""Tensors in device buffers between two graphs' runs, on each engine that can do it."""
 
 import functools
 import json
@@ -12,7 +12,8 @@ from acl_simulator.graphs import Affine
 from builders.npu import Npu
 from ge_backend.device.acl.compiled import CompiledGraph
 from ge_backend.device.base import GraphSource
-from ge_backend.device.resident.tensors import KeepingGraph, Rows, StayingOutput, fed
+from ge_backend.device.resident.buffers import Bound, BoundGraph, BoundOutput, Copy
+from ge_backend.device.resident.rows import KeptPart, gathered
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -122,28 +123,52 @@ def rig(request, tmp_path):
 
 
 @pytest.fixture
-def keepers(rig):
-    """Two graphs of one device, and rooms that are freed at the end."""
-    keepers = Keepers([rig.load().keeper() for _ in range(2)])
-    yield keepers
-    keepers.close()
+def pair(rig):
+    """Two graphs of one device, and buffers that are freed at the end."""
+    pair = Pair([rig.load() for _ in range(2)])
+    yield pair
+    pair.close()
 
 
-class Keepers:
-    def __init__(self, keepers):
-        self.first, self.second = keepers
-        self.rooms = []
+class Pair:
+    def __init__(self, graphs):
+        self.first, self.second = graphs
+        self.buffers = []
 
-    def room(self, shape):
-        self.rooms.append(self.first.room(int(np.prod(shape)) * 4))
-        return self.rooms[-1]
-
-    def staying(self, shape, *, shown=False):
-        return StayingOutput(dtype=FP32, shape=shape, room=self.room(shape), shown=shown)
+    def staying(self, shape):
+        """Return an output that is copied whole to a buffer of its own."""
+        self.buffers.append(buffer_of(self.first, shape))
+        return staying(shape, self.buffers[-1])
 
     def close(self):
-        for room in self.rooms:
-            room.close()
+        for buffer in self.buffers:
+            buffer.close()
+
+
+def buffer_of(graph, shape):
+    return graph.device_memory().allocate(int(np.prod(shape)) * 4, "a test")
+
+
+def staying(shape, buffer):
+    copies = (Copy(0, buffer, 0, int(np.prod(shape)) * 4),)
+    return BoundOutput(dtype=FP32, shape=shape, copies=copies)
+
+
+def part_of(kept, first, count, length):
+    """Return rows of what was kept."""
+    (copy,) = kept.copies
+    return KeptPart(buffer=copy.buffer, shape=kept.shape, first=first, count=count, length=length)
+
+
+def run(graph, inputs, outputs, *, given=(), kept=None, hidden=()):
+    """Run; `given` are the rows of the one input, `kept` is the one output, not shown if hidden."""
+    shape = max(SHAPES) if len(given) > 1 else SHAPES[0]
+    bound = Bound(
+        inputs={"x": gathered(FP32, shape, 0, given)} if given else {},
+        outputs={} if kept is None else {output_of(graph): kept},
+        hidden=frozenset(hidden),
+    )
+    return graph.run_bound(inputs, outputs, bound)
 
 
 def random(shape, seed=0):
@@ -155,30 +180,26 @@ def crossed(rig, before):
     return [now - then for now, then in zip(rig.bus(), before, strict=True)]
 
 
-def output_of(keeper):
+def output_of(graph):
     """Return how the engine calls the one output: an offline model has the compiler's name."""
-    return keeper._graph.signature.outputs[0].name
+    return graph.signature.outputs[0].name
 
 
-def test_graphs_of_one_device_share_their_memory(keepers):
+def test_graphs_of_one_device_share_their_memory(pair):
     """Which is what makes the one's tensors the other's."""
-    assert keepers.first.memory == keepers.second.memory
+    assert pair.first.device_memory().name == pair.second.device_memory().name
 
 
-def test_rows_go_from_one_run_to_another(rig, keepers):
+def test_rows_go_from_one_run_to_another(rig, pair):
     """Cut to their real lengths, in another order and shape, padded anew; only x and z cross."""
-    first, second = keepers.first, keepers.second
-    y = keepers.staying(SHAPES[1])
+    y = pair.staying(SHAPES[1])
     x = random(SHAPES[1])
     before = rig.bus()
-    assert first.run({"x": x}, {}, {}, {output_of(first): y}) == {}
+    assert run(pair.first, {"x": x}, {}, kept=y, hidden=[output_of(pair.first)]) == {}
     assert crossed(rig, before) == [rig.counts_bus, 0]
-    parts = [
-        Rows(room=y.room, shape=y.shape, first=3, count=1, length=2),
-        Rows(room=y.room, shape=y.shape, first=0, count=2, length=3),
-    ]
     before = rig.bus()
-    (z,) = second.run({}, {}, {"x": fed(FP32, SHAPES[1], 0, parts)}, {}).values()
+    given = [part_of(y, 3, 1, length=2), part_of(y, 0, 2, length=3)]
+    (z,) = run(pair.second, {}, {}, given=given).values()
     known = np.zeros(SHAPES[1], np.float32)
     known[0, :2], known[1:3, :3] = (2 * x + 1)[3, :2], (2 * x + 1)[:2, :3]
     known[3] = known[0]
@@ -186,62 +207,68 @@ def test_rows_go_from_one_run_to_another(rig, keepers):
     assert crossed(rig, before) == [0, rig.counts_bus]
 
 
-def test_a_tensor_may_be_shown_as_well(keepers):
+def test_whole_rows_are_taken_in_any_order(rig, pair):
+    """Rows without padding may be picked by their numbers; the values are those of copies."""
+    y = pair.staying(SHAPES[1])
+    x = random(SHAPES[1])
+    run(pair.first, {"x": x}, {}, kept=y, hidden=[output_of(pair.first)])
+    before = rig.bus()
+    given = [part_of(y, first, 1, length=5) for first in (2, 0, 3, 1)]
+    (z,) = run(pair.second, {}, {}, given=given).values()
+    assert np.array_equal(z, 2 * (2 * x + 1)[[2, 0, 3, 1]] + 1)
+    assert crossed(rig, before) == [0, rig.counts_bus]
+
+
+def test_a_tensor_may_be_shown_as_well(pair):
     """It comes into its place, and stays."""
-    first, second = keepers.first, keepers.second
-    y = keepers.staying(SHAPES[0], shown=True)
+    y = pair.staying(SHAPES[0])
     x, place = random(SHAPES[0]), np.zeros(SHAPES[0], np.float32)
-    name = output_of(first)
-    found = first.run({"x": x}, {name: place}, {}, {name: y})
+    name = output_of(pair.first)
+    found = run(pair.first, {"x": x}, {name: place}, kept=y)
     assert found[name] is place
     assert np.array_equal(place, 2 * x + 1)
-    whole = Rows(room=y.room, shape=y.shape, first=0, count=2, length=3)
-    (z,) = second.run({}, {}, {"x": fed(FP32, SHAPES[0], 0, [whole])}, {}).values()
+    (z,) = run(pair.second, {}, {}, given=[part_of(y, 0, 2, length=3)]).values()
     assert np.array_equal(z, 2 * place + 1)
 
 
-def test_what_nobody_wants_is_not_downloaded(rig, keepers):
+def test_what_nobody_wants_is_not_downloaded(rig, pair):
     """Nor kept."""
     before = rig.bus()
-    name = output_of(keepers.first)
-    assert keepers.first.run({"x": random(SHAPES[0])}, {}, {}, {}, {name}) == {}
+    hidden = [output_of(pair.first)]
+    assert run(pair.first, {"x": random(SHAPES[0])}, {}, hidden=hidden) == {}
     assert crossed(rig, before) == [rig.counts_bus, 0]
 
 
-def test_a_run_may_take_and_keep(keepers):
+def test_a_run_may_take_and_keep(pair):
     """Through three runs, without a value on the host in between."""
-    first, second = keepers.first, keepers.second
-    y, z = keepers.staying(SHAPES[0]), keepers.staying(SHAPES[0])
+    first, second = pair.first, pair.second
+    y, z = pair.staying(SHAPES[0]), pair.staying(SHAPES[0])
     x = random(SHAPES[0])
-    first.run({"x": x}, {}, {}, {output_of(first): y})
+    run(first, {"x": x}, {}, kept=y, hidden=[output_of(first)])
     for source, target in ((y, z), (z, y)):
-        whole = Rows(room=source.room, shape=source.shape, first=0, count=2, length=3)
-        given = {"x": fed(FP32, SHAPES[0], 0, [whole])}
-        assert second.run({}, {}, given, {output_of(second): target}) == {}
-    whole = Rows(room=y.room, shape=y.shape, first=0, count=2, length=3)
-    (last,) = first.run({}, {}, {"x": fed(FP32, SHAPES[0], 0, [whole])}, {}).values()
+        given = [part_of(source, 0, 2, length=3)]
+        assert run(second, {}, {}, given=given, kept=target, hidden=[output_of(second)]) == {}
+    (last,) = run(first, {}, {}, given=[part_of(y, 0, 2, length=3)]).values()
     assert np.allclose(last, 16 * x + 15)
 
 
-def test_an_output_of_another_shape_is_refused(keepers):
-    """What was planned with would be wrong; the room's tensor is not used then."""
-    first = keepers.first
-    y = keepers.staying((2, 5, WIDTH))
+def test_an_output_of_another_shape_is_refused(pair):
+    """What was planned with would be wrong; the buffer's tensor is not used then."""
+    y, hidden = pair.staying((2, 5, WIDTH)), [output_of(pair.first)]
     with pytest.raises(GraphFailed, match=r"was to be \[2, 5, 16\] and is \[2, 3, 16\]"):
-        first.run({"x": random(SHAPES[0])}, {}, {}, {output_of(first): y})
-    good = keepers.staying(SHAPES[0])
-    assert first.run({"x": random(SHAPES[0])}, {}, {}, {output_of(first): good}) == {}
+        run(pair.first, {"x": random(SHAPES[0])}, {}, kept=y, hidden=hidden)
+    good = pair.staying(SHAPES[0])
+    assert run(pair.first, {"x": random(SHAPES[0])}, {}, kept=good, hidden=hidden) == {}
 
 
-def test_runs_allocate_nothing(rig, keepers):
-    """Rooms are set aside before; only what runs operator by operator has no fixed places."""
-    first, second = keepers.first, keepers.second
-    y = keepers.staying(SHAPES[0])
+def test_runs_allocate_nothing(rig, pair):
+    """Buffers are set aside before; only what runs operator by operator has no fixed places."""
+    y = pair.staying(SHAPES[0])
 
     def both():
-        first.run({"x": random(SHAPES[0])}, {}, {}, {output_of(first): y})
-        whole = Rows(room=y.room, shape=y.shape, first=0, count=2, length=3)
-        second.run({}, {}, {"x": fed(FP32, SHAPES[0], 0, [whole])}, {})
+        hidden = [output_of(pair.first)]
+        run(pair.first, {"x": random(SHAPES[0])}, {}, kept=y, hidden=hidden)
+        run(pair.second, {}, {}, given=[part_of(y, 0, 2, length=3)])
 
     both()
     before = rig.allocated()
@@ -258,37 +285,34 @@ def test_what_is_computed_in_a_lower_precision_is_kept_as_declared(tmp_path, mod
     (y,) = first.run({"x": x}, {}, exclusive=False).values()
     (known,) = second.run({"x": y}, {}, exclusive=False).values()
     assert not np.array_equal(y, 2 * x + 1)
-    room = first.keeper().room(y.nbytes)
-    kept = {"y": StayingOutput(dtype=FP32, shape=y.shape, room=room, shown=False)}
-    assert first.keeper().run({"x": x}, {}, {}, kept) == {}
-    rows = Rows(room=room, shape=y.shape, first=0, count=2, length=3)
-    (z,) = second.keeper().run({}, {}, {"x": fed(FP32, y.shape, 0, [rows])}, {}).values()
+    kept = staying(y.shape, buffer_of(first, y.shape))
+    assert run(first, {"x": x}, {}, kept=kept, hidden=["y"]) == {}
+    (z,) = run(second, {}, {}, given=[part_of(kept, 0, 2, length=3)]).values()
     assert z.tobytes() == known.tobytes()
 
 
 def test_another_engines_tensor_is_refused(tmp_path):
     """Memory of torch is nothing for pyACL, and the other way round."""
     npu, on_torch = OnNpu(tmp_path), OnTorch(tmp_path, "graphs")
-    keepers = npu.load().keeper(), on_torch.load().keeper()
-    for keeper, other in (keepers, keepers[::-1]):
-        room = other.room(2 * 3 * WIDTH * 4)
-        rows = Rows(room=room, shape=SHAPES[0], first=0, count=2, length=3)
+    graphs = npu.load(), on_torch.load()
+    for graph, other in (graphs, graphs[::-1]):
+        kept = staying(SHAPES[0], buffer_of(other, SHAPES[0]))
         with pytest.raises(ProtocolError, match="another engine"):
-            keeper.run({}, {}, {"x": fed(FP32, SHAPES[0], 0, [rows])}, {})
-        room.close()
+            run(graph, {}, {}, given=[part_of(kept, 0, 2, length=3)])
+        kept.copies[0].buffer.close()
     npu.close()
 
 
-def test_rooms_that_do_not_fit_are_refused_with_the_numbers(rig, keepers):
+def test_buffers_that_do_not_fit_are_refused_with_the_numbers(pair):
     """And the graphs go on."""
     with pytest.raises(OutOfMemory):
-        keepers.first.room(1 << 50)
-    assert len(keepers.first.run({"x": random(SHAPES[0])}, {}, {}, {})) == 1
+        pair.first.device_memory().allocate(1 << 50, "a test")
+    assert len(run(pair.first, {"x": random(SHAPES[0])}, {})) == 1
 
 
 def test_a_model_whose_shapes_vary_freely_keeps_nothing(tmp_path):
     """Its memory grows as it runs; its tensors go through the host as ever."""
     npu = Npu(tmp_path)
     graph = npu.load(npu.write(Affine(), Ranges({"x": ((1, 4), (1, 8), (WIDTH, WIDTH))})))
-    assert not isinstance(graph, KeepingGraph)
+    assert not isinstance(graph, BoundGraph)
     npu.close()

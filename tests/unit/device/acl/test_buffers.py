@@ -1,4 +1,4 @@
-"""States on a simulated NPU: what is copied where, and that results are those of host memory."""
+"""Device buffers on a simulated NPU, with states in them: what is copied where, and the results."""
 
 import contextlib
 import threading
@@ -10,8 +10,7 @@ import pytest
 from acl_simulator import Accumulate, DimsGears, Static
 from builders.npu import INVALID, Npu
 from builders.npu_states import GEARS, WIDTH, plan, state
-from ge_backend.device.acl.slots import AclSlots
-from ge_backend.device.resident.host_states import HostSlots, open_slots
+from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
 
 
@@ -33,8 +32,8 @@ def open_(npu):
     with contextlib.ExitStack() as closing:
 
         def open_(graph, given):
-            slots = closing.enter_context(contextlib.closing(open_slots(graph, given)))
-            assert isinstance(slots, AclSlots)
+            slots = closing.enter_context(contextlib.closing(open_states(graph, given)))
+            assert "h" in slots.on_device
             return slots
 
         yield open_
@@ -146,7 +145,7 @@ def test_neighbouring_slots_share_a_copy(npu, slots):
 
 def test_it_computes_what_host_memory_does(graph, slots):
     """A hundred random batches, to the bit."""
-    host = HostSlots(graph, plan(graph.signature))
+    host = StateStore(graph, plan(graph.signature), None)
     generator = np.random.default_rng(11)
     known = set()
     for _ in range(100):
@@ -231,7 +230,7 @@ def test_a_state_of_another_size_is_refused(graph, open_):
     """Before anything is written past its slot."""
     crossed = state("h", WIDTH, output="n_next"), state("n", 1, output="h_next")
     slots = open_(graph, plan(graph.signature, *crossed))
-    with pytest.raises(GraphFailed, match=r"1 rows of 64 bytes are kept of .*has 4 bytes"):
+    with pytest.raises(GraphFailed, match=r"was to be \[1, 16\] and is \[1, 1\]"):
         step(slots, [1], [0], fresh=[0])
 
 
@@ -263,3 +262,14 @@ def test_a_bad_initial_value_is_refused(npu, graph, open_):
     states = state("h", WIDTH, file=str(npu.folder / "gone")), state("n", 1)
     with pytest.raises(ModelError, match="gone"):
         open_(graph, plan(graph.signature, *states))
+
+
+@pytest.mark.parametrize("call", ["rt.malloc_host", "rt.memcpy_async"])
+def test_an_initial_value_that_does_not_get_there_leaves_nothing(npu, graph, call):
+    """Neither slots nor the pinned memory that it was copied from."""
+    before = npu.sim.allocations()
+    npu.sim.fail(call, INVALID)
+    with pytest.raises(GraphFailed):
+        open_states(graph, plan(graph.signature))
+    npu.sim.heal()
+    assert npu.sim.allocations() == before

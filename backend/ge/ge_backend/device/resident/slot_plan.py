@@ -1,0 +1,66 @@
+"""What is kept of live sequences between their steps, and how each of them begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ge_backend.config.sequence_batching import State
+from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.tensors import Array, decode_bytes
+
+__all__ = ["SlotPlan", "initial_value", "row_bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPlan:
+    """What is kept, and for how many.
+
+    Attributes:
+        states: what a sequence carries from step to step.
+        count: how many sequences live at most.
+        batched: tensors begin with a batch dimension; else a run has one sequence.
+        hidden: outputs that no client gets: those that are only states, and what is not declared.
+    """
+
+    states: tuple[State, ...]
+    count: int
+    batched: bool
+    hidden: frozenset[str] = frozenset()
+
+    def shown(self, results: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs that somebody asked for."""
+        return {name: value for name, value in results.items() if name not in self.hidden}
+
+
+def initial_value(state: State) -> Array:
+    """Return one row of a state as a sequence begins with it.
+
+    Raises:
+        ModelError: its file is missing or has another size.
+    """
+    shape, dtype = state.initial_dims, state.dtype
+    if not state.initial_file:
+        zero = b"" if dtype.name == "BYTES" else 0
+        return np.full(shape, zero, dtype=dtype.numpy)
+    try:
+        content = Path(state.initial_file).read_bytes()
+        if dtype.name == "BYTES":
+            return decode_bytes(content, shape)
+        return np.frombuffer(content, dtype.numpy).reshape(shape)
+    except (OSError, ValueError, InvalidRequest) as error:
+        raise ModelError(
+            f"the initial value of state {state.input!r}, {state.initial_file}, is not "
+            f"{dtype.name} {list(shape)}: {error}"
+        ) from error
+
+
+def row_bytes(state: State) -> int:
+    """Return the bytes of a state's row; 0 where they change from step to step, or are texts."""
+    if -1 in state.dims or state.dtype.name == "BYTES":
+        return 0
+    return math.prod(state.dims) * state.dtype.numpy.itemsize
