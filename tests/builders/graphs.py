@@ -94,6 +94,20 @@ def scaled():
     )
 
 
+def doubled_plus_one(width):
+    """Take x [batch, n, width] -> y = 2x + 1."""
+    dims = ["batch", "n", width]
+    return graph(
+        [
+            helper.make_node("Add", ["x", "x"], ["twice"]),
+            helper.make_node("Add", ["twice", "one"], ["y"]),
+        ],
+        [("x", TensorProto.FLOAT, dims)],
+        [("y", TensorProto.FLOAT, dims)],
+        [("one", np.ones((), np.float32))],
+    )
+
+
 def non_zero():
     """Take x [length] -> y [1, found]: positions of what is not zero; only the run tells how many."""
     return graph(

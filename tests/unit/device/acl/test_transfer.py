@@ -7,7 +7,7 @@ from acl_simulator import Simulator
 from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes, num_bytes
-from ge_backend.device.resident.buffers import Bound, BoundInput, BoundOutput
+from ge_backend.device.resident.buffers import Bound, BoundTensor
 from ge_backend.errors import GraphFailed, OutOfMemory
 from ge_backend.tensors import DATA_TYPES
 
@@ -103,7 +103,7 @@ def test_other_inputs_are_refused(arrays, words):
 
 def test_what_lies_on_the_device_is_checked_like_the_rest():
     """Its bytes would be read as something that they are not."""
-    item = BoundInput(dtype=DATA_TYPES["FP64"], shape=(2, 3), copies=())
+    item = BoundTensor(dtype=DATA_TYPES["FP64"], shape=(2, 3), copies=())
     assert checked_shapes([tensor("x", "FP64")], {}, "m", Bound(inputs={"x": item})) == {
         "x": (2, 3)
     }
@@ -113,7 +113,7 @@ def test_what_lies_on_the_device_is_checked_like_the_rest():
 
 def test_outputs_of_another_type_do_not_stay():
     """Their bytes are as many as the type says, and end elsewhere."""
-    item = BoundOutput(dtype=DATA_TYPES["FP64"], shape=(2, 3), copies=())
+    item = BoundTensor(dtype=DATA_TYPES["FP64"], shape=(2, 3), copies=())
     bound, shapes = Bound(outputs={"y": item}), {"y": (2, 3)}
     check_outputs([tensor("y", "FP64"), tensor("z")], shapes, "m", bound)
     with pytest.raises(GraphFailed, match="'y', which stays on the device, is FP32, and FP64 is"):

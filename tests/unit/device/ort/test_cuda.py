@@ -7,14 +7,19 @@ pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from builders.graphs import masked_mean
+from builders.graphs import accumulator, masked_mean, scaled
 from fakes.torch_vendor import FakeVendor
+from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.device.ort import cuda as onnx_cuda
 from ge_backend.device.ort import graph as onnx_graph
 from ge_backend.device.ort.cuda import OnnxCudaGraph
 from ge_backend.device.pytorch.streams import Streams
-from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed
+from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy
+from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.states import StateStore, open_states
+from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.tensors import DATA_TYPES
 
 IDS = np.ones((2, 3), np.int64)
 INPUTS = {"ids": IDS, "attention_mask": IDS}
@@ -87,3 +92,113 @@ def test_a_fault_of_the_gpu_is_told_apart(graph, monkeypatch, said, meant):
     monkeypatch.setattr(onnx_graph.OnnxGraph, "_run_bound", fail)
     with pytest.raises(meant, match=said):
         graph.run(INPUTS, {}, exclusive=False)
+
+
+@pytest.fixture
+def on_cpu(streams, monkeypatch, tmp_path):
+    """A function that loads a model for the CPU's provider in the place of CUDA's."""
+    monkeypatch.setattr(onnx_cuda, "PROVIDER", "CPUExecutionProvider")
+    monkeypatch.setattr(onnx_cuda, "OPTIONS", {})
+
+    def load(content):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content)
+        return OnnxCudaGraph(GraphSource.of(path), streams)
+
+    return load
+
+
+FP32 = DATA_TYPES["FP32"]
+H = State(input="h", output="h_next", dtype=FP32, dims=(1,), initial_dims=(1,), initial_file="")
+
+
+@pytest.mark.parametrize("hidden", [frozenset(), frozenset({"h_next"})], ids=["shown", "hidden"])
+def test_states_stay_on_the_device(on_cpu, hidden):
+    """A hundred random batches are what host memory gives, to the bit."""
+    graph = on_cpu(accumulator())
+    plan = SlotPlan(states=(H,), count=4, batched=True, hidden=hidden)
+    pair = open_states(graph, plan), StateStore(graph, plan, None)
+    assert [one.on_device for one in pair] == [("h",), ()]
+    generator, known = np.random.default_rng(3), set()
+    for _ in range(100):
+        ids = generator.permutation(4)[: generator.integers(1, 5)].tolist()
+        fresh = [slot for slot in ids if slot not in known]
+        known.update(ids)
+        x = generator.standard_normal((4, 1)).astype(np.float32)
+        place = np.zeros((4, 1), np.float32)
+        ours, theirs = (
+            one.run({"x": x}, {"h_next": place.copy()}, ids, fresh, rows=4, exclusive=False)[0]
+            for one in pair
+        )
+        assert set(ours) == {"y", "h_next"} - hidden
+        for name, value in ours.items():
+            assert value.tobytes() == theirs[name].tobytes()
+
+
+def test_an_output_that_stays_comes_into_its_place_as_well(on_cpu):
+    """Where it fits; the state is the same memory's."""
+    states = open_states(
+        on_cpu(accumulator()), SlotPlan(states=(H,), count=1, batched=True, hidden=frozenset())
+    )
+    place, wrong = np.zeros((1, 1), np.float32), np.zeros((2, 1), np.float32)
+    for total, given, fresh in ((1, place, [0]), (2, wrong, []), (3, place, [])):
+        x = np.ones((1, 1), np.float32)
+        results, _ = states.run({"x": x}, {"h_next": given}, [0], fresh, rows=1, exclusive=False)
+        assert results["h_next"].tolist() == [[total]]
+        assert (results["h_next"] is given) == (given is place)
+
+
+def test_what_is_kept_in_another_type_is_refused(on_cpu):
+    """Its bytes would be read as something that they are not."""
+    graph = on_cpu(scaled())
+    buffer = graph.device_memory().allocate(24, "a test")
+    x = BoundTensor(dtype=DATA_TYPES["INT32"], shape=(2, 3), copies=(Copy(0, buffer, 0, 24),))
+    with pytest.raises(GraphFailed, match=r"'x' is FP32.*what is kept is INT32"):
+        graph.run_bound({"scale": np.float32(2)}, {}, Bound(inputs={"x": x}))
+
+
+def test_only_numbers_that_torch_can_copy_have_buffers(on_cpu):
+    """Texts are never on the device."""
+    from onnx import TensorProto, helper
+
+    from builders.graphs import graph
+
+    node = helper.make_node("Identity", ["x"], ["y"])
+    text = ("x", TensorProto.STRING, ["batch"]), ("y", TensorProto.STRING, ["batch"])
+    assert on_cpu(graph([node], text[:1], text[1:])).device_memory() is None
+
+
+def test_an_output_that_is_an_input_stays_too(on_cpu):
+    """ONNX Runtime does not write it to the place it was bound to."""
+    from onnx import TensorProto, helper
+
+    from builders.graphs import graph
+
+    loaded = on_cpu(
+        graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            [("x", TensorProto.FLOAT, ["batch"])],
+            [("y", TensorProto.FLOAT, ["batch"])],
+        )
+    )
+    memory = loaded.device_memory()
+    buffer = memory.allocate(8, "a test")
+    y = BoundTensor(dtype=FP32, shape=(2,), copies=(Copy(0, buffer, 0, 8),))
+    x = np.array([3, 4], np.float32)
+    assert loaded.run_bound({"x": x}, {}, Bound(outputs={"y": y}, hidden=frozenset({"y"}))) == {}
+    given = BoundTensor(dtype=FP32, shape=(2,), copies=(Copy(0, buffer, 0, 8),))
+    assert loaded.run_bound({}, {}, Bound(inputs={"x": given}))["y"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("fake fault", DeviceFault), ("fake out of memory", OutOfMemory)]
+)
+def test_what_torch_says_of_the_device_is_told_apart(graph, streams, monkeypatch, said, meant):
+    """Where it copies as well as where it computes."""
+
+    def fail(nbytes):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(streams.vendor, "empty", fail)
+    with pytest.raises(meant, match=said):
+        graph.run_bound(INPUTS, {}, Bound())

@@ -12,7 +12,7 @@ from acl_simulator.graphs import Affine
 from builders.npu import Npu
 from ge_backend.device.acl.compiled import CompiledGraph
 from ge_backend.device.base import GraphSource
-from ge_backend.device.resident.buffers import Bound, BoundGraph, BoundOutput, Copy
+from ge_backend.device.resident.buffers import Bound, BoundGraph, BoundTensor, Copy
 from ge_backend.device.resident.rows import KeptPart, gathered
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -106,12 +106,45 @@ class OnTorch:
         self.vendor.synchronize()
 
 
+class OnOnnx:
+    """The same in ONNX Runtime, on an accelerator that is not there: its CPU provider instead."""
+
+    counts_bus = False  # ONNX Runtime copies by itself
+
+    def __init__(self, folder):
+        self.vendor, self.folder = FakeVendor(), folder
+        self.streams = Streams(self.vendor)
+
+    def load(self):
+        pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+        from builders.graphs import doubled_plus_one
+        from ge_backend.device.ort import cuda as onnx_cuda
+
+        path = self.folder / "model.onnx"
+        path.write_bytes(doubled_plus_one(WIDTH))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(onnx_cuda, "PROVIDER", "CPUExecutionProvider")
+            patch.setattr(onnx_cuda, "OPTIONS", {})
+            return onnx_cuda.OnnxCudaGraph(GraphSource.of(path), self.streams)
+
+    def bus(self):
+        return 0, 0
+
+    def allocated(self):
+        return self.vendor.counts["allocate", ""]
+
+    def close(self):
+        self.vendor.synchronize()
+
+
 RIGS = {
     "npu": OnNpu,
     "npu-twice": lambda folder: OnNpu(folder, copies=2),
     "npu-compiled": OnCompiled,
     "torch-graphs": lambda folder: OnTorch(folder, "graphs"),
     "torch-eager": lambda folder: OnTorch(folder, "eager"),
+    "onnx": OnOnnx,
 }
 
 
@@ -151,7 +184,7 @@ def buffer_of(graph, shape):
 
 def staying(shape, buffer):
     copies = (Copy(0, buffer, 0, int(np.prod(shape)) * 4),)
-    return BoundOutput(dtype=FP32, shape=shape, copies=copies)
+    return BoundTensor(dtype=FP32, shape=shape, copies=copies)
 
 
 def part_of(kept, first, count, length):

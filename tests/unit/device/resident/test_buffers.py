@@ -5,8 +5,7 @@ import pytest
 from ge_backend.device.resident.buffers import (
     NOTHING_BOUND,
     Bound,
-    BoundInput,
-    BoundOutput,
+    BoundTensor,
     Copy,
     bound_graph,
     memory_of,
@@ -42,8 +41,8 @@ def test_the_rest_goes_on_after_what_was_merged():
 
 def test_outputs_are_renamed_and_inputs_are_not():
     """A compiler renames the outputs alone."""
-    h = BoundInput(dtype=FP32, shape=(1, 16), copies=())
-    following = BoundOutput(dtype=FP32, shape=(1, 16), copies=())
+    h = BoundTensor(dtype=FP32, shape=(1, 16), copies=())
+    following = BoundTensor(dtype=FP32, shape=(1, 16), copies=())
     bound = Bound(inputs={"h": h}, outputs={"next": following}, hidden=frozenset({"next"}))
     renamed = bound.renamed({"y": "node:0:y", "next": "node:1:next"})
     assert renamed.inputs == bound.inputs
@@ -53,7 +52,7 @@ def test_outputs_are_renamed_and_inputs_are_not():
 
 def test_an_output_that_is_not_as_it_was_to_be_is_refused():
     """By name, with both shapes."""
-    bound = Bound(outputs={"y": BoundOutput(dtype=FP32, shape=(2, 3), copies=())})
+    bound = Bound(outputs={"y": BoundTensor(dtype=FP32, shape=(2, 3), copies=())})
     bound.check({"y": (2, 3), "z": (1,)})
     with pytest.raises(GraphFailed, match=r"'y'.*was to be \[2, 3\] and is \[2, 4\]"):
         bound.check({"y": (2, 4)})
@@ -73,7 +72,7 @@ def test_nothing_is_bound_in_most_runs():
 
 def test_the_bytes_of_an_input():
     """Of all of it, padding included."""
-    assert BoundInput(dtype=FP32, shape=(2, 3), copies=()).nbytes == 24
+    assert BoundTensor(dtype=FP32, shape=(2, 3), copies=()).nbytes == 24
 
 
 def test_a_graph_in_host_memory_has_no_buffers():

@@ -12,7 +12,7 @@ from ge_backend.device.acl.buffers import address
 from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.memory import Slot, Staging
 from ge_backend.device.acl.runtime import AclRuntime
-from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, merged
+from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BoundTensor, merged
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
@@ -124,7 +124,7 @@ def checked_shapes(
     Raises:
         GraphFailed: they are not.
     """
-    given = {**arrays, **bound.inputs}
+    given: dict[str, Array | BoundTensor] = {**arrays, **bound.inputs}
     if set(given) != {tensor.name for tensor in inputs}:
         known = ", ".join(tensor.name for tensor in inputs)
         raise GraphFailed(f"{path} takes the inputs {known}; got {', '.join(given) or 'none'}")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.ort.graph import OnnxGraph
+from ge_backend.device.ort.graph import OnDevice, OnnxGraph
+from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.resident.buffers import Bound, BufferMemory
 from ge_backend.device.threads import Cores
-from ge_backend.errors import DeviceFault, GraphFailed
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["OnnxCudaGraph"]
+
+Tensors = Mapping[str, torch.Tensor]
 
 PROVIDER = "CUDAExecutionProvider"
 # FP32 is computed in FP32, not in TF32: `origin` promises what the file says. The algorithms of
@@ -28,10 +36,12 @@ OPTIONS = {
 class OnnxCudaGraph:
     """One ONNX model in one session; ONNX Runtime has streams and scratch memory of its own.
 
-    Tensors are bound in host memory, and ONNX Runtime moves them; any shape runs.
+    Tensors are bound in host memory, and ONNX Runtime moves them, or in torch's on the GPU; any
+    shape runs.
 
     Args:
-        streams: of the device. Only its vendor is used, which knows the GPU and its errors.
+        streams: of the device, where torch copies to and from buffers. Its vendor knows the GPU and
+            its errors.
 
     Raises:
         DeviceUnavailable: the CUDA provider is not there or does not load.
@@ -41,7 +51,7 @@ class OnnxCudaGraph:
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, streams: Streams) -> None:
-        self._vendor = streams.vendor
+        self._streams, self._vendor = streams, streams.vendor
         index = self._vendor.device.partition(":")[2]
         options = OPTIONS | ({"device_id": index} if index else {})
         self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
@@ -63,13 +73,96 @@ class OnnxCudaGraph:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        try:
+        with self._errors():
             return self._graph.run(inputs, outputs, exclusive=exclusive)
-        except GraphFailed as error:
-            if error.__cause__ is not None and self._vendor.is_fault(error.__cause__):
-                raise DeviceFault(f"{self._vendor.device} broke: {error}") from error
-            raise
+
+    def device_memory(self) -> BufferMemory | None:
+        """Return torch's, so that steps in torch and in ONNX Runtime share it; see `BoundGraph`.
+
+        None for texts, which are never on the device, and for BF16, which is not copied from there.
+        """
+        kinds = {spec.dtype.name for spec in (*self.signature.inputs, *self.signature.outputs)}
+        return None if kinds & {"BYTES", "BF16"} else TorchMemory(self._streams, self._errors)
+
+    def run_bound(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
+    ) -> dict[str, Array]:
+        """Run once; see `BoundGraph`.
+
+        ONNX Runtime has a stream of its own, so each side waits for the other one: torch here, ONNX
+        Runtime at the end of each run (by default; onnxruntime_run_options_config_keys.h).
+        """
+        self._check_types(bound)
+        with self._errors():
+            with self._streams.computing():
+                copies = BoundCopies.alone(self._vendor, bound)
+                given = places(self._vendor, bound.inputs)
+                kept = places(self._vendor, bound.outputs)
+                copies.gather(given)
+                self._streams.finish()
+            results = self._graph.run(
+                inputs, outputs, exclusive=False, placed=self._placed(given, kept, bound.hidden)
+            )
+            with self._streams.computing():
+                for name in kept.keys() & results.keys():  # not as it was to be; see `OnnxGraph`
+                    kept[name] = torch.from_numpy(results[name]).to(self._vendor.device)
+                copies.scatter(kept)
+                self._streams.finish()
+                return self._shown(results, kept, outputs, bound.hidden)
 
     def close(self) -> None:
         """Free the session and its memory."""
         self._graph.close()
+
+    def _placed(self, given: Tensors, kept: Tensors, hidden: frozenset[str]) -> OnDevice:
+        kind, _, index = self._vendor.device.partition(":")
+        return OnDevice(
+            device=kind,
+            index=int(index or 0),
+            inputs={n: (tensor.data_ptr(), tuple(tensor.shape)) for n, tensor in given.items()},
+            outputs={n: (tensor.data_ptr(), tuple(tensor.shape)) for n, tensor in kept.items()},
+            hidden=hidden,
+        )
+
+    def _shown(
+        self,
+        results: Mapping[str, Array],
+        kept: Tensors,
+        outputs: Mapping[str, Array],
+        hidden: frozenset[str],
+    ) -> dict[str, Array]:
+        """Return the outputs that are not hidden, those that stay among them."""
+        shown = {name: value for name, value in results.items() if name not in hidden}
+        for name in kept.keys() - hidden - shown.keys():
+            value = kept[name].cpu().numpy()
+            place = outputs.get(name)
+            if place is not None and (place.shape, place.dtype) == (value.shape, value.dtype):
+                np.copyto(place, value)
+                value = place
+            shown[name] = value
+        return shown
+
+    def _check_types(self, bound: Bound) -> None:
+        """See that the bytes in buffers are of the types that the graph reads and writes."""
+        declared = {spec.name: spec for spec in (*self.signature.inputs, *self.signature.outputs)}
+        for name, item in (*bound.inputs.items(), *bound.outputs.items()):
+            if name in declared and declared[name].dtype != item.dtype:
+                raise GraphFailed(
+                    f"{name!r} is {declared[name].describe()}; what is kept is {item.dtype.name}"
+                )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Tell a fault of the GPU apart, and a lack of memory."""
+        try:
+            yield
+        except GraphFailed as error:
+            if error.__cause__ is not None and self._vendor.is_fault(error.__cause__):
+                raise DeviceFault(f"{self._vendor.device} broke: {error}") from error
+            raise
+        except RuntimeError as error:
+            if self._vendor.is_fault(error):
+                raise DeviceFault(f"{self._vendor.device} broke: {error}") from error
+            if self._vendor.is_out_of_memory(error):
+                raise OutOfMemory(f"{self._vendor.device}: {error}") from error
+            raise

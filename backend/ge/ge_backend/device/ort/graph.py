@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,30 @@ from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
 
-__all__ = ["OnnxGraph"]
+__all__ = ["OnDevice", "OnnxGraph"]
 
 # TensorProto.BFLOAT16: the one bound type that numpy has no dtype for.
 ONNX_BFLOAT16 = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDevice:
+    """Tensors of one run that lie in the provider's memory.
+
+    Attributes:
+        device, index: what and where it is, as ONNX Runtime calls it.
+        inputs, outputs: address and shape of each.
+        hidden: outputs that nobody wants on the host.
+    """
+
+    device: str
+    index: int
+    inputs: Mapping[str, tuple[int, Shape]]
+    outputs: Mapping[str, tuple[int, Shape]]
+    hidden: frozenset[str]
+
+
+NOWHERE = OnDevice(device="cpu", index=0, inputs={}, outputs={}, hidden=frozenset())
 
 
 class OnnxGraph:
@@ -94,11 +115,27 @@ class OnnxGraph:
         return self._scratch.bound(shapes)
 
     def run(
-        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        exclusive: bool,
+        placed: OnDevice = NOWHERE,
     ) -> dict[str, Array]:
-        """Run once; see `Graph.run`."""
+        """Run once; see `Graph.run`.
+
+        Args:
+            inputs: those that are not placed.
+            outputs: as in `Graph.run`.
+            exclusive: as in `Graph.run`.
+            placed: tensors on the device; for a graph without strings.
+
+        Returns:
+            The outputs that are not hidden, and those that could not be written to their places on
+            the device. The others are there.
+        """
         with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
-            return self._run(session, inputs, outputs)
+            return self._run(session, inputs, outputs, placed)
 
     def close(self) -> None:
         """Free both sessions, and what only they had in the arena."""
@@ -125,30 +162,34 @@ class OnnxGraph:
         session: onnxruntime.InferenceSession,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
+        placed: OnDevice = NOWHERE,
     ) -> dict[str, Array]:
-        self._check_names(inputs)
+        self._check_names([*inputs, *placed.inputs])
         try:
             if self._has_strings:
                 return self._run_copied(session, inputs)
             places = self._places(outputs)
             try:
-                return self._run_bound(session, inputs, places)
+                return self._run_bound(session, inputs, places, placed)
             except ENGINE_ERRORS:
-                if not places:
+                if not places and not placed.outputs:
                     raise
             # Either a place has another shape than the result, or the run would fail anyway.
-            results = self._run_bound(session, inputs, {})
+            shown = placed.hidden - placed.outputs.keys()
+            results = self._run_bound(
+                session, inputs, {}, replace(placed, outputs={}, hidden=shown)
+            )
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
         wrong = {name for name, place in places.items() if results[name].shape != place.shape}
         self._unpredictable |= wrong
         return results
 
-    def _check_names(self, inputs: Mapping[str, Array]) -> None:
+    def _check_names(self, given: Sequence[str]) -> None:
         known = [spec.name for spec in self.signature.inputs]
-        if set(known) != set(inputs):
+        if set(known) != set(given):
             raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
+                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(given)}"
             )
 
     def _places(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -168,21 +209,33 @@ class OnnxGraph:
         session: onnxruntime.InferenceSession,
         inputs: Mapping[str, Array],
         places: Mapping[str, Array],
+        placed: OnDevice,
     ) -> dict[str, Array]:
         """Run with every tensor bound by address; `kept` holds what the addresses point into."""
         binding = session.io_binding()
-        kept = {spec.name: _bindable(spec, inputs[spec.name]) for spec in self.signature.inputs}
+        device, index = placed.device, placed.index
+        kept = []
         for spec in self.signature.inputs:
-            _bind(binding.bind_input, spec, kept[spec.name])
+            if spec.name in placed.inputs:
+                _bind(binding.bind_input, spec, device, index, *placed.inputs[spec.name])
+                continue
+            kept.append(_bindable(spec, inputs[spec.name]))
+            _bind_array(binding.bind_input, spec, kept[-1])
         for spec in self.signature.outputs:
-            if spec.name in places:
-                _bind(binding.bind_output, spec, places[spec.name])
+            if spec.name in placed.outputs:
+                _bind(binding.bind_output, spec, device, index, *placed.outputs[spec.name])
+            elif spec.name in placed.hidden:
+                binding.bind_output(spec.name, device, index)
+            elif spec.name in places:
+                _bind_array(binding.bind_output, spec, places[spec.name])
             else:
                 binding.bind_output(spec.name, "cpu")
         session.run_with_iobinding(binding)
+        values = zip(self.signature.outputs, binding.get_outputs(), strict=True)
         return {
             spec.name: _settle(value, places.get(spec.name), spec.dtype)
-            for spec, value in zip(self.signature.outputs, binding.get_outputs(), strict=True)
+            for spec, value in values
+            if not _stays(spec, value, placed)
         }
 
     def _run_copied(
@@ -219,9 +272,23 @@ def _bindable(spec: TensorSpec, array: Array) -> Array:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def _bind(bind: Any, spec: TensorSpec, array: Array) -> None:
-    kind = ONNX_BFLOAT16 if spec.dtype.name == "BF16" else array.dtype
-    bind(spec.name, "cpu", 0, kind, array.shape, array.ctypes.data)
+def _bind_array(bind: Any, spec: TensorSpec, array: Array) -> None:
+    _bind(bind, spec, "cpu", 0, array.ctypes.data, array.shape)
+
+
+def _bind(bind: Any, spec: TensorSpec, device: str, index: int, address: int, shape: Shape) -> None:
+    kind = ONNX_BFLOAT16 if spec.dtype.name == "BF16" else spec.dtype.numpy
+    bind(spec.name, device, index, kind, shape, address)
+
+
+def _stays(spec: TensorSpec, value: Any, placed: OnDevice) -> bool:
+    """Whether an output is where it was to be on the device, or nobody wants it.
+
+    One that is also an input of the graph is not written to the place it was bound to.
+    """
+    if spec.name in placed.outputs:
+        return bool(value.data_ptr() == placed.outputs[spec.name][0])
+    return spec.name in placed.hidden
 
 
 def _settle(value: Any, place: Array | None, dtype: DataType) -> Array:

@@ -18,8 +18,7 @@ from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.pytorch.vendor import Vendor
 from ge_backend.device.resident.buffers import (
     Bound,
-    BoundInput,
-    BoundOutput,
+    BoundTensor,
     Copy,
     DeviceBuffer,
     merged,
@@ -172,9 +171,7 @@ class BoundCopies:
         ]
 
 
-def places(
-    vendor: Vendor, items: Mapping[str, BoundInput] | Mapping[str, BoundOutput]
-) -> dict[str, torch.Tensor]:
+def places(vendor: Vendor, items: Mapping[str, BoundTensor]) -> dict[str, torch.Tensor]:
     """Return tensors for bound inputs or outputs, of arbitrary content."""
     return {
         name: vendor.empty(item.nbytes).view(_kind(item.dtype)).view(item.shape)
@@ -195,7 +192,7 @@ def _row_numbers(copies: Sequence[Copy]) -> tuple[int, ...]:
     return tuple(copy.place // size for copy in copies) if whole else ()
 
 
-def _table(item: BoundInput | BoundOutput) -> torch.Tensor:
+def _table(item: BoundTensor) -> torch.Tensor:
     """Return a buffer as rows of the size that is copied."""
     block, size = _block(item.copies[0].buffer), item.copies[0].nbytes
     whole = block[: block.numel() // size * size]

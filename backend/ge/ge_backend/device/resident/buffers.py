@@ -21,8 +21,7 @@ __all__ = [
     "NOTHING_BOUND",
     "Bound",
     "BoundGraph",
-    "BoundInput",
-    "BoundOutput",
+    "BoundTensor",
     "BufferMemory",
     "Copy",
     "DeviceBuffer",
@@ -90,13 +89,13 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundInput:
-    """An input that is made on the device.
+class BoundTensor:
+    """An input that is made of buffers, or an output that is copied to some.
 
     Attributes:
-        shape: padding included.
+        shape: padding included; a run whose output has another one fails.
         copies: in the order of the tensor, without overlaps.
-        fill: the byte that it consists of before anything is copied; -1 where that is arbitrary.
+        fill: the byte that an input consists of before anything is copied; -1: that is arbitrary.
     """
 
     dtype: DataType
@@ -106,26 +105,7 @@ class BoundInput:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole input."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoundOutput:
-    """An output that is copied to buffers.
-
-    Attributes:
-        shape: what it has to have; a run whose output has another one fails.
-        copies: in the order of the tensor, without overlaps.
-    """
-
-    dtype: DataType
-    shape: Shape
-    copies: tuple[Copy, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the whole output."""
+        """The bytes of the whole tensor."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -139,8 +119,8 @@ class Bound:
         hidden: outputs that do not go to the host.
     """
 
-    inputs: Mapping[str, BoundInput] = field(default_factory=dict)
-    outputs: Mapping[str, BoundOutput] = field(default_factory=dict)
+    inputs: Mapping[str, BoundTensor] = field(default_factory=dict)
+    outputs: Mapping[str, BoundTensor] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
     def check(self, shapes: Mapping[str, Shape]) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ge_backend.device.resident.buffers import BoundInput, Copy, DeviceBuffer
+from ge_backend.device.resident.buffers import BoundTensor, Copy, DeviceBuffer
 from ge_backend.errors import ProtocolError
 from ge_backend.tensors import DataType, Shape
 
@@ -30,7 +30,7 @@ class KeptPart:
     length: int
 
 
-def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[KeptPart]) -> BoundInput:
+def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[KeptPart]) -> BoundTensor:
     """Return an input that consists of these rows, padded as `batching/stage.py` pads on the host.
 
     What lies behind a row's real length is filled; rows behind the last real one repeat the first.
@@ -58,7 +58,7 @@ def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[KeptPart]
             "what padding consists of differs from byte to byte; it cannot be made on the device"
         )
     width = _length(shape) * inner
-    return BoundInput(
+    return BoundTensor(
         dtype=dtype,
         shape=shape,
         fill=fill if padded else -1,

@@ -16,8 +16,7 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import (
     Bound,
-    BoundInput,
-    BoundOutput,
+    BoundTensor,
     BufferMemory,
     Copy,
     DeviceBuffer,
@@ -150,10 +149,10 @@ class _DeviceStates:
             shape = (rows, *state.dims) if self._plan.batched else state.dims
             taken = [0 if slot in fresh else kept.initial + slot for slot in slots]
             taken += [row % kept.initial for row in range(rows - len(slots))]
-            inputs[state.input] = BoundInput(
+            inputs[state.input] = BoundTensor(
                 dtype=state.dtype, shape=shape, copies=kept.copies(taken)
             )
-            outputs[state.output] = BoundOutput(
+            outputs[state.output] = BoundTensor(
                 dtype=state.dtype,
                 shape=shape,
                 copies=kept.copies([kept.initial + slot for slot in slots]),

@@ -18,8 +18,7 @@ from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import (
     Bound,
     BoundGraph,
-    BoundInput,
-    BoundOutput,
+    BoundTensor,
     BufferMemory,
     Copy,
     DeviceBuffer,
@@ -184,7 +183,7 @@ class KeptRun:
             taken.pop_all()
         return results
 
-    def _input(self, ref: FedRef) -> BoundInput:
+    def _input(self, ref: FedRef) -> BoundTensor:
         parts = []
         for rows in ref.rows:
             tensor = self.shelf.find(rows.key, ref.name)
@@ -256,11 +255,11 @@ class KeptGraphs:
             self._shelves.leave(owner)
 
 
-def _whole(tensor: _Tensor) -> BoundOutput:
+def _whole(tensor: _Tensor) -> BoundTensor:
     """Return the output that is copied whole to the tensor's buffer."""
     nbytes = _nbytes(tensor.dtype, tensor.shape)
     copies = (Copy(0, tensor.buffer, 0, nbytes),) if nbytes else ()
-    return BoundOutput(dtype=DATA_TYPES[tensor.dtype], shape=tensor.shape, copies=copies)
+    return BoundTensor(dtype=DATA_TYPES[tensor.dtype], shape=tensor.shape, copies=copies)
 
 
 def _nbytes(dtype: str, shape: Shape) -> int:
