@@ -381,10 +381,12 @@ class _Share:
 
     def _submit(self) -> None:
         """Submit as much as the socket takes, in order."""
+        awaited = len(self._left) == 1
         while self._unsent and not (self._solo and self._flight.indices):
             index = self._unsent[0]
+            order = self._left[index]
             try:
-                if not self._flight.submit(index, self._left[index], solo=self._solo):
+                if not self._flight.submit(index, order, solo=self._solo, awaited=awaited):
                     return
             except ExecutorLost:
                 return  # the next receive says so too, after the answers that came before

@@ -165,6 +165,33 @@ def test_a_run_that_waits_can_be_cancelled(stub, device, monkeypatch):
     assert all(isinstance(answer, Done) for answer in answers)
 
 
+def test_a_run_that_is_awaited_is_done_by_the_thread_that_reads(stub, device, monkeypatch):
+    """No other thread has to wake up for it; what is not awaited goes to a lane's thread."""
+    names = []
+    monkeypatch.setattr(
+        device.faults, "strike", lambda *_: names.append(threading.current_thread().name)
+    )
+    for awaited in (True, False):
+        stub.send(stub.run(10, awaited=awaited))
+        assert isinstance(stub.receive(), Done)
+    assert [name.startswith("lane-") for name in names] == [False, True]
+
+
+def test_an_awaited_run_that_has_to_wait_can_be_cancelled(stub, device, monkeypatch):
+    """The thread that has read it reads on."""
+    go = threading.Event()
+    monkeypatch.setattr(device.faults, "strike", lambda *_: go.wait(30))
+    for request_id in (10, 11):
+        stub.send(stub.run(request_id))
+    assert comes_true(lambda: device.counts.running == 2)
+    stub.send(stub.run(12, awaited=True))
+    stub.send(Cancel(id=20, run=12))
+    dropped = stub.receive()
+    assert (dropped.id, dropped.error) == (12, "Cancelled")
+    go.set()
+    assert sorted(stub.receive().id for _ in range(2)) == [10, 11]
+
+
 def test_another_version_is_told_so(stub):
     """A stub of another installation gets an error that says what to do."""
     with pytest.raises(ProtocolError, match="restart the server"):

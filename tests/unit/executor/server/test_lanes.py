@@ -32,14 +32,14 @@ def lanes(pool):
     lanes.close()
 
 
-def submit(lanes, work, tell=lambda: None, **terms):
+def submit(lanes, work, tell=lambda: None, *, here=False, **terms):
     """Submit a job that does `work` and has then only to `tell`."""
 
     def both(turn):
         work(turn)
         return tell
 
-    lanes.submit(Job(work=both, **terms))
+    lanes.submit(Job(work=both, **terms), here=here)
 
 
 class Gate:
@@ -102,6 +102,37 @@ def test_jobs_begin_in_the_order_they_came():
         submit(lanes, job(index))
     lanes.close()
     assert order == list(range(50))
+
+
+def test_who_waits_for_a_job_does_it_itself_where_a_lane_is_free(lanes):
+    """In that lane's place: it is done when `submit` returns, and others see a busy lane."""
+    seen = []
+
+    def work(turn):
+        submit(lanes, beside, here=True)
+        seen.append((threading.current_thread(), turn.lane, turn.alone, len(lanes)))
+
+    def beside(turn):
+        seen.append((threading.current_thread(), turn.lane, turn.alone, len(lanes)))
+
+    submit(lanes, work, here=True)
+    me = threading.current_thread()
+    assert seen == [(me, "lane-1", False, 2), (me, "lane-0", True, 1)]
+    assert len(lanes) == 0
+
+
+def test_a_job_that_has_to_wait_is_left_to_a_lane(lanes):
+    """Who has submitted it goes on, and may cancel it."""
+    gates, done = [Gate(), Gate()], threading.Event()
+    for gate in gates:
+        submit(lanes, gate)
+    threads = []
+    submit(lanes, lambda _: threads.append(threading.current_thread()), tell=done.set, here=True)
+    assert threads == []
+    for gate in gates:
+        gate.go.set()
+    assert done.wait(5)
+    assert threads[0] is not threading.current_thread()
 
 
 def test_finishing_waits_for_what_runs_and_begins_nothing_more():

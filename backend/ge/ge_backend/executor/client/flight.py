@@ -89,11 +89,19 @@ class Flight:
         """Return what becomes readable when a run has ended, or the executor is gone."""
         return self._link.sock.fileno()
 
-    def submit(self, index: int, order: RunOrder, *, solo: bool = False) -> bool:
+    def submit(
+        self, index: int, order: RunOrder, *, solo: bool = False, awaited: bool = False
+    ) -> bool:
         """Send a run; False when an outcome has to be taken first.
 
         With something in flight it never waits for room in the socket: the executor may be waiting
         for room for its answers, and then neither would move.
+
+        Args:
+            index: the caller's own name for it.
+            order: what to run.
+            solo: see `messages.Run`.
+            awaited: see `messages.Run`.
         """
         message = messages.Run(
             id=self._link.next_id(),
@@ -113,6 +121,7 @@ class Flight:
             dropped=order.dropped,
             bucket=order.bucket,
             real_rows=order.real_rows,
+            awaited=awaited,
         )
         if not self._runs:
             wire.send(self._link.sock, message)

@@ -93,7 +93,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 7
+VERSION = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +229,8 @@ class Run:
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
         fed, kept: inputs that are on the device already, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
+        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
+            it may run it.
     """
 
     id: int
@@ -248,6 +250,7 @@ class Run:
     dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """One stub's connection, as the executor sees it.
 
 A thread per connection reads messages; loading happens in it, so one stub's slow load does not
-hold up another's requests. Runs go to the device's lanes, whose threads answer themselves.
+hold up another's requests. Runs go to the device's lanes, whose threads answer themselves. A run
+that its stub waits for, and that need not wait for a lane, is done by the thread that has read it.
 """
 
 from __future__ import annotations
@@ -190,6 +191,7 @@ class Connection:
             priority=message.priority,
             deadline_ns=message.deadline_ns,
             solo=message.solo,
+            here=message.awaited,
         )
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
@@ -228,8 +230,9 @@ class Connection:
         deadline_ns: int = 0,
         solo: bool = False,
         bounded: bool = True,
+        here: bool = False,
     ) -> None:
-        """Let a lane do it, or send the error.
+        """Let a lane do it, or send the error; this thread where it may, and it need not wait.
 
         The error too comes from the lane, so that this thread never waits for room to send while
         the stub may be waiting for room to send to it.
@@ -275,7 +278,8 @@ class Connection:
                 owner=self,
                 number=errand.request_id,
                 bounded=bounded,
-            )
+            ),
+            here=here,
         )
 
     def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:

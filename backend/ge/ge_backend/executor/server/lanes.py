@@ -20,7 +20,9 @@ class Lanes:
     """A fixed set of worker threads; `Waiting` says what each does next.
 
     Jobs handle their own errors: what one raises is a defect, which is logged and costs no lane.
-    Who submits a job, or ends one, hands the next ones out itself: no thread stands between.
+    Who submits a job, or ends one, hands the next ones out itself: no thread stands between. Who
+    waits for its job anyway does it itself, in a lane's place: waking a thread takes longer than
+    all the rest of a short run's way.
 
     Args:
         count: how many jobs run at once.
@@ -32,7 +34,7 @@ class Lanes:
         self._pool = pool
         self._waiting = Waiting(pool)
         self._begun: queue.SimpleQueue[StartedJob | None] = queue.SimpleQueue()
-        self._running = 0
+        self._free = [f"lane-{index}" for index in reversed(range(count))]
         self._since_ns: dict[StartedJob, int] = {}  # the jobs that have to end, and when each began
         self._solo = False  # the job that runs is a solo one
         self._alarm_ns = 0  # when the watch looks next; 0 is never
@@ -53,18 +55,29 @@ class Lanes:
         with self._lock:
             return self._running + len(self._waiting)
 
+    @property
+    def _running(self) -> int:
+        return self._count - len(self._free)
+
     def oldest_ns(self) -> int:
         """Return when the run began that has run longest, CLOCK_MONOTONIC; 0 if none runs."""
         with self._lock:
             return min(self._since_ns.values(), default=0)
 
-    def submit(self, job: Job) -> None:
-        """Let a job wait for its turn, which may be now."""
+    def submit(self, job: Job, *, here: bool = False) -> None:
+        """Let a job wait for its turn, which may be now.
+
+        Args:
+            job: what to do.
+            here: if its turn is now, the calling thread does it.
+        """
         with self._lock:
             self._waiting.add(job, time.monotonic_ns())
-            self._begin()
+            mine = self._begin(job if here else None)
             if job.deadline_ns and self._waiting and not 0 < self._alarm_ns <= job.deadline_ns:
                 self._changed.notify_all()
+        if mine is not None:
+            self._do(mine)
 
     def cancel(self, owner: object, number: int = 0) -> None:
         """Drop an owner's jobs, or the one of that number; what has begun ends by itself."""
@@ -95,22 +108,27 @@ class Lanes:
         for thread in self._threads:
             thread.join()
 
-    def _begin(self) -> None:
-        """Hand out what may run now; the lock is held."""
+    def _begin(self, own: Job | None = None) -> StartedJob | None:
+        """Hand out what may run now, and return the caller's own; the lock is held."""
+        mine = None
         now_ns = time.monotonic_ns()
         while (
-            self._running < self._count
+            self._free
             and not self._solo
             and not self._ending
-            and (started := self._waiting.take(now_ns, running=self._running))
+            and (started := self._waiting.take(now_ns, running=self._running, lane=self._free[-1]))
         ):
-            self._running += 1
+            self._free.pop()
             self._solo = started.job.solo
             if started.job.bounded:
                 self._since_ns[started] = now_ns
-            self._begun.put(started)
+            if started.job is own:
+                mine = started
+            else:
+                self._begun.put(started)
         if self._closing or self._ending:
             self._changed.notify_all()
+        return mine
 
     def _give_back(self, started: StartedJob) -> None:
         """Let others use the job's bytes; if it is a solo one, only when its client was told."""
@@ -124,7 +142,7 @@ class Lanes:
         with self._lock:
             if started.lease is not None:
                 self._pool.release(started.lease)
-            self._running -= 1
+            self._free.append(started.turn.lane)
             self._since_ns.pop(started, None)
             self._solo = False
             self._begin()

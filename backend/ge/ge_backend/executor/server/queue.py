@@ -33,11 +33,13 @@ class Turn:
         came_ns: when it was submitted; CLOCK_MONOTONIC.
         alone: nothing else runs or waits, so it may use the whole device.
         held_up_ns: how long a lane was free for it and its bytes were not.
+        lane: whose turn it is.
     """
 
     came_ns: int
     alone: bool = False
     held_up_ns: int = 0
+    lane: str = ""
 
 
 def _nothing(reason: GeError) -> None:
@@ -116,7 +118,7 @@ class Waiting:
         rank = (now_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
         insort(self._places, _Place(job, now_ns, rank), key=lambda place: place.rank)
 
-    def take(self, now_ns: int, *, running: int) -> StartedJob | None:
+    def take(self, now_ns: int, *, running: int, lane: str = "") -> StartedJob | None:
         """Return the job whose turn it is, with its lease; None if all have to wait.
 
         It takes all that a job needs at once, or nothing: who waits holds nothing, so that there
@@ -129,12 +131,12 @@ class Waiting:
             if job.solo and running:
                 return None
             if not job.holder:
-                return self._start(index, None, now_ns, running)
+                return self._start(index, None, now_ns, running, lane)
             key = (job.holder, job.nbytes)
             if key not in behind:
                 lease = self.pool.lease(job.holder, job.nbytes, claimed)
                 if lease is not None:
-                    return self._start(index, lease, now_ns, running)
+                    return self._start(index, lease, now_ns, running, lane)
                 behind.add(key)
                 claimed.extend(self.pool.claim(job.holder, job.nbytes))
             place.held_up_since_ns = place.held_up_since_ns or now_ns
@@ -158,11 +160,13 @@ class Waiting:
         """Return the earliest deadline; 0 if there is none."""
         return min((p.job.deadline_ns for p in self._places if p.job.deadline_ns), default=0)
 
-    def _start(self, index: int, lease: Lease | None, now_ns: int, running: int) -> StartedJob:
+    def _start(
+        self, index: int, lease: Lease | None, now_ns: int, running: int, lane: str
+    ) -> StartedJob:
         place = self._places.pop(index)
         since_ns = place.held_up_since_ns or now_ns
         alone = place.job.solo or not (running or self._places)
-        turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns)
+        turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
         return StartedJob(place.job, lease, turn)
 
     def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:

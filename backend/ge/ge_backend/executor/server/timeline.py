@@ -36,17 +36,16 @@ class Timeline:
     """The last runs of all lanes, in the order of their ends."""
 
     def __init__(self, kept_runs: int = KEPT_RUNS) -> None:
-        self._past: deque[tuple[int, Caption, str, Turn, int, int, str]] = deque(maxlen=kept_runs)
+        self._past: deque[tuple[int, Caption, Turn, int, int, str]] = deque(maxlen=kept_runs)
         self._ended = 0
         self._lock = threading.Lock()
 
     def add(self, caption: Caption, turn: Turn, started_ns: int, error: str = "") -> None:
-        """Note a run that the calling lane has just ended; the rest as in `PastRun`."""
+        """Note a run that has just ended; the rest as in `PastRun`."""
         ended_ns = time.monotonic_ns()
-        lane = threading.current_thread().name
         with self._lock:
             self._ended += 1
-            self._past.append((self._ended, caption, lane, turn, started_ns, ended_ns, error))
+            self._past.append((self._ended, caption, turn, started_ns, ended_ns, error))
 
     def history(self, request_id: int, after: int) -> History:
         """Return the first runs that ended after the one with the number `after`."""
@@ -62,21 +61,15 @@ class Timeline:
             )
 
 
-def _past_run(  # noqa: PLR0913, PLR0917 - the fields of an entry
-    number: int,
-    caption: Caption,
-    lane: str,
-    turn: Turn,
-    started_ns: int,
-    ended_ns: int,
-    error: str,
+def _past_run(
+    number: int, caption: Caption, turn: Turn, started_ns: int, ended_ns: int, error: str
 ) -> PastRun:
     return PastRun(
         number=number,
         model=caption.model,
         bucket=caption.bucket,
         real_rows=caption.real_rows,
-        lane=lane,
+        lane=turn.lane,
         came_ns=turn.came_ns,
         started_ns=started_ns,
         ended_ns=ended_ns,
