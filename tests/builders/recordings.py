@@ -40,6 +40,8 @@ def reading(at_s, share, model="encoder"):
         "ge_split_seconds_total": 0.4,
         "ge_queue_seconds_total__device-cpu": 0.5,
         "ge_run_seconds_total__device-cpu": 0.8,
+        "ge_planned_seconds_total__device-cpu": 0.5,
+        "ge_plan_error_seconds_total__device-cpu": 0.04,
         "nv_inference_request_success_total": 98,
         "nv_inference_request_duration_us_total": 98 * 12_000,
         "nv_inference_queue_duration_us_total": 98 * 3_000,

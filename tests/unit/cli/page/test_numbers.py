@@ -19,6 +19,7 @@ def test_a_model_is_told_by_what_changed():
     assert (model.requests, model.failures, model.rows, model.runs) == (100, 2, 200, 40)
     assert (model.requests_per_s, model.rows_per_batch) == (50, 5)
     assert (model.padding, model.longest) == (1.25, 3)
+    assert model.plan_error == pytest.approx(0.08)
     assert model.sizes == {"sequence": [(8, 150), (16, 50)]}
     assert model.buckets == [("4x8", 30), ("4x64", 10)]
     assert model.parts_ms["wait"] == pytest.approx(10)

@@ -46,9 +46,9 @@ def test_it_tells_the_numbers_of_the_recording(page):
     """In a table: requests, per second, failed, rows, batches and so on."""
     cells = [text for text in page.texts if text]
     at = cells.index("encoder")
-    assert cells[at : at + 10] == [
+    assert cells[at : at + 11] == [
         *("encoder", "100", "50.0", "2", "200", "40"),
-        *("5.0", "40", "1.25x", "3.00x"),
+        *("5.0", "40", "1.25x", "3.00x", "8 %"),
     ]
 
 

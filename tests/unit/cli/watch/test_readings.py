@@ -26,6 +26,8 @@ BEFORE = reading(
     ge_sub_batches_total__bucket_4x8=10,
     ge_queue_seconds_total__device_cpu=1.0,
     ge_run_seconds_total__device_cpu=5.0,
+    ge_planned_seconds_total__device_cpu=4.0,
+    ge_plan_error_seconds_total__device_cpu=1.0,
 )
 AFTER = reading(
     12.0,
@@ -40,6 +42,8 @@ AFTER = reading(
     ge_sub_batches_total__bucket_1x8=0,
     ge_queue_seconds_total__device_cpu=1.04,
     ge_run_seconds_total__device_cpu=7.0,
+    ge_planned_seconds_total__device_cpu=6.0,
+    ge_plan_error_seconds_total__device_cpu=1.1,
     ge_device_up__device_cpu=1,
     ge_device_outstanding_seconds__device_cpu=0.25,
     ge_workspace_pool_bytes__device_cpu=1024,
@@ -55,6 +59,7 @@ def test_a_model_is_told_by_what_changed():
     assert (line.rows_per_batch, line.padding) == (6, 1.5)
     assert line.queue_ms == pytest.approx(2.0)
     assert line.run_ms == pytest.approx(100.0)
+    assert line.plan_error == pytest.approx(0.05)
     assert line.buckets == ("8x8", "4x8")
 
 
@@ -68,6 +73,7 @@ def test_a_model_that_did_nothing_has_no_ratios():
         None,
     )
     assert line.buckets == ()
+    assert line.plan_error is None
 
 
 def test_a_counter_that_fell_began_anew():

@@ -13,6 +13,7 @@ MODEL = ModelLine(
     padding=1.25,
     queue_ms=0.5,
     run_ms=12.25,
+    plan_error=0.066,
     buckets=("8x64", "4x32"),
 )
 IDLE = ModelLine(
@@ -23,6 +24,7 @@ IDLE = ModelLine(
     padding=None,
     queue_ms=None,
     run_ms=None,
+    plan_error=None,
     buckets=(),
 )
 DEVICE = DeviceLine(
@@ -47,10 +49,11 @@ def test_models_and_devices_have_a_line_each():
         "1.25x",
         "0.50",
         "12.25",
+        "7%",
         "8x64",
         "4x32",
     ]
-    assert lines[2].split() == ["idle", "0.0", "0.0", "-", "-", "-", "-", "-"]
+    assert lines[2].split() == ["idle", "0.0", "0.0", "-", "-", "-", "-", "-", "-"]
     assert lines[5].split() == [
         "npu:0",
         "LOST",

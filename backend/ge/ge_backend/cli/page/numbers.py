@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ge_backend.cli.page.recording import Recording
-from ge_backend.cli.watch.readings import Reading, change, grown
+from ge_backend.cli.watch.readings import Reading, change, grown, plan_error
 from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = [
@@ -38,6 +38,7 @@ class ModelNumbers:
     Attributes:
         padding: elements run for each one that was sent.
         longest: what it would have been with each batch padded to its longest row.
+        plan_error: by how much runs took longer or shorter than planned, per time planned.
         sizes: per ragged axis, rows by the bin of their size, ascending; see `ge_row_sizes_total`.
         buckets: runs by bucket, most used first.
         parts_ms: milliseconds per request by part; see `INSTANCE_PARTS`, `EXECUTOR_PARTS`.
@@ -54,6 +55,7 @@ class ModelNumbers:
     rows_per_batch: float | None
     padding: float | None
     longest: float | None
+    plan_error: float | None
     sizes: Mapping[str, Sequence[tuple[int, float]]]
     buckets: Sequence[tuple[str, float]]
     parts_ms: Mapping[str, float]
@@ -154,6 +156,7 @@ def _of_model(model: str, first: Reading, last: Reading) -> ModelNumbers:
         rows_per_batch=_ratio(changed("ge_rows_total"), changed("ge_batches_total")),
         padding=_ratio(changed("ge_elements_run_total"), real),
         longest=_ratio(changed("ge_elements_longest_total"), real),
+        plan_error=plan_error(first, last, model),
         sizes={axis: _sizes(model, axis, first, last) for axis in axes},
         buckets=sorted(buckets.items(), key=lambda item: (-item[1], item[0])),
         parts_ms={

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["DeviceLine", "ModelLine", "Reading", "change", "device_lines", "grown", "model_lines"]
+__all__ = [
+    "DeviceLine",
+    "ModelLine",
+    "Reading",
+    "change",
+    "device_lines",
+    "grown",
+    "model_lines",
+    "plan_error",
+]
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -56,6 +65,7 @@ class ModelLine:
         rows_per_batch: how many rows the host brought together.
         padding: elements run for each one that was sent.
         queue_ms, run_ms: per sub-batch.
+        plan_error: by how much runs took longer or shorter than planned, per time planned.
         buckets: the most used ones, most used first.
     """
 
@@ -66,6 +76,7 @@ class ModelLine:
     padding: float | None
     queue_ms: float | None
     run_ms: float | None
+    plan_error: float | None
     buckets: tuple[str, ...]
 
 
@@ -126,6 +137,7 @@ def _model_line(model: str, before: Reading, after: Reading, num_buckets: int) -
         padding=_ratio(changed("ge_elements_run_total"), changed("ge_elements_real_total")),
         queue_ms=_ratio(1e3 * changed("ge_queue_seconds_total"), runs),
         run_ms=_ratio(1e3 * changed("ge_run_seconds_total"), runs),
+        plan_error=plan_error(before, after, model),
         buckets=tuple(used[:num_buckets]),
     )
 
@@ -133,6 +145,12 @@ def _model_line(model: str, before: Reading, after: Reading, num_buckets: int) -
 def change(before: Reading, after: Reading, name: str, **labels: str) -> float:
     """Return how much a counter grew; one that fell began anew, with its server."""
     return _growth(before.total(name, **labels), after.total(name, **labels))
+
+
+def plan_error(before: Reading, after: Reading, model: str) -> float | None:
+    """Return by how much a model's runs took longer or shorter than planned, per time planned."""
+    off = change(before, after, "ge_plan_error_seconds_total", model=model)
+    return _ratio(off, change(before, after, "ge_planned_seconds_total", model=model))
 
 
 def grown(

@@ -11,7 +11,10 @@ from ge_backend.config.sizes import format_bytes
 
 __all__ = ["screen"]
 
-MODELS = ("model", "req/s", "failed/s", "rows/batch", "padding", "queue ms", "run ms", "buckets")
+MODELS = (
+    *("model", "req/s", "failed/s", "rows/batch", "padding", "queue ms", "run ms", "plan off"),
+    "buckets",
+)
 TEXTS = (
     *("text", "tokens/s", "prompt/s", "first ms p50/p99", "next ms p50/p99", "step ms"),
     *("running", "waiting", "cache", "preempted"),
@@ -41,6 +44,7 @@ def _model(line: ModelLine) -> tuple[str, ...]:
         "-" if line.padding is None else f"{line.padding:.2f}x",
         _number(line.queue_ms, 2),
         _number(line.run_ms, 2),
+        "-" if line.plan_error is None else f"{line.plan_error:.0%}",
         "  ".join(line.buckets) or "-",
     )
 
