@@ -105,7 +105,10 @@ def test_what_a_repository_needs_is_looked_at_by_its_own_name(monkeypatch, model
     monkeypatch.setattr(check, "_find_server", lambda _: finding("server", ok=True))
     monkeypatch.setattr(check, "_ask", lambda _: (True, "fine"))
     needs = Needs(
-        devices={"npu:3": ("mine",)}, engines={"torch": ("mine",)}, broken={"bad": "no file"}
+        devices={"npu:3": ("mine",)},
+        engines={"torch": ("mine",)},
+        chosen={"fast": "engine openvino is chosen: 1x16 2.0 ms"},
+        broken={"bad": "no file"},
     )
 
     found = {finding.name: finding for finding in check.find_all(None, needs)}
@@ -116,6 +119,7 @@ def test_what_a_repository_needs_is_looked_at_by_its_own_name(monkeypatch, model
     assert found["torch"].needed_by == ("mine",)
     assert found["onnxruntime"].needed_by == ()
     assert (found["bad"].ok, found["bad"].detail) == (False, "no file")
+    assert (found["fast"].ok, found["fast"].detail) == (True, needs.chosen["fast"])
 
 
 def test_json_is_one_list(found, ge_backend):

@@ -7,7 +7,7 @@ import pytest
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.serving import engine as choice
-from ge_backend.serving.engine import remembered_engine, with_engine
+from ge_backend.serving.engine import described_choice, remembered_engine, with_engine
 from ge_backend.warmup.store import Store
 
 onnx = pytest.importorskip("onnx")
@@ -72,6 +72,22 @@ def test_the_fastest_engine_serves_and_is_kept(config, tmp_path, monkeypatch, ca
     assert with_engine(config, store).engine == "openvino"
     assert remembered_engine(config, store).engine == "openvino"
     assert len(measured.asked) == 2
+
+
+def test_the_choice_can_be_told_with_its_figures(config, tmp_path, monkeypatch):
+    """Once it is made; there is nothing to tell of an engine that is named, and little of one."""
+    times = {"onnxruntime": {SMALL: 4e6, LARGE: 10e6}, "openvino": {SMALL: 2e6, LARGE: 11e6}}
+    Measured(monkeypatch, **times)
+    store = Store(tmp_path / "cache")
+    assert described_choice(config, store) == "engine not chosen yet"
+    with_engine(config, store)
+    assert described_choice(config, store) == (
+        "engine openvino is chosen: 1x16 2.0 ms, 4x16 11.0 ms; "
+        "onnxruntime: 1x16 4.0 ms, 4x16 10.0 ms"
+    )
+    assert described_choice(replace(config, engine="openvino"), store) == ""
+    only = replace(config, precision="bf16")
+    assert described_choice(only, store) == "engine openvino, the only one for it"
 
 
 def test_another_file_or_precision_is_another_choice(config, tmp_path, monkeypatch):

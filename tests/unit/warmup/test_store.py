@@ -166,11 +166,22 @@ class _Full:
 def test_a_chosen_engine_is_kept_under_its_key(tmp_path):
     """Another key has none, nor has a store without a folder."""
     store = Store(tmp_path)
-    store.keep_engine(["a", "b"], "openvino")
-    assert store.engine(["a", "b"]) == "openvino"
-    assert store.engine(["a"]) == ""
-    Store(None).keep_engine(["a"], "openvino")
-    assert Store(None).engine(["a"]) == ""
+    found = {"openvino": {(1, 16): 2e6, (4, 16): 8e6}, "onnxruntime": {(1, 16): 3e6, (4, 16): 9e6}}
+    store.keep_engines(["a", "b"], found)
+    assert list(store.engines(["a", "b"]).items()) == list(found.items())
+    assert store.engines(["a"]) == {}
+    Store(None).keep_engines(["a"], found)
+    assert Store(None).engines(["a"]) == {}
+
+
+@pytest.mark.parametrize("text", ["openvino", "[]", '{"a": 7}', '{"a": [[[1, 16], -1]]}'])
+def test_engines_that_cannot_be_read_are_none(tmp_path, text):
+    """Also what an earlier version wrote."""
+    store = Store(tmp_path)
+    store.keep_engines(["a"], {"openvino": {(1, 16): 2e6}})
+    (path,) = (tmp_path / "engines").iterdir()
+    path.write_text(text)
+    assert store.engines(["a"]) == {}
 
 
 def test_limits_are_kept_also_where_there_are_none(tmp_path):

@@ -146,6 +146,8 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     for module, (extra, brings) in LIBRARIES.items():
         found = _find_module("engine", module, extra)
         yield replace(found, brings=brings, needed_by=engines.get(module, ()))
+    for model, choice in needs.chosen.items() if needs is not None else ():
+        yield Finding(kind="model", name=model, ok=True, detail=choice)
     for model, reason in needs.broken.items() if needs is not None else ():
         yield Finding(kind="model", name=model, ok=False, detail=reason)
 

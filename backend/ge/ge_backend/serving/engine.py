@@ -18,7 +18,7 @@ from ge_backend.warmup.measure import fingerprint, processor
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
 
-__all__ = ["remembered_engine", "with_engine"]
+__all__ = ["described_choice", "remembered_engine", "with_engine"]
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +51,12 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     common = [b for b in samples if all(b in costs for costs in times.values())]
     if not (times and common):
         return replace(config, engine="")
-    fastest = min(times, key=lambda name: sum(math.log(times[name][b]) for b in common))
-    for name, costs in times.items():
-        shown = ", ".join(f"{label(b)} {costs[b] / 1e6:.1f} ms" for b in common)
-        log.info("engine %s%s: %s", name, " is chosen" if name == fastest else "", shown)
-    store.keep_engine(_key(config, engines), fastest)
-    return replace(config, engine=fastest)
+    ordered = sorted(times, key=lambda name: sum(math.log(times[name][b]) for b in common))
+    found = {name: {bucket: times[name][bucket] for bucket in common} for name in ordered}
+    for line in _described(found):
+        log.info("engine %s", line)
+    store.keep_engines(_key(config, engines), found)
+    return replace(config, engine=ordered[0])
 
 
 def remembered_engine(config: ModelConfig, store: Store) -> ModelConfig:
@@ -66,8 +66,29 @@ def remembered_engine(config: ModelConfig, store: Store) -> ModelConfig:
     engines = _candidates(config)
     if len(engines) <= 1:
         return replace(config, engine=engines[0].name if engines else "")
-    known = store.engine(_key(config, engines))
+    known = next(iter(store.engines(_key(config, engines))), "")
     return replace(config, engine=known) if known in {row.name for row in engines} else config
+
+
+def described_choice(config: ModelConfig, store: Store) -> str:
+    """Return the engine of a model that asks for the fastest, and its figures; "" for others."""
+    if config.engine != AUTO:
+        return ""
+    engines = _candidates(config)
+    if len(engines) <= 1:
+        return f"engine {engines[0].name}, the only one for it" if engines else ""
+    found = store.engines(_key(config, engines))
+    return f"engine {'; '.join(_described(found))}" if found else "engine not chosen yet"
+
+
+def _described(found: Mapping[str, Mapping[Bucket, float]]) -> list[str]:
+    """Return a text for each engine that was measured, the fastest first."""
+    fastest = next(iter(found))
+    return [
+        f"{name}{' is chosen' if name == fastest else ''}: "
+        + ", ".join(f"{label(bucket)} {cost / 1e6:.1f} ms" for bucket, cost in costs.items())
+        for name, costs in found.items()
+    ]
 
 
 def _candidates(config: ModelConfig) -> list[EngineRow]:

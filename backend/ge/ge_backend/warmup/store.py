@@ -59,19 +59,26 @@ class Store:
             table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
             _write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
 
-    def engine(self, key: Sequence[str]) -> str:
-        """Return the engine that was chosen under a key; "" when none was."""
+    def engines(self, key: Sequence[str]) -> dict[str, dict[Bucket, float]]:
+        """Return the engines that were measured under a key, the fastest first, with their costs.
+
+        Nanoseconds by bucket; empty when none was measured.
+        """
         path = self._path("engines", key)
         try:
-            return path.read_text(encoding="utf-8").strip() if path is not None else ""
-        except (OSError, UnicodeDecodeError):  # nothing was kept, or it cannot be read
-            return ""
+            document = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+            return {str(name): _checked(costs) for name, costs in document.items()}
+        except (OSError, ValueError, AttributeError, TypeError):  # nothing, or nothing of use
+            return {}
 
-    def keep_engine(self, key: Sequence[str], name: str) -> None:
-        """Keep the engine that was chosen."""
+    def keep_engines(
+        self, key: Sequence[str], engines: Mapping[str, Mapping[Bucket, float]]
+    ) -> None:
+        """Keep the engines that were measured, the fastest first."""
         path = self._path("engines", key)
         if path is not None:
-            _write(path, name)
+            tables = {name: list(costs.items()) for name, costs in engines.items()}
+            _write(path, json.dumps(tables))
 
     def limits(self, key: Sequence[str]) -> dict[str, int] | None:
         """Return how long axes can be, as kept under a key; None when nothing was."""

@@ -39,7 +39,16 @@ def test_a_file_needs_the_engine_of_its_kind_on_the_device_of_its_model(add, tmp
         "torch": ("gpu",),
         "tokenizers": ("words",),
     }
-    assert needs.broken == {}
+    assert (needs.broken, needs.chosen) == ({}, {})
+
+
+def test_a_model_that_asks_for_the_fastest_engine_has_its_choice_told(add, tmp_path):
+    """Before its first start there is none."""
+    auto = 'parameters { key: "engine" value { string_value: "auto" } }'
+    add("encoder", "model.onnx", f'backend: "ge" {auto}')
+    (tmp_path / "encoder" / "1" / "model.onnx").write_bytes(b"\x08\x08")  # its version alone
+    needs = read_needs(tmp_path, {"GE_CACHE_DIR": str(tmp_path / "c"), "GE_DEVICE": "cpu"})
+    assert needs.chosen == {"encoder": "engine not chosen yet"}
 
 
 def test_an_npu_compiles_onnx_and_runs_torch_with_torch_npu(add, tmp_path):

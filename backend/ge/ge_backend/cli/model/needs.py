@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.cli.model.repository import model_folders
 from ge_backend.config.engine_table import engines_for
-from ge_backend.config.model import ModelConfig
+from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import BACKEND, read_backend, read_folder
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import GeError
+from ge_backend.serving.engine import described_choice
+from ge_backend.warmup.store import Store
 
 __all__ = ["Needs", "read_needs"]
 
@@ -24,11 +27,13 @@ class Needs:
     Attributes:
         devices: the models that run on a device, by its name.
         engines: the models that an engine runs, by its module.
+        chosen: which engine serves it and why, by the model that asks for the fastest.
         broken: what is wrong, by the model whose configuration or file cannot be used.
     """
 
     devices: Mapping[str, tuple[str, ...]]
     engines: Mapping[str, tuple[str, ...]]
+    chosen: Mapping[str, str]
     broken: Mapping[str, str]
 
 
@@ -45,7 +50,9 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     """
     devices: dict[str, list[str]] = {}
     engines: dict[str, list[str]] = {}
+    chosen: dict[str, str] = {}
     broken: dict[str, str] = {}
+    store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
     for folder in model_folders(repository):
         try:
             if read_backend(folder) != BACKEND:
@@ -59,11 +66,14 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
                 devices.setdefault(device, []).append(folder.name)
             for module in modules:
                 engines.setdefault(module, []).append(folder.name)
+            if choice := described_choice(config, store):
+                chosen[folder.name] = choice
         except GeError as error:
             broken[folder.name] = str(error)
     return Needs(
         devices={name: tuple(models) for name, models in devices.items()},
         engines={name: tuple(models) for name, models in engines.items()},
+        chosen=chosen,
         broken=broken,
     )
 
