@@ -22,7 +22,7 @@ from ge_backend.batching.plan import Policy, plan
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts
 
-__all__ = ["Result", "main"]
+__all__ = ["LENGTHS", "ROWS", "Result", "accelerator", "main"]
 
 ROWS = (1, 4, 8, 16, 32, 64)
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     table: dict[Bucket, float] = {
-        (rows, length): _accelerator(rows, length) for rows in ROWS for length in LENGTHS
+        (rows, length): accelerator(rows, length) for rows in ROWS for length in LENGTHS
     }
     engines: dict[str, CostModel] = {
         "static": StaticCosts(table),
@@ -92,7 +92,8 @@ def _batches(draw: Draw, count: int, seed: int) -> list[Lengths]:
     return [[int(length) for length in draw(generator, REQUESTS)] for _ in range(count)]
 
 
-def _accelerator(rows: int, length: int) -> float:
+def accelerator(rows: int, length: int) -> float:
+    """Return the nanoseconds that an accelerator takes for rows of a length."""
     tokens = rows * length
     return LAUNCH_NS + max(WEIGHTS_NS, TOKEN_NS * tokens) + PAIR_NS * tokens * length
 

@@ -1,7 +1,8 @@
-"""Our backend against two plain Python models and the in-process ceiling, on the real server.
+"""Our backend against its rivals and the in-process ceiling, on the real server.
 
 One server has all models loaded. The systems take turns in short windows, several rounds, so that
-whatever else this machine does hits all of them alike; ratios are taken within a round.
+whatever else this machine does hits all of them alike; ratios are taken within a round. Then
+requests come at random, as a Poisson process. At the end: which aims are met.
 """
 
 from __future__ import annotations
@@ -11,29 +12,43 @@ import json
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.aims import aims, verdicts
 from benchmarks.ceiling import Ceiling
 from benchmarks.expected import FILE, keep, moved, ratios
 from benchmarks.load import Report
 from benchmarks.mixes import MIXES
+from benchmarks.poisson import Poisson, poisson, poisson_table
+from benchmarks.pool import load_pools
 from benchmarks.report import json_lines, machine, plot, table
 from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Served, Traffic, Window, make_traffic, serve
-from benchmarks.systems import System, systems
+from benchmarks.systems import System, absent, systems
+from ge_backend.cli.watch.readings import Reading, plan_error
+from ge_backend.cli.watch.scrape import scrape
+from ge_backend.tritonserver.installation import find_server
 
 __all__ = ["Settings", "main"]
 
 CEILING_ROWS = 256
+POISSON_ROUNDS = 2
+# A queue needs more time to show itself than a closed loop does to settle.
+POISSON_WINDOWS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is run; times in seconds."""
+    """What is run; times in seconds.
+
+    Attributes:
+        bound_s: no further round begins that would end later than this; 0: none is left out.
+    """
 
     mixes: tuple[str, ...]
     concurrencies: tuple[int, ...]
@@ -43,6 +58,7 @@ class Settings:
     instances: int
     protocol: str
     seed: int
+    bound_s: float = 0.0
 
 
 def main() -> None:
@@ -53,10 +69,12 @@ def main() -> None:
     context = machine()
     print(", ".join(f"{key} {value}" for key, value in context.items()))
     for engine in options.engine:
-        found = results(run(engine, settings))
+        found, offered = run(engine, settings)
         for mix in settings.mixes:
             title = f"\n{engine}, {MIXES[mix].help}, over {settings.protocol}"
             print(table(title, [result for result in found if result.mix == mix]), flush=True)
+        print(f"\n{engine}, Poisson, over gRPC\n{poisson_table(offered)}")
+        print(f"\n{verdicts(aims(found, offered, bf16=engine.endswith('bf16')))}", flush=True)
         _write(found, engine, context, options.output)
         if options.quick:
             _compare(engine, found, keep_it=options.keep)
@@ -76,9 +94,13 @@ def _compare(engine: str, found: list[Result], *, keep_it: bool) -> None:
     print("\n".join(lines) if lines else f"{engine}: {len(expected)} ratios are as expected")
 
 
-def run(engine: str, settings: Settings) -> list[Sample]:
-    """Return every window of one engine."""
-    served_systems = systems(settings.instances)
+def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
+    """Return what one engine's closed loops and its open ones gave."""
+    begun = time.monotonic()
+    missing = absent(find_server())
+    for name, reason in missing.items():
+        print(f"{name} is left out: {reason}")
+    served_systems = systems(settings.instances, without=missing)
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         traffic = make_traffic(engine, settings.mixes, settings.seed, Path(temporary))
         with (
@@ -86,12 +108,44 @@ def run(engine: str, settings: Settings) -> list[Sample]:
             serve(served_systems, engine, traffic, settings.protocol) as served,
         ):
             samples: list[Sample] = []
+            before = scrape(served.server.metrics)
+            round_s, random_s = 0.0, _poisson_s(settings)
             for number in range(settings.rounds):
+                started = time.monotonic()
+                if number and 0 < settings.bound_s < started - begun + round_s + random_s:
+                    print(f"{engine}: {number} of {settings.rounds} rounds, for lack of time")
+                    break
                 _say(f"{engine}: round {number + 1} of {settings.rounds}")
                 samples += _round(number, served, served_systems, settings)
                 for mix in settings.mixes:
                     samples += _ceiling_samples(number, mix, ceiling)
-    return samples
+                round_s = time.monotonic() - started
+            print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
+            found = results(samples)
+            _say(f"{engine}: requests at random")
+            pools = load_pools(traffic.pools)
+            offered = poisson(
+                served.server.grpc,
+                found,
+                {mix: pools[mix].rows for mix in settings.mixes},
+                rounds=POISSON_ROUNDS,
+                seconds=POISSON_WINDOWS * settings.measure_s,
+                seed=settings.seed,
+            )
+            return found, list(offered)
+
+
+def _plan_errors(before: Reading, after: Reading) -> str:
+    """Return how far each model's runs were off from what they were planned to take."""
+    off = {model: plan_error(before, after, model) for model in after.models}
+    shown = [f"{model} {error:.0%}" for model, error in off.items() if error is not None]
+    return f"runs took longer or shorter than planned by: {', '.join(shown) or 'nothing to say'}"
+
+
+def _poisson_s(settings: Settings) -> float:
+    """Return about how long the open loops take."""
+    windows = POISSON_ROUNDS * len(settings.mixes) * len(systems(settings.instances, cores=1))
+    return windows * POISSON_WINDOWS * settings.measure_s
 
 
 def _round(
@@ -179,6 +233,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--instances", type=int, default=2, help="instances of our backend")
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
+    add("--minutes", type=float, default=0, help="of each engine; leaves out rounds at the end")
     add("--output", type=Path, default=Path(".cache/bench"))
     add("--quick", action="store_true", help="one mix, short windows; says what has moved")
     add("--keep", action="store_true", help="with --quick: expect from now on what was found")
@@ -196,6 +251,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         instances=options.instances,
         protocol=options.protocol,
         seed=options.seed,
+        bound_s=60 * options.minutes,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import median_ratio, percentile
 
-__all__ = ["CEILING", "Result", "Sample", "results"]
+__all__ = ["CEILING", "OURS", "Result", "Sample", "results"]
 
 CEILING = "ceiling"
 OURS = "ge"

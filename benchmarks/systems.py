@@ -1,26 +1,47 @@
 """The systems under test as one model repository: our backend and its rivals, on one engine.
 
-`ge_packed` and `packed` run the encoder's checkpoint in torch without padding, whatever the engine
-of the others is.
+Whatever the engine of the others is: `ge_packed` and `packed` run the encoder's checkpoint in torch
+without padding, `ge_openvino` and `cpp_onnx` its ONNX file.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.rivals.forward import ENGINES
+from benchmarks.rivals.made_mask import with_mask_inside
+from ge_backend.tritonserver.installation import ServerInstallation
 
-__all__ = ["CHECKPOINT", "OURS", "OURS_PACKED", "RIVALS", "System", "systems", "write_repository"]
+__all__ = [
+    "ALL_OURS",
+    "CHECKPOINT",
+    "CPP_ONNX",
+    "OURS",
+    "OURS_OPENVINO",
+    "OURS_PACKED",
+    "RIVALS",
+    "System",
+    "absent",
+    "systems",
+    "write_repository",
+]
 
 OURS = "ge"
 OURS_PACKED = "ge_packed"
+OURS_OPENVINO = "ge_openvino"
+ALL_OURS = (OURS, OURS_PACKED, OURS_OPENVINO)
 RIVALS = ("one_forward", "pad_longest", "packed")
+CPP_ONNX = "cpp_onnx"
+ONNX_FILE = "model.onnx"
 CHECKPOINT = "checkpoint"
 SOURCES = Path(__file__).parent / "rivals"
+# Those that do not run the file of the run's engine.
+_FILES = {"packed": CHECKPOINT, OURS_OPENVINO: ONNX_FILE}
 
 _CONFIG = """\
 backend: "{backend}"
@@ -40,7 +61,7 @@ class System:
     """One served model.
 
     Attributes:
-        name: `ge`, `ge_packed`, `one_forward`, `pad_longest` or `packed`.
+        name: one of `ALL_OURS`, of `RIVALS`, or `cpp_onnx`.
         instances: `instance_group` count.
         threads: CPU threads of one forward pass; 0 leaves it to the system.
     """
@@ -52,7 +73,7 @@ class System:
     @property
     def ours(self) -> bool:
         """Whether our backend serves it."""
-        return self.name in (OURS, OURS_PACKED)
+        return self.name in ALL_OURS
 
     @property
     def model(self) -> str:
@@ -60,7 +81,23 @@ class System:
         return f"{self.name}_{self.instances}x{self.threads}" if self.threads else self.name
 
 
-def systems(instances: int, cores: int | None = None) -> tuple[System, ...]:
+def absent(installation: ServerInstallation) -> dict[str, str]:
+    """Return the systems that cannot be served here, each with the reason."""
+    missing = {}
+    if importlib.util.find_spec("openvino") is None:
+        missing[OURS_OPENVINO] = "OpenVINO is not installed: pip install openvino"
+    if not (installation.backends / "onnxruntime").is_dir():
+        missing[CPP_ONNX] = (
+            f"{installation.backends} has no onnxruntime backend; Triton's container has one "
+            "(name it with GE_TRITONSERVER), and so has a build of "
+            "triton-inference-server/onnxruntime_backend"
+        )
+    return missing
+
+
+def systems(
+    instances: int, cores: int | None = None, *, without: Collection[str] = ()
+) -> tuple[System, ...]:
     """Return our backend, and each rival in both layouts that make sense.
 
     One instance whose forward pass uses every core is what the engines do unasked; one instance
@@ -69,11 +106,11 @@ def systems(instances: int, cores: int | None = None) -> tuple[System, ...]:
     """
     cores = cores or os.cpu_count() or 1
     layouts = dict.fromkeys(((1, cores), (cores, 1)))
-    return (
-        System(name=OURS, instances=instances),
-        System(name=OURS_PACKED, instances=instances),
-        *(System(name=r, instances=i, threads=t) for r in RIVALS for i, t in layouts),
+    served = (
+        *(System(name=name, instances=instances) for name in ALL_OURS),
+        *(System(name=r, instances=i, threads=t) for r in (*RIVALS, CPP_ONNX) for i, t in layouts),
     )
+    return tuple(system for system in served if system.name not in without)
 
 
 def write_repository(
@@ -85,11 +122,14 @@ def write_repository(
         version.parent.mkdir(parents=True)
         if system.name == OURS_PACKED:
             version.symlink_to(encoder[CHECKPOINT].resolve(), target_is_directory=True)
+        elif system.name == CPP_ONNX:
+            version.mkdir()
+            with_mask_inside(encoder[ONNX_FILE], version / ONNX_FILE)
         else:
             version.mkdir()
-            file = CHECKPOINT if system.name == "packed" else ENGINES[engine]
+            file = _FILES.get(system.name, ENGINES[engine])
             (version / file).symlink_to(encoder[file].resolve())
-        if not system.ours:
+        if not (system.ours or system.name == CPP_ONNX):
             shutil.copy(SOURCES / f"{system.name}.py", version / "model.py")
             shutil.copy(SOURCES / "forward.py", version)
         (root / system.model / "config.pbtxt").write_text(_config(system, engine))
@@ -97,7 +137,8 @@ def write_repository(
 
 def _config(system: System, engine: str) -> str:
     ours = system.ours
-    text = _CONFIG.format(backend="ge" if ours else "python", instances=system.instances)
+    backend = "ge" if ours else "onnxruntime" if system.name == CPP_ONNX else "python"
+    text = _CONFIG.format(backend=backend, instances=system.instances)
     if system.name != "one_forward":
         text += _BATCHING
     if ours:
@@ -105,7 +146,10 @@ def _config(system: System, engine: str) -> str:
             "buckets.rows": "1,2,4,8,16",
             "buckets.sequence": "16,32,64,128,256",
             "precision": "bf16" if engine.endswith("bf16") else "origin",
+            **({"engine": "openvino"} if system.name == OURS_OPENVINO else {}),
         }
+    elif system.name == CPP_ONNX:
+        parameters = {"intra_op_thread_count": str(system.threads)}
     else:
         parameters = {"engine": engine, "threads": str(system.threads)}
     lines = (_PARAMETER.format(key=key, value=value) for key, value in parameters.items())

@@ -2,7 +2,21 @@
 
 from pathlib import Path
 
-from benchmarks.systems import CHECKPOINT, OURS, OURS_PACKED, RIVALS, systems, write_repository
+import pytest
+from benchmarks.systems import (
+    ALL_OURS,
+    CHECKPOINT,
+    CPP_ONNX,
+    OURS,
+    OURS_OPENVINO,
+    OURS_PACKED,
+    RIVALS,
+    absent,
+    systems,
+    write_repository,
+)
+
+from ge_backend.tritonserver.installation import find_server
 
 
 def written(tmp_path, engine):
@@ -13,21 +27,30 @@ def written(tmp_path, engine):
     files[CHECKPOINT] = tmp_path / CHECKPOINT
     files[CHECKPOINT].mkdir()
     root = tmp_path / "models"
-    write_repository(root, systems(2, cores=4), engine, files)
+    write_repository(root, systems(2, cores=4, without=(CPP_ONNX,)), engine, files)
     return root
 
 
 def test_each_rival_has_both_layouts():
     """A rival is served with all threads in one instance, and with one thread in each of many."""
     found = [(s.name, s.instances, s.threads) for s in systems(2, cores=4)]
-    rivals = [(name, *layout) for name in RIVALS for layout in ((1, 4), (4, 1))]
-    assert found == [(OURS, 2, 0), (OURS_PACKED, 2, 0), *rivals]
+    rivals = [(name, *layout) for name in (*RIVALS, CPP_ONNX) for layout in ((1, 4), (4, 1))]
+    assert found == [*((name, 2, 0) for name in ALL_OURS), *rivals]
 
 
 def test_one_core_has_one_layout():
     """On a machine with one core the two layouts are the same and run once."""
-    rivals = [f"{name}_1x1" for name in RIVALS]
-    assert [s.model for s in systems(1, cores=1)] == [OURS, OURS_PACKED, *rivals]
+    rivals = [f"{name}_1x1" for name in (*RIVALS, CPP_ONNX)]
+    assert [s.model for s in systems(1, cores=1)] == [*ALL_OURS, *rivals]
+
+
+def test_what_cannot_be_served_here_is_left_out_with_a_reason():
+    """Another server's backend and another engine are named, with the way to get them."""
+    pytest.importorskip("pytriton")
+    missing = absent(find_server())
+    assert set(missing) <= {CPP_ONNX, OURS_OPENVINO}
+    assert all(" has no " in text or "pip install" in text for text in missing.values())
+    assert not {system.name for system in systems(1, without=missing)} & set(missing)
 
 
 def test_every_system_has_the_engines_model_file(tmp_path):
@@ -38,10 +61,11 @@ def test_every_system_has_the_engines_model_file(tmp_path):
         if model.name == OURS_PACKED:
             assert version.resolve() == (tmp_path / CHECKPOINT).resolve()
             continue
-        file = CHECKPOINT if model.name.startswith("packed") else "model.pt2"
+        others = {OURS_OPENVINO: "model.onnx", "packed": CHECKPOINT}
+        file = others.get(model.name.partition("_1x4")[0].partition("_4x1")[0], "model.pt2")
         assert (version / file).resolve() == (tmp_path / file).resolve()
         code = {path.name for path in version.glob("*.py")}
-        assert code == (set() if model.name == OURS else {"model.py", "forward.py"})
+        assert code == (set() if model.name in ALL_OURS else {"model.py", "forward.py"})
 
 
 def test_batching_and_precision_are_configured(tmp_path):
@@ -50,8 +74,10 @@ def test_batching_and_precision_are_configured(tmp_path):
     texts = {path.parent.name: path.read_text() for path in root.glob("*/config.pbtxt")}
     batched = {name for name, text in texts.items() if "dynamic_batching" in text}
     layouts = {f"{name}_{layout}" for name in RIVALS[1:] for layout in ("1x4", "4x1")}
-    assert batched == {OURS, OURS_PACKED, *layouts}
-    assert all('"bf16"' in texts[name] for name in (OURS, OURS_PACKED))
+    assert batched == {*ALL_OURS, *layouts}
+    assert all('"bf16"' in texts[name] for name in ALL_OURS)
+    assert '"openvino"' in texts[OURS_OPENVINO]
+    assert '"openvino"' not in texts[OURS]
     assert '"torch-bf16"' in texts["one_forward_4x1"]
     assert all("allow_ragged_batch: true" in text for text in texts.values())
 

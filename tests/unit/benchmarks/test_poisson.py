@@ -1,0 +1,52 @@
+"""Requests at random, at one rate for all systems that can take it."""
+
+from benchmarks import poisson as poisson_module
+from benchmarks.open_loop import Offered
+from benchmarks.poisson import SHARE, poisson, poisson_table
+from benchmarks.results import CEILING, Result
+
+
+def result(system, throughput, *, layout="", concurrency=64):
+    return Result(
+        mix="uniform",
+        concurrency=concurrency,
+        system=system,
+        layout=layout,
+        throughput=throughput,
+        p50_ms=1.0,
+        p99_ms=2.0,
+        server_cpu_s=1.0,
+        client_cpu_s=0.1,
+        others_cpu=0.0,
+        ours_by_this=1.0,
+    )
+
+
+def test_all_get_the_same_rate_and_the_slower_ones_none(monkeypatch):
+    """The rate is a share of what ours takes at the most requests in flight."""
+    asked = []
+
+    def offer(address, model, rows, rate, seconds, seed):
+        asked.append((address, model, rate, seconds, seed))
+        return Offered(latencies_ms=[1.0, 2.0, 9.0], refused=0, wall_s=seconds)
+
+    monkeypatch.setattr(poisson_module, "offer", offer)
+    found = [
+        result("ge", 50.0, concurrency=1),
+        result("ge", 200.0),
+        result("packed", 150.0, layout="1x2"),
+        result("pad_longest", 60.0, layout="2x1"),
+        result(CEILING, 400.0),
+    ]
+    lines = list(poisson("here:1", found, {"uniform": []}, rounds=2, seconds=3.0, seed=5))
+    rate = 200 * SHARE
+    calls = [(model, seed) for model in ("ge", "packed_1x2") for seed in (5, 6)]
+    assert sorted(asked) == sorted(("here:1", model, rate, 3.0, seed) for model, seed in calls)
+    assert [(line.system, line.p50_ms, line.p99_ms) for line in lines] == [
+        ("ge", 2.0, 9.0),
+        ("packed", 2.0, 9.0),
+        ("pad_longest", None, None),
+    ]
+    table = poisson_table(lines)
+    assert [line.split()[0] for line in table.splitlines()] == ["mix", *["uniform"] * 3]
+    assert table.splitlines()[-1].endswith("pad_longest     slower than that")
