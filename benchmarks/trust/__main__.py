@@ -11,7 +11,11 @@ from benchmarks.trust.faults import FAULTS, Fault, mounted
 from benchmarks.trust.soak import soak
 from benchmarks.trust.trial import Figures, tried
 
-HEAD = "| fault | requests | right | errors | lost | wrong | longest gap | longest request |"
+HEAD = (
+    "| fault | requests | right | errors | lost | wrong | longest gap | longest request "
+    "| as usual after |"
+)
+CELLS = HEAD.count("|") - 2
 UNSHARE = ("unshare", "--mount")
 
 
@@ -25,7 +29,7 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.alone:
-        print(HEAD, "|---" + "|---:" * 7 + "|", sep="\n", flush=True)
+        print(HEAD, "|---" + "|---:" * CELLS + "|", sep="\n", flush=True)
     chosen = [fault for fault in FAULTS if arguments.only in fault.name]
     bad = [fault.name for fault in chosen if not _is_well(fault, arguments)]
     if arguments.soak:
@@ -41,7 +45,7 @@ def _is_well(fault: Fault, arguments: argparse.Namespace) -> bool:
         return _in_its_own_sight(fault, sys.argv[1:])
     reason = mounted(fault.disks)
     if reason:
-        print(f"| {fault.name} | not tried: {reason} |" + " |" * 6, flush=True)
+        print(f"| {fault.name} | not tried: {reason} |" + " |" * (CELLS - 1), flush=True)
         return True
     seconds = arguments.seconds
     found = tried(fault, clients=arguments.clients, before_s=2.0, after_s=seconds)
@@ -55,14 +59,15 @@ def _in_its_own_sight(fault: Fault, given: Sequence[str]) -> bool:
     command = [*UNSHARE, sys.executable, "-m", "benchmarks.trust", *given, "--alone"]
     done = subprocess.run([*command, "--only", fault.name], check=False)
     if done.returncode not in {0, 1}:
-        print(f"| {fault.name} | not tried: no rights to mount |" + " |" * 6, flush=True)
+        print(f"| {fault.name} | not tried: no rights to mount |" + " |" * (CELLS - 1), flush=True)
     return done.returncode != 1
 
 
 def _row(found: Figures) -> str:
     return (
         f"| {found.name} | {found.requests} | {found.right} | {found.errors} | {found.lost} "
-        f"| {found.wrong} | {found.recovery_s:.1f} s | {found.longest_s:.1f} s |"
+        f"| {found.wrong} | {found.recovery_s:.1f} s | {found.longest_s:.1f} s "
+        f"| {found.settled_s:.1f} s |"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-__all__ = ["MODEL", "Answer", "Load", "ask", "ask_for", "break_off", "hang_up"]
+__all__ = ["LOST_S", "MODEL", "Answer", "Load", "ask", "ask_for", "break_off", "hang_up"]
 
 MODEL = "sums"
 # A request that is not answered within this time counts as lost.

@@ -17,8 +17,8 @@ class TextStream:
         client.start_stream(lambda result, error: self.answers.put((result, error)))
         self.sent = 0
 
-    def ask(self, outputs=(), sampling=GREEDY, model="writer", **given):
-        """Send a request; return its number."""
+    def ask(self, outputs=(), sampling=GREEDY, model="writer", timeout_us=None, **given):
+        """Send a request, with a time limit or without; return its number."""
         arrays = {
             name: np.array([value.encode()], object) if isinstance(value, str) else np.array(value)
             for name, value in {**given, "sampling_parameters": json.dumps(sampling)}.items()
@@ -34,6 +34,7 @@ class TextStream:
             request_id=str(self.sent),
             outputs=[grpcclient.InferRequestedOutput(name) for name in outputs] or None,
             enable_empty_final_response=True,
+            timeout=timeout_us,
         )
         self.sent += 1
         return self.sent - 1

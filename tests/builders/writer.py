@@ -53,7 +53,7 @@ class Writer:
         return written[0, ids.shape[1] :].tolist()
 
 
-def make_writer(folder: Path, seed: int = 0) -> Writer:
+def make_writer(folder: Path, seed: int = 0, positions: int = 256) -> Writer:
     """Write a Llama of 60,000 random weights and a byte-level tokenizer into a folder."""
     transformers.utils.logging.disable_progress_bar()
     tokenizer = write_tokenizer(folder)
@@ -66,7 +66,7 @@ def make_writer(folder: Path, seed: int = 0) -> Writer:
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            max_position_embeddings=256,
+            max_position_embeddings=positions,
             initializer_range=0.5,  # so large that no two scores are close
             bos_token_id=None,
             eos_token_id=0,

@@ -4,6 +4,7 @@ import http.client
 import itertools
 import json
 import re
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -12,22 +13,32 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as grpcclient
+from benchmarks.trust.faults import executors
+from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
+from builders.graphs import graph, write_model
 from builders.language import beams
 from builders.null_models import comes_true
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer, write_apprentice
-from ge_backend.tritonserver.directory import processes_of
+from ge_backend.executor.server.memory import SETTLE_S
 
 TOKENS = GREEDY["max_tokens"]
+LIMIT_MIB = 1024
 CONFIG = """backend: "ge"
 instance_group [ { count: 2 kind: KIND_CPU } ]
 parameters { key: "max_num_batched_tokens" value { string_value: "80" } }
 parameters { key: "prefill_chunk" value { string_value: "7" } }
 parameters { key: "block_size" value { string_value: "4" } }
 parameters { key: "kv_cache_bytes" value { string_value: "4MiB" } }
+"""
+# Takes what it is asked for, and leaves it with the executor.
+GLUTTON = """
+input [ { name: "n" data_type: TYPE_INT64 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+parameters { key: "warmup" value { string_value: "off" } }
 """
 FIVE = """parameters { key: "num_speculative_tokens" value { string_value: "5" } }
 """
@@ -48,19 +59,32 @@ def writer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "writer"
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG)
-    made = make_writer(folder / "1")
+    made = make_writer(folder / "1", positions=4096)
     for name, settings in GUESSERS.items():
         guesser = folder.parent / name
         guesser.mkdir()
         (guesser / "1").symlink_to(folder / "1")
         (guesser / "config.pbtxt").write_text(CONFIG + settings)
     write_apprentice(made.model, folder.parent / "apprentice" / "draft")
+    write_model(folder.parent, "glutton", GLUTTON, glutton())
     return made
+
+
+def glutton():
+    """Return a graph that sums up n ones, having made them all."""
+    ones = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    nodes = [
+        helper.make_node("ConstantOfShape", ["n"], ["ones"], value=ones),
+        helper.make_node("ReduceSum", ["ones"], ["y"], keepdims=1),
+    ]
+    return graph(nodes, [("n", TensorProto.INT64, [1])], [("y", TensorProto.FLOAT, [1])])
 
 
 @pytest.fixture(scope="module")
 def server(triton_server, writer):
-    return triton_server(writer.folder.parent.parent)
+    return triton_server(
+        writer.folder.parent.parent, environment={"GE_EXECUTOR_MEMORY": f"{LIMIT_MIB}MiB"}
+    )
 
 
 @pytest.fixture
@@ -85,6 +109,11 @@ def metric(server, name, **labels):
     found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
+
+
+def executor_of(server):
+    (executor,) = map(psutil.Process, executors(server))
+    return executor
 
 
 def test_texts_of_all_lengths_are_what_transformers_writes(client, writer):
@@ -313,7 +342,8 @@ def test_a_client_that_goes_frees_everything(server, client):
     """A cancelled stream and a closed connection leave no block in use."""
     before = metric(server, "ge_text_finished_total", reason="cancelled")
     long = {"max_tokens": 150, "temperature": 0, "ignore_eos": True}
-    client.ask(text_input="a", stream=[True], sampling=long)
+    # So long that no client is so slow that it could see the end of it.
+    client.ask(text_input="a", stream=[True], sampling={**long, "max_tokens": 4000})
     client.next()
     client.client.stop_stream(cancel_requests=True)
     host, port = server.http.split(":")
@@ -371,12 +401,7 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
         ended += final
     assert not any(seen[number] for number in at_once)
     restarts = metric(server, "ge_executor_restarts_total")
-    (executor,) = (
-        process
-        for process in map(psutil.Process, processes_of(server.directory.run))
-        if "ge_backend.executor.process.main" in " ".join(process.cmdline())
-    )
-    executor.kill()
+    executor_of(server).kill()
     left = len(seen) - ended
     while left:
         number, tensors, final = client.next()
@@ -389,6 +414,92 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
         assert seen[number] == expected
     assert [seen[number] for number in at_once] == [one["output_ids"] for (one,) in of_several]
     assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > restarts)
+
+
+def test_streams_go_on_after_the_checkpoint_was_replaced_by_garbage(server, client, writer):
+    """What was loaded is loaded again from a copy: both models, and requests that come later."""
+    long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    asked = {"sampling": long, "stream": [True], "outputs": ("output_ids",)}
+    good = {path: path.read_bytes() for path in writer.folder.iterdir()}
+    seen = {client.ask(text_input=PROMPTS[0], model=m, **asked): [] for m in ("writer", "guesser")}
+    while min(map(len, seen.values())) < 3:
+        number, tensors, _ = client.next()
+        seen[number] += tensors["output_ids"]
+    for path in good:
+        path.write_bytes(b"garbage")
+    try:
+        for pid in executors(server):  # weights are mapped: it may have died of this already
+            psutil.Process(pid).kill()
+        left = len(seen)
+        while left:
+            number, tensors, final = client.next()
+            seen[number] += tensors.get("output_ids", [])
+            left -= final
+        assert list(seen.values()) == [writer.truth(PROMPTS[0], 100)] * 2
+        status, answer = generate(server, "generate", {"text_input": PROMPTS[1], **GREEDY})
+        text = writer.text(writer.truth(PROMPTS[1], TOKENS))
+        assert (status, json.loads(answer)["text_output"]) == (200, PROMPTS[1] + text)
+    finally:
+        for path, content in good.items():
+            path.write_bytes(content)
+
+
+def ask_for_ones(server, count):
+    """Have so many numbers made, of four bytes each."""
+    given = grpcclient.InferInput("n", [1], "INT64")
+    given.set_data_from_numpy(np.array([count]))
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        assert client.infer("glutton", [given]).as_numpy("y") > 0
+
+
+def test_an_executor_that_grows_is_replaced_and_streams_go_on(server, client, writer):
+    """At the limit of its memory, whoever made it grow; no token is lost, none comes twice."""
+    ask_for_ones(server, 1)  # it may have been lost, and would be loaded again later
+    time.sleep(SETTLE_S + 2)  # what it has now is what it needs
+    executor, count = executor_of(server), 1000
+    client.ask(
+        text_input=PROMPTS[0],
+        stream=[True],
+        sampling={"max_tokens": count, "temperature": 0, "ignore_eos": True},
+        outputs=("output_ids",),
+    )
+    ask_for_ones(server, LIMIT_MIB << 18)
+    (responses,) = client.wait().values()
+    ids = [token for tensors in responses for token in tensors["output_ids"]]
+    assert ids == writer.truth(PROMPTS[0], count)
+    assert comes_true(lambda: executor_of(server).pid != executor.pid)
+
+
+def test_a_time_limit_is_kept_while_the_executor_is_stopped(server, client, writer):
+    """The error comes soon after it, and not when another executor can go on with the text."""
+    limited, patient = (
+        client.ask(
+            text_input=PROMPTS[0],
+            stream=[True],
+            sampling={"max_tokens": tokens, "temperature": 0, "ignore_eos": True},
+            outputs=("output_ids",),
+            timeout_us=timeout_us,
+        )
+        for tokens, timeout_us in ((4000, 1_500_000), (100, None))
+    )
+    seen = {limited: [], patient: []}
+    while min(map(len, seen.values())) < 3:
+        number, tensors, _ = client.next()
+        seen[number] += tensors["output_ids"]
+    executor_of(server).send_signal(signal.SIGSTOP)
+    ended, told = [], []
+    while len(ended) < len(seen):
+        try:
+            number, tensors, final = client.next()
+        except InferenceServerException as error:
+            told.append(error.message())
+            ended.append(limited)
+        else:
+            seen[number] += tensors.get("output_ids", [])
+            ended += [number] if final else []
+    assert ended == [limited, patient]
+    assert "not done within its 1.5 s; allow it more" in told[0]
+    assert seen[patient] == writer.truth(PROMPTS[0], 100)
 
 
 def test_unary_calls_are_refused_by_the_host(server):
@@ -412,3 +523,4 @@ def test_what_happened_is_in_the_metrics(server, client):
     assert metric(server, "ge_text_first_token_seconds_count") > 0
     assert metric(server, "ge_text_inter_token_seconds_sum") > 0
     assert metric(server, "ge_text_blocks_free") > 0
+    assert metric(server, "ge_executor_memory_bytes", device="cpu") > 50 << 20

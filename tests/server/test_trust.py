@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 from benchmarks.trust.faults import FAULTS
-from benchmarks.trust.load import Load
+from benchmarks.trust.load import LOST_S, Load
 from benchmarks.trust.served import serving
 from benchmarks.trust.trial import tried
 
@@ -18,19 +18,20 @@ SHORT = ("executor killed", "executor stopped for good")
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.name in SHORT], ids=lambda f: f.name)
 def test_no_request_is_lost_or_wrong(installation, fault):
-    """Eight clients notice nothing but a pause."""
+    """Eight clients notice nothing but a pause: whoever waits for a stopped one waits for ever."""
     found = tried(fault, clients=8, before_s=1, after_s=6)
     assert (found.lost, found.wrong, found.errors) == (0, 0, 0)
     assert found.right == found.requests > 0
-    assert found.longest_s < 15
+    assert found.longest_s < LOST_S / 2
 
 
 def test_requests_keep_their_limit_while_the_executor_hangs(installation):
-    """One of a second is answered soon after it, and not when the executor goes on."""
+    """One of a second is answered soon after it, and not when another executor can answer."""
     fault = next(f for f in FAULTS if f.timeout_us)
     found = tried(fault, clients=8, before_s=1, after_s=6)
     assert (found.lost, found.wrong) == (0, 0)
-    assert found.longest_s < 5
+    assert found.errors > 0
+    assert found.longest_s < max(5, found.recovery_s)
 
 
 def test_a_dead_stub_is_healed(installation):

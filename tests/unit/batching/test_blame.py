@@ -48,6 +48,14 @@ def test_an_index_that_no_client_sent_is_a_position():
     assert str(error) == "axis 'length' of 'ids' is 6 long; the model takes at most 4"
 
 
+def test_bytes_that_are_no_text_are_the_clients():
+    """The device names input and element; what it says is what to change."""
+    said = "input 'x', element 1: invalid start byte; ONNX Runtime takes UTF-8 text only, so send …"
+    error = cause(said, [1])
+    assert isinstance(error, InvalidRequest)
+    assert str(error) == said
+
+
 @pytest.mark.parametrize("sizes", [(4, 6), (6, 4)])
 def test_a_length_that_a_table_of_positions_lacks_is_told(sizes):
     """Whichever side of the operator it stands on."""

@@ -26,6 +26,14 @@ def test_every_outcome_is_counted():
     assert found.longest_s == pytest.approx(2.0)
 
 
+def test_all_is_as_usual_after_the_last_odd_answer():
+    """One that is not right, or takes more than a second, of all that come after the fault."""
+    answers = [answer(1.0, "error"), answer(3.0, took_s=1.5), answer(9.0)]
+    assert figures_of("x", answers, struck_s=2.5).settled_s == pytest.approx(0.5)
+    assert figures_of("x", answers, struck_s=5.0).settled_s == 0
+    assert figures_of("x", [answer(1.0)], struck_s=0.5).settled_s == 0
+
+
 def test_short_gaps_are_none():
     """A busy machine has those without any fault."""
     assert figures_of("x", [answer(0.1), answer(0.3)]).recovery_s == 0
@@ -48,6 +56,7 @@ def test_what_should_not_be_ends_with_one(monkeypatch, capsys, changes, code):
     assert command.main() == code
     printed = capsys.readouterr()
     assert "| executor killed three times | 9 | 9 |" in printed.out
+    assert len({line.count("|") for line in printed.out.splitlines()}) == 1
     assert ("not as it should be" in printed.err) == bool(code)
 
 

@@ -77,6 +77,18 @@ def test_each_error_has_its_status(pb_utils, error):
     assert (answer.code(), answer.message()) == (error.status.value, "what happened")
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "\ud800"])
+def test_a_long_error_keeps_its_beginning_and_its_end(pb_utils, letter):
+    """What a client has sent may be in it; gRPC's clients take 8 KiB, escaped."""
+    from ge_backend.host.codec import error_response
+
+    said = f"n is {letter * 10_000}; it has to be 1"
+    text = error_response(GeError(said)).error().message()
+    assert len(text.encode()) < 2100
+    assert text.startswith("n is ")
+    assert text.endswith("; it has to be 1")
+
+
 def test_lost_executor_is_unavailable():
     """A dead executor is something a client may retry."""
     assert ExecutorLost.status.value == "UNAVAILABLE"

@@ -11,13 +11,15 @@ from ge_backend.executor.protocol.generation_messages import Delta
 DELTA = Delta(number=1, sample=0, text=" world", ids=(5, 6), cumulative=-1.5, prompt_tokens=2)
 
 
-def request(pb_utils, outputs=("text_output",), parameters=None, **tensors):
+def request(pb_utils, outputs=("text_output",), parameters=None, timeout_us=0, **tensors):
     arrays = {
         name: np.array([value.encode()], object) if isinstance(value, str) else np.array(value)
         for name, value in tensors.items()
     }
     made = pb_utils.InferenceRequest(
-        [pb_utils.Tensor(name, array) for name, array in arrays.items()], outputs
+        [pb_utils.Tensor(name, array) for name, array in arrays.items()],
+        outputs,
+        timeout=timeout_us,
     )
     made.parameters = lambda: json.dumps(parameters or {})
     return made
@@ -48,6 +50,12 @@ def test_parameters_come_as_a_tensor_or_with_the_request(pb_utils):
     assert read(pb_utils, text_input="a", parameters={"n": 2}).prompt.parameters == '{"n": 2}'
     both = read(pb_utils, text_input="a", sampling_parameters='{"n":3}', parameters={"n": 2})
     assert both.prompt.parameters == '{"n":3}'
+
+
+def test_a_request_brings_its_time_limit_along(pb_utils):
+    """Of the host's own field, in microseconds; 0 is none."""
+    assert read(pb_utils, text_input="a", timeout_us=1_500_000).prompt.timeout_s == 1.5
+    assert read(pb_utils, text_input="a").prompt.timeout_s == 0.0
 
 
 @pytest.mark.parametrize(

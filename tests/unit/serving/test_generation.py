@@ -78,6 +78,7 @@ def checkpoint(tmp_path_factory):
 def opened(monkeypatch, checkpoint):
     """A function that opens the checkpoint; it returns the address and what would be served."""
     monkeypatch.setattr(generation, "GenerationClient", lambda connect, key, **_: (connect, key))
+    monkeypatch.setattr(generation, "kept_files", lambda *_: None)
     monkeypatch.setenv("GE_VLLM_PYTHON", "/opt/vllm/bin/python")
 
     def open_with(**parameters):
@@ -89,7 +90,7 @@ def opened(monkeypatch, checkpoint):
         }
         read = ModelConfig.read(config, directory=checkpoint, version="1", environment={})
         connect, key = open_generation(read, Recorder(), on_restart=print)
-        return connect.args[0], ServiceSpec.of(key)
+        return connect.args[0], ServiceSpec.of(key())
 
     return open_with
 

@@ -27,6 +27,9 @@ _SIZES = (
     re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)"),
 )
 
+# What a device says of bytes that are to be a text; it names input and element.
+_NO_TEXT = "takes UTF-8 text only"
+
 
 def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: bool) -> GeError:
     """Return what a client is told whose request alone made a run fail.
@@ -38,6 +41,8 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
         planned: the run had a prepared shape, whose sizes the graph takes.
     """
     text = str(error)
+    if _NO_TEXT in text:
+        return InvalidRequest(text)
     index = _INDEX.search(text)
     if index is not None:
         value, least, most = map(int, index.groups())

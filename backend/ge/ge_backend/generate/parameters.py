@@ -243,6 +243,10 @@ def _switch(name: str, value: Any) -> bool:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"{name} is {value!r}; it has to be a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON may hold half of a surrogate pair
+        raise InvalidRequest(f"{name} is {value!r}, which is not Unicode: {error}") from error
     return value
 
 
@@ -268,7 +272,7 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
         raise InvalidRequest(f"{name} is {value!r}; it has to be a text or a list of texts, no ''")
-    return tuple(texts)
+    return tuple(_text(name, text) for text in texts)
 
 
 def _tokens(name: str, value: Any) -> tuple[int, ...]:
@@ -287,7 +291,7 @@ def _written(name: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_STRUCTURE:
         said = f"of {len(value)} letters" if isinstance(value, str) else repr(value)
         raise InvalidRequest(f"{name} is {said}; it has to be a text of 1 to {MAX_STRUCTURE}")
-    return value
+    return _text(name, value)
 
 
 def _schema(name: str, value: Any) -> str:
@@ -299,7 +303,7 @@ def _choices(name: str, value: Any) -> str:
     """Return texts to choose from as a JSON list; they may come as one."""
     try:
         texts = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         texts = None
     if not isinstance(texts, (list, tuple)) or not texts:
         raise InvalidRequest(f"{name} is {value!r}; it has to be a list of texts, at least one")

@@ -16,6 +16,10 @@ from ge_backend.tensors import Array
 
 __all__ = ["error_response", "read_request", "write_response"]
 
+# Bytes of an error's text. gRPC sends it behind the answer, with three letters for a byte that is
+# not ASCII, and clients take 8 KiB of that: what is longer comes as another error.
+MOST_BYTES, LAST_BYTES = 2000, 500
+
 
 def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     """Return the host's request as ours, checked; its arrays are private to this stub.
@@ -55,6 +59,14 @@ def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> A
 
 
 def error_response(error: GeError) -> Any:
-    """Return the response that fails one request with the error's own status and text."""
+    """Return the response that fails one request with the error's own status and text.
+
+    Of a text that is too long, as what a client has sent may be in it, the middle is left out.
+    """
     code = getattr(pb_utils.TritonError, error.status.value)
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
+    said = str(error).encode(errors="backslashreplace")
+    if len(said) > MOST_BYTES:
+        said = said[: MOST_BYTES - LAST_BYTES] + b" ... " + said[-LAST_BYTES:]
+    return pb_utils.InferenceResponse(
+        error=pb_utils.TritonError(said.decode(errors="ignore"), code)
+    )

@@ -79,7 +79,12 @@ class Generation:
         client = open_generation(config, recorder, on_restart=note_restart)
 
         def look() -> None:
-            recorder.set("ge_device_up", client.ready, device=config.device)
+            for name, value in (
+                ("ge_device_up", client.ready),
+                ("ge_device_outstanding_seconds", client.outstanding_ns / 1e9),
+                ("ge_executor_memory_bytes", client.memory_bytes),
+            ):
+                recorder.set(name, float(value), device=config.device)
             client.look()
 
         labels = {"model": config.name, "version": config.version, "device": config.device}

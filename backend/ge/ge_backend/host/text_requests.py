@@ -57,7 +57,12 @@ def read_text_request(request: Any) -> TextRequest:
     wanted = {name for name, switch in SWITCHES.items() if switch and _switch(tensors, switch)}
     if "output_ids" in request.requested_output_names():
         wanted.add("output_ids")
-    prompt = Prompt(text=text, ids=ids, parameters=_parameters(request, tensors))
+    prompt = Prompt(
+        text=text,
+        ids=ids,
+        parameters=_parameters(request, tensors),
+        timeout_s=request.timeout() / 1e6,
+    )
     return TextRequest(
         prompt=prompt,
         stream=stream,

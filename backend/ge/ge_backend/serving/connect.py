@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from ge_backend.config.settings import VLLM
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.model_file import find_model_file
+from ge_backend.device.files.model_file import find_model_file, model_files
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.executor.client.link import Link
@@ -36,6 +36,7 @@ __all__ = [
     "AUTO",
     "complete_document",
     "executor_of",
+    "kept_files",
     "open_fleet",
     "open_session",
     "source_of",
@@ -97,7 +98,8 @@ def open_session(
         DeviceUnavailable: the device or its engine is not there.
     """
     source = source_of(config, device)
-    acts = acts_for(device, Path(source.path), engine=source.engine, precision=config.precision)
+    path = Path(source.path)
+    acts = acts_for(device, path, engine=source.engine, precision=config.precision)
     session = Session(
         executor_of(config, device, acts),
         source,
@@ -106,7 +108,8 @@ def open_session(
         priority=config.priority,
         served_as=served_as or config.name,
     )
-    session.fall_back_on(_copy(config, source))
+    files = functools.partial(model_files, path)
+    session.fall_back_on(kept_files(config, path.parent, files, source.stamp))
     if config.lanes not in {0, session.lanes}:
         log.warning(
             "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",
@@ -130,13 +133,23 @@ def complete_document(document: dict[str, Any], given: ModelConfig) -> dict[str,
         session.close()
 
 
-def _copy(config: ModelConfig, source: GraphSource) -> KeptFiles | None:
-    """Return a copy of what was loaded; an executor inside this process is never started anew."""
+def kept_files(
+    config: ModelConfig, original: Path, files: Callable[[], Sequence[Path]], stamp: str
+) -> KeptFiles | None:
+    """Return a copy of what was loaded; an executor inside this process is never started anew.
+
+    Args:
+        config: the model's.
+        original: as `KeptFiles.of` has it, like the others.
+        files: see there.
+        stamp: see there.
+    """
     if config.executor == "inline":
         return None
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
-    return KeptFiles.of(source, kept_root(machine.runtime_dir, owner_pid), machine.kept_bytes)
+    root = kept_root(machine.runtime_dir, owner_pid)
+    return KeptFiles.of(original, files, stamp, root=root, most_bytes=machine.kept_bytes)
 
 
 def source_of(config: ModelConfig, device: str) -> GraphSource:

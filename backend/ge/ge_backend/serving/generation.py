@@ -15,7 +15,8 @@ from ge_backend.errors import ConfigError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
 from ge_backend.metrics import Recorder
-from ge_backend.serving.connect import executor_of
+from ge_backend.serving.checkpoint import ServedCheckpoint
+from ge_backend.serving.connect import executor_of, kept_files
 
 __all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
 
@@ -53,15 +54,19 @@ def open_generation(
     Raises:
         GeError: the model cannot be served as configured.
     """
-    return GenerationClient(
+    served = (_vllm if config.engine == VLLM else _own)(config)
+    client = GenerationClient(
         executor_of(config, config.device, LANGUAGE),
-        (_vllm_spec if config.engine == VLLM else _own_spec)(config).key(),
+        served.key,
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),
+        on_close=served.close,
     )
+    served.copy = kept_files(config, Path(served.spec.folder), served.files, served.stamp)
+    return client
 
 
-def _own_spec(config: ModelConfig) -> ServiceSpec:
+def _own(config: ModelConfig) -> ServedCheckpoint:
     if config.engine not in OWN_ENGINES:
         raise ConfigError(
             f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
@@ -75,13 +80,12 @@ def _own_spec(config: ModelConfig) -> ServiceSpec:
             f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
             "runs on one: give each device a model of its own, or take engine 'vllm'"
         )
-    own = read_checkpoint(config.directory)
-    draft = draft_checkpoint(config, own)
-    files = [*own.files, *(draft.files if draft else ()), *filter(None, [config.bucket_file])]
-    return _spec(config, files, generation_settings(config))
+    draft = draft_checkpoint(config, read_checkpoint(config.directory))
+    beside = [*(draft.files if draft else ()), *filter(None, [config.bucket_file])]
+    return _served(config, generation_settings(config), beside)
 
 
-def _vllm_spec(config: ModelConfig) -> ServiceSpec:
+def _vllm(config: ModelConfig) -> ServedCheckpoint:
     if config.executor == "inline":
         raise ConfigError("parameter 'executor' is 'inline'; vLLM needs a process: remove it")
     given = [s.key for s in GENERATION_SETTINGS if config.generation[s.key] != s.default]
@@ -92,20 +96,21 @@ def _vllm_spec(config: ModelConfig) -> ServiceSpec:
             f"own: give them as '{VLLM}.<argument>', named as for `vllm serve`"
         )
     prefix = f"{VLLM}."
-    return _spec(
-        config,
-        read_checkpoint(config.directory, quantised=True).files,
-        settings={k.removeprefix(prefix): v for k, v in config.options if k.startswith(prefix)},
-        engine=VLLM,
-    )
+    settings = {k.removeprefix(prefix): v for k, v in config.options if k.startswith(prefix)}
+    return _served(config, settings, engine=VLLM)
 
 
-def _spec(
-    config: ModelConfig, files: Sequence[Path], settings: dict[str, str], engine: str = ""
-) -> ServiceSpec:
-    return ServiceSpec(
-        folder=str(config.directory.resolve()),
-        stamp=stamp_of(files),
+def _served(
+    config: ModelConfig, settings: dict[str, str], beside: Sequence[Path] = (), engine: str = ""
+) -> ServedCheckpoint:
+    folder = config.directory.resolve()
+
+    def files() -> Sequence[Path]:
+        return read_checkpoint(folder, quantised=engine == VLLM).files
+
+    spec = ServiceSpec(
+        folder=str(folder),
+        stamp=stamp_of([*files(), *beside]),
         precision=config.precision,
         threads=config.threads,
         priority=config.priority,
@@ -113,6 +118,7 @@ def _spec(
         settings=settings,
         engine=engine,
     )
+    return ServedCheckpoint(spec, files, stamp_of(files()))
 
 
 def draft_checkpoint(config: ModelConfig, own: Checkpoint) -> Checkpoint | None:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from fakes.null_device import NullDevice
 from fakes.writing_service import KINDS, WritingService
 from ge_backend.errors import (
     Cancelled,
+    DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
     InvalidRequest,
@@ -47,7 +49,7 @@ class Rig:
         self.sockets, self.restarts, self.seen = [], 0, []
         self.refusal = None
         self.client = GenerationClient(
-            self.connect, "key", on_restart=self.count, on_seen=self.seen.append
+            self.connect, lambda: "key", on_restart=self.count, on_seen=self.seen.append
         )
         self.service = WritingService.made
         self.service.kill = self.kill
@@ -66,9 +68,10 @@ class Rig:
     def kill(self):
         self.sockets[-1].shutdown(socket.SHUT_RDWR)
 
-    def ask(self, text, tokens=5):
+    def ask(self, text, tokens=5, timeout_s=0.0):
         sink = Sink()
-        self.client.submit(Prompt(text=text, ids=(), parameters=str(tokens)), sink)
+        prompt = Prompt(text=text, ids=(), parameters=str(tokens), timeout_s=timeout_s)
+        self.client.submit(prompt, sink)
         return sink
 
 
@@ -155,6 +158,50 @@ def test_a_client_that_gives_up_frees_the_device(rig):
     assert comes_true(lambda: rig.service.withdrawn == [1])
 
 
+def test_a_time_limit_is_kept_while_the_executor_says_nothing(rig):
+    """The error says the limit, the service is told, and requests without one wait on."""
+    rig.service.hold_after = 1
+    patient, pressed = rig.ask("hold"), rig.ask("hold", timeout_s=0.2)
+    assert pressed.over.wait(5)
+    assert isinstance(pressed.error, DeadlineExceeded)
+    assert "not done within its 0.2 s" in str(pressed.error)
+    assert pressed.ids == [0]
+    assert comes_true(lambda: rig.service.withdrawn == [2])
+    assert not patient.over.is_set()
+    rig.service.go()
+    assert patient.over.wait(5)
+    assert patient.error is None
+
+
+def test_a_time_limit_is_kept_while_the_next_executor_is_started(rig, monkeypatch):
+    """Nobody has the request then, and its client is told all the same."""
+    rig.service.hold_after = 1
+    sink = rig.ask("hold", timeout_s=0.5)
+    assert comes_true(lambda: sink.ids == [0])
+    started = threading.Event()
+    connect = rig.connect
+    rig.client.connect = lambda: started.wait(20) and connect()
+    rig.kill()
+    assert sink.over.wait(5)
+    assert isinstance(sink.error, DeadlineExceeded)
+    started.set()
+    later = rig.ask("later")
+    assert later.over.wait(5)
+    assert later.ids == [0, 1, 2, 3, 4]
+
+
+def test_the_next_executor_is_told_how_much_time_is_left(rig):
+    """A request does not begin its time anew with every executor."""
+    rig.service.hold_after = 1
+    sink = rig.ask("hold", tokens=2, timeout_s=60.0)
+    assert comes_true(lambda: sink.ids == [0])
+    time.sleep(0.05)
+    rig.kill()
+    assert sink.over.wait(5)
+    first, second = rig.service.submitted
+    assert 0 < second.timeout_s <= first.timeout_s - 0.05
+
+
 def test_a_broken_sink_hurts_nobody(rig):
     """A response that cannot be sent is logged; the thread goes on."""
     broken = Sink()
@@ -177,9 +224,33 @@ def test_closing_lets_texts_end_for_a_while(rig, monkeypatch):
 
 
 def test_figures_come_when_asked_for(rig):
-    """A look is answered some time later."""
+    """A look is answered some time later, also by the next executor."""
     rig.client.look()
     assert comes_true(lambda: [seen.counts for seen in rig.seen] == [{"steps": 1}])
+    rig.kill()
+    assert comes_true(lambda: rig.restarts == 1 and len(rig.sockets) == 2)
+    assert comes_true(lambda: rig.client.look() or len(rig.seen) == 2)
+
+
+def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch):
+    """Else they would fill the way to it, and whoever posts next would wait for it."""
+    answers = []
+    monkeypatch.setattr(rig.service, "say", lambda *answer: answers.append(answer))
+    for _ in range(5):
+        rig.client.look()
+    assert comes_true(lambda: len(answers) == 1)
+    time.sleep(0.05)
+    assert len(answers) == 1
+
+
+def test_what_the_executor_shows_of_itself_is_seen(rig):
+    """Its memory and the work it holds, for the metrics; nothing of one that is gone."""
+    rig.executor.outstanding.show_memory(5 << 20)
+    claim = rig.executor.outstanding.claim(7)
+    assert (rig.client.memory_bytes, rig.client.outstanding_ns) == (5 << 20, 7)
+    claim.release()
+    rig.client.close()
+    assert (rig.client.memory_bytes, rig.client.outstanding_ns) == (0, 0)
 
 
 def test_a_model_that_cannot_be_opened_is_no_client():
@@ -190,5 +261,5 @@ def test_a_model_that_cannot_be_opened_is_no_client():
 
     before = threading.active_count()
     with pytest.raises(DeviceUnavailable):
-        GenerationClient(connect, "key")
+        GenerationClient(connect, lambda: "key")
     assert threading.active_count() == before

@@ -1,6 +1,5 @@
 """A session whose executor goes: it comes back, and says so when it cannot."""
 
-import dataclasses
 import logging
 import shutil
 import threading
@@ -85,8 +84,8 @@ class Copied:
 
     def __init__(self, source, folder):
         self.closed = False
-        shutil.copy2(source.path, folder / "model.null")
-        self.source = dataclasses.replace(source, path=str(folder / "model.null"))
+        self.folder = folder
+        shutil.copy2(source.path, folder)
 
     def close(self):
         self.closed = True
@@ -111,8 +110,9 @@ def test_a_file_that_is_as_it_was_is_loaded_from_its_place(bench, tmp_path):
     """The copy is for the case that something else lies there."""
     source = write_null(tmp_path / "same.null")
     session = bench.session(source)
-    session.fall_back_on(Copied(source, tmp_path))
-    (tmp_path / "model.null").write_text("garbage")
+    (tmp_path / "kept").mkdir()
+    session.fall_back_on(Copied(source, tmp_path / "kept"))
+    (tmp_path / "kept" / "same.null").write_text("garbage")
     bench.cut()
     assert sums(run_values(session, 1)) == [3]
 

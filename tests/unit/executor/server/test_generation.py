@@ -1,5 +1,6 @@
 """The service generates for all of its clients with one engine, and tells each its own."""
 
+import contextlib
 import itertools
 import json
 import queue
@@ -9,19 +10,29 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 
+from builders.any_messages import hostile_json
 from builders.null_models import comes_true, sums
 from builders.sharing import Runner, Sharing
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
 from ge_backend.device.language.open import OpenedLanguage
-from ge_backend.errors import InvalidRequest, OutOfMemory
+from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.protocol.generation_messages import ServiceSpec
-from ge_backend.executor.server import text_engine
+from ge_backend.executor.protocol.generation_messages import (
+    Look,
+    Parts,
+    ServiceSpec,
+    Submit,
+    Withdraw,
+)
+from ge_backend.executor.server import services, text_engine
 from ge_backend.executor.server.service import Executor
-from ge_backend.generate.parameters import parse_parameters
+from ge_backend.generate.parameters import _READERS, parse_parameters
 
 
 class Letters:
@@ -109,7 +120,7 @@ class Rig:
         return Link(ours)
 
     def client(self, **given):
-        self.clients.append(GenerationClient(self.connect, self.key, **given))
+        self.clients.append(GenerationClient(self.connect, lambda: self.key, **given))
         return self.clients[-1]
 
     def close(self):
@@ -315,9 +326,9 @@ def test_figures_are_told_once(rig):
     seen = []
     first, second = rig.client(on_seen=seen.append), rig.client(on_seen=seen.append)
     assert ask(first, ids=[9]).end() is None
-    for client in (first, second, first):
+    for count, client in enumerate((first, second, first), start=1):
         client.look()
-    assert comes_true(lambda: len(seen) == 3)
+        assert comes_true(lambda count=count: len(seen) == count)
     assert sum(figures.counts["generated_tokens"] for figures in seen) == 8
     assert sum(sum(figures.histograms["first_token"].counts) for figures in seen) == 1
 
@@ -410,3 +421,69 @@ def test_a_step_that_is_larger_than_the_pool_is_refused_at_load(monkeypatch, tmp
         rig.client()
     assert shared.figures().holders == {}
     shared.close()
+
+
+DEEP = "[" * 100_000
+JUNK = (
+    *(None, True, 0, -1, 3, 2**31, 2**63, -(2**63) - 1, 10**400, 1e308, -0.5, 1.5),
+    *("", "5", "true", "A", "\ud800", "9" * 5000, DEEP, '["A"]', '["\\ud800"]', "nan", "\0"),
+    *([], ["A", ""], ["\ud800"], ["A", 3], [3, -1], [2**40], [None], [[]]),
+    *({}, {"3": 1}, {"3": -1e308}, {"-1": 5}, {"99999": 5}, {"x": 1}, {"3": None}, {"3": True}),
+)
+
+
+@pytest.mark.parametrize("name", [*_READERS, "unknown"])
+def test_no_parameter_of_whatever_value_is_an_accident(rig, caplog, name):
+    """A request is served or refused for what it asks; its neighbour's text is as ever."""
+    rig.compile_structure = lambda structure: Spelling("A")
+    client, prompt = rig.client(), [9, 10, 11, 12, 13, 14, 15, 16, 17]
+    neighbour = ask(client, ids=prompt)
+    sinks = {repr(value): ask(client, ids=prompt, **{name: value}) for value in JUNK}
+    errors = {value: error for value, sink in sinks.items() if (error := sink.end())}
+    assert {type(error) for error in errors.values()} == {InvalidRequest}
+    assert neighbour.end() is None
+    assert neighbour.ids() == expected(prompt)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("parameters", ["[]", "null", "{", "[" * 100_000, '{"n": 1' * 5000, ""])
+def test_parameters_that_are_no_object_are_refused(rig, parameters):
+    """However deep they are."""
+    sink = Sink()
+    rig.client().submit(Prompt(text=None, ids=(9,), parameters=parameters), sink)
+    assert isinstance(sink.end(), InvalidRequest)
+
+
+def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
+    """Numbers of any size, parts without an end, requests twice: refused without a traceback."""
+    client, honest, tracebacks = rig.client(), expected([9, 10]), []
+    monkeypatch.setattr(services.log, "exception", lambda *text: tracebacks.append(text))
+    assert ask(client, ids=[9, 10]).end() is None
+    ((service,),) = ([o.service for o in rig.executor.services._opened.values()],)
+    packed = hostile_json((Submit, Withdraw, Look), [""]).map(json.dumps)
+    bodies = st.builds(
+        lambda head, text: head + text.encode(), st.sampled_from([b".", b"+", b"", b"x"]), packed
+    )
+
+    class Stranger:
+        def post(self, body, descriptor=None):
+            Parts().take(body)
+
+    @settings(
+        max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given_any(st.lists(bodies, max_size=6))
+    def attacked(chosen):
+        stranger = Stranger()
+        service.join(stranger, "")
+        for body in chosen:
+            with contextlib.suppress(ProtocolError):
+                service.receive(stranger, body)
+        service.leave(stranger)
+        neighbour = ask(client, ids=[9, 10])
+        assert neighbour.end() is None
+        assert neighbour.ids() == honest
+
+    attacked()
+    assert tracebacks == []
+    assert comes_true(lambda: service._engine.figures().blocks_used == 0)

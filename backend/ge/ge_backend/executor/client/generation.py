@@ -5,11 +5,15 @@ executor dies, the next one is sent prompt and tokens, and goes on with the very
 have come: clients notice a pause. A request that was being served when two executors died is on
 probation from then on: such requests are sent one at a time, the next when the one before has
 brought a token. One over which an executor dies then is refused, and its neighbours are not.
+
+A request's time limit is kept by the engine, between two steps, and by this side where no executor
+says anything: it hangs, or the next one is being started.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -17,7 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ge_backend.errors import Cancelled, DeviceUnavailable, ExecutorLost, GeError, error_from_name
+from ge_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    error_from_name,
+)
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.stream import ServiceStream
 from ge_backend.executor.protocol.generation_messages import (
@@ -41,6 +52,8 @@ log = logging.getLogger(__name__)
 TRUSTED, PATIENCE = 1, 8
 # How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
+# How late the engine may be with the error of a request whose time is over.
+LATE_S = 0.5
 # Pauses before an executor that cannot be had is asked for again.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 # How long requests may still run when the model is left.
@@ -87,14 +100,23 @@ class _Live:
         deaths: of executors that had it.
         state: what each sample's last delta said, without text and tokens.
         proven: it has brought a token since it was sent last.
+        deadline_s: CLOCK_MONOTONIC; infinite: none.
     """
 
     submit: Submit
     sink: Sink
+    deadline_s: float = math.inf
     sent: bool = False
     deaths: int = 0
     proven: bool = True
     state: list[Delta] = field(default_factory=list)
+
+    def asked(self) -> Submit:
+        """Return what an executor is sent: the time that is left is less the later that is."""
+        left_s = max(0.001, self.deadline_s - time.monotonic())
+        if not math.isfinite(left_s):
+            return self.submit
+        return replace(self.submit, timeout_s=round(left_s, 3))
 
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""
@@ -118,9 +140,10 @@ class GenerationClient:
 
     Args:
         connect: returns a new connection to the device's executor.
-        key: names the service, see `executor/server/generation.py`.
+        key: returns what names the service now, see `executor/server/generation.py`.
         on_restart: called whenever the executor was found dead.
         on_seen: called with what has been counted, some time after `look`.
+        on_close: called last, once the service is left.
 
     Attributes:
         told: what the service said of itself, JSON.
@@ -130,14 +153,16 @@ class GenerationClient:
     """
 
     connect: Callable[[], Link]
-    key: str
+    key: Callable[[], str]
     on_restart: Callable[[], None] = lambda: None
     on_seen: Callable[[Seen], None] = lambda _: None
+    on_close: Callable[[], None] = lambda: None
     told: str = field(init=False, default="")
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
     _last: int = field(init=False, default=0)
+    _looking: bool = field(init=False, default=False)
     _closing: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -150,6 +175,18 @@ class GenerationClient:
     def ready(self) -> bool:
         """Whether the executor can be had, or may be in a moment."""
         return self._failure is None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that the executor has for itself; 0 while it is lost."""
+        stream = self._stream
+        return 0 if stream is None else stream.outstanding.memory_bytes
+
+    @property
+    def outstanding_ns(self) -> int:
+        """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
+        stream = self._stream
+        return 0 if stream is None else stream.outstanding.ns
 
     def submit(self, prompt: Prompt, sink: Sink) -> None:
         """Ask for text; everything else comes to the sink.
@@ -169,13 +206,14 @@ class GenerationClient:
                 seed=secrets.randbits(62),
                 timeout_s=prompt.timeout_s,
             )
-            self._live[self._last] = _Live(submit, sink)
+            until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
+            self._live[self._last] = _Live(submit, sink, until_s)
             self._send_waiting()
 
     def look(self) -> None:
-        """Ask for figures; `on_seen` gets them."""
+        """Ask for figures, unless that has been done already; `on_seen` gets them."""
         with self._lock:
-            self._post(Look())
+            self._looking = self._looking or self._post(Look())
 
     def close(self) -> None:
         """Let what runs end, for `DRAIN_S` at most, and leave; what has not ended then fails."""
@@ -185,6 +223,7 @@ class GenerationClient:
         self._closing.set()
         self._leave()
         self._fail_all(Cancelled("the model was unloaded before the text was complete"))
+        self.on_close()
 
     def _open(self) -> None:
         """Open the service and send what waits; one thread at a time.
@@ -197,14 +236,14 @@ class GenerationClient:
             stream = ServiceStream(
                 self.connect(),
                 kind="generation",
-                key=self.key,
+                key=self.key(),
                 spec="",
                 take=lambda body: self._take(parts, body),
                 ended=self._lose,
             )
             with self._lock:
                 before, self._stream = self._stream, stream
-                self._failure, self.told = None, stream.told
+                self._failure, self.told, self._looking = None, stream.told, False
                 for live in self._live.values():
                     live.sent = False
                 self._send_waiting()
@@ -223,6 +262,7 @@ class GenerationClient:
         """Hand out what the service has posted; called by the stream's thread."""
         message = parts.take(body)
         if isinstance(message, Seen):
+            self._looking = False
             _unharmed(lambda: self.on_seen(message))
         elif isinstance(message, Refused):
             self._fail(message.number, error_from_name(message.error, message.message))
@@ -260,7 +300,7 @@ class GenerationClient:
         """Send what the executor does not have yet; the lock is held."""
         for live in self._live.values():
             if not live.sent and (live.deaths <= TRUSTED or not self._on_trial()):
-                live.sent = self._post(live.submit)
+                live.sent = self._post(live.asked())
                 live.proven = live.deaths <= TRUSTED
 
     def _on_trial(self) -> bool:
@@ -310,15 +350,22 @@ class GenerationClient:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _ask(self) -> None:
-        """Withdraw requests that nobody waits for."""
+        """Withdraw requests that nobody waits for, and those whose time was over a while ago."""
         while not self._closing.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())
+            late_s = time.monotonic() - LATE_S
             for number, request in live:
                 if request.sink.unwanted:
-                    with self._lock:
-                        self._post(Withdraw(number=number))
-                    self._fail(number, Cancelled("the client has given up on the request"))
+                    self._withdraw(number, Cancelled("the client has given up on the request"))
+                elif request.deadline_s < late_s:
+                    text = f"the request was not done within its {request.submit.timeout_s:g} s"
+                    self._withdraw(number, DeadlineExceeded(f"{text}; allow it more"))
+
+    def _withdraw(self, number: int, error: GeError) -> None:
+        with self._lock:
+            self._post(Withdraw(number=number))
+        self._fail(number, error)
 
 
 def _unharmed(tell: Callable[[], None]) -> None:

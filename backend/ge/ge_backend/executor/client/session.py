@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ge_backend.config.sequence_batching import State
@@ -35,8 +36,8 @@ class Fallback(Protocol):
     """A model's files as they were when they were loaded."""
 
     @property
-    def source(self) -> GraphSource:
-        """Loads the same from the copy."""
+    def folder(self) -> Path:
+        """Holds the copy as their own folder does."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -336,7 +337,7 @@ class Session:
             "the server load the model to serve the new one",
             self.source.path,
         )
-        return self._copy.source
+        return replace(self.source, path=str(self._copy.folder / Path(self.source.path).name))
 
     def _attach(self, link: Link) -> None:
         arena = self.arena

@@ -28,6 +28,7 @@ class ServiceStream:
 
     Attributes:
         told: what the service has said of itself.
+        outstanding: what the executor shows of itself.
 
     Raises:
         GeError: what the executor answered.
@@ -44,6 +45,7 @@ class ServiceStream:
         ended: Callable[[GeError], None],
     ) -> None:
         self._link = link
+        self.outstanding = link.outstanding
         self._number = link.next_id()
         self._take = take
         self._ended = ended

@@ -12,13 +12,12 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.device.base import GraphSource
 from ge_backend.device.files.copying import copy_files
-from ge_backend.device.files.model_file import model_files
+from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.executor.process.lock import address_lock, remove_lock
 
@@ -34,44 +33,52 @@ def kept_root(runtime_dir: Path, owner_pid: int) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFiles:
-    """A copy of the files that a source names.
+    """A copy of a model's files.
 
     Attributes:
-        source: the same, loaded from the copy.
-        folder: holds it.
+        folder: holds them as their own folder does.
         lock: descriptor of the folder, with the lock.
     """
 
-    source: GraphSource
     folder: Path
     lock: int
 
     @classmethod
-    def of(cls, source: GraphSource, root: Path, most_bytes: int) -> KeptFiles | None:
+    def of(
+        cls,
+        original: Path,
+        files: Callable[[], Sequence[Path]],
+        stamp: str,
+        *,
+        root: Path,
+        most_bytes: int,
+    ) -> KeptFiles | None:
         """Return a copy of what was loaded; None, and a warning, where there can be none.
 
         Args:
-            source: has just been loaded.
+            original: the folder of the files.
+            files: returns those that the stamp was taken of; they have just been loaded.
+            stamp: see `stamp_of`.
             root: see `kept_root`.
             most_bytes: larger ones are linked and not copied.
         """
-        name = hashlib.sha256(f"{source.path}\n{source.stamp}".encode()).hexdigest()[:16]
-        folder, path = root / name, Path(source.path)
+        name = hashlib.sha256(f"{original}\n{stamp}".encode()).hexdigest()[:16]
+        folder = root / name
         try:
             with address_lock(folder):
                 if not folder.is_dir():
-                    _copy(source, model_files(path), folder, most_bytes)
+                    _copy(original, files, stamp, folder, most_bytes)
                 lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 fcntl.flock(lock, fcntl.LOCK_SH)
         except (OSError, GeError) as error:
             log.warning(
-                "the files of %s are not kept (%s): should they be replaced by something that "
+                "the files in %s are not kept (%s): should they be replaced by something that "
                 "cannot be loaded, the model is away once its executor ends",
-                path.name,
+                original,
                 error,
             )
             return None
-        return cls(source=replace(source, path=str(folder / path.name)), folder=folder, lock=lock)
+        return cls(folder=folder, lock=lock)
 
     def close(self) -> None:
         """Let go of the copy; the last one to do so removes it."""
@@ -86,14 +93,20 @@ class KeptFiles:
                 os.close(self.lock)
 
 
-def _copy(source: GraphSource, files: Sequence[Path], folder: Path, most_bytes: int) -> None:
+def _copy(
+    original: Path,
+    files: Callable[[], Sequence[Path]],
+    stamp: str,
+    folder: Path,
+    most_bytes: int,
+) -> None:
     """Make the folder, complete from the moment on at which it is there."""
     new = folder.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
     try:
-        copy_files(files, Path(source.path).parent, new, most_bytes)
-        if not source.is_current():
+        copy_files(files(), original, new, most_bytes)
+        if stamp_of(files()) != stamp:
             raise OSError("they have changed since they were loaded")
         new.rename(folder)
     except BaseException:

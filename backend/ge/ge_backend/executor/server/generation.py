@@ -135,6 +135,8 @@ class GenerationService:
             model.close()
 
     def _submit(self, member: _Member, asked: Submit) -> None:
+        if asked.number in member.numbers:
+            raise InvalidRequest(f"request {asked.number} is being served; take another number")
         parameters, prompt = self._parameters(asked), self._prompt(asked)
         request = Request(
             id=member.name(asked.number),
@@ -166,7 +168,7 @@ class GenerationService:
     def _parameters(self, asked: Submit) -> Parameters:
         try:
             given = json.loads(asked.parameters)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"sampling_parameters is not JSON: {error}") from error
         if not isinstance(given, dict):
             raise InvalidRequest(f"sampling_parameters is {given!r}; expected a JSON object")

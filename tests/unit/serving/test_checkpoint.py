@@ -1,0 +1,81 @@
+"""A checkpoint is loaded again as it was, from where it is then."""
+
+import logging
+
+import pytest
+
+from ge_backend.device.files.model_file import stamp_of
+from ge_backend.errors import ModelError
+from ge_backend.executor.protocol.generation_messages import ServiceSpec
+from ge_backend.serving.checkpoint import ServedCheckpoint
+
+
+class Copied:
+    def __init__(self, folder):
+        self.folder, self.closed = folder, 0
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_text("weights")
+    return file
+
+
+@pytest.fixture
+def served(file, tmp_path):
+    spec = ServiceSpec(
+        folder=str(tmp_path),
+        stamp="whatever",
+        precision="origin",
+        threads=1,
+        priority=1,
+        served_as="writer",
+        settings={},
+    )
+    served = ServedCheckpoint(spec, lambda: [file], stamp_of([file]))
+    served.copy = Copied(tmp_path / "kept")
+    return served
+
+
+def folder(served):
+    return ServiceSpec.of(served.key()).folder
+
+
+def test_files_that_are_as_they_were_are_loaded_from_their_place(served, tmp_path):
+    """The copy is for the case that something else lies there."""
+    assert served.key() == served.spec.key()
+    assert folder(served) == str(tmp_path)
+
+
+def test_files_that_were_replaced_are_loaded_from_their_copy(served, file, tmp_path, caplog):
+    """The log says so, and all else of the service stays as it is."""
+    file.write_text("garbage, and longer")
+    with caplog.at_level(logging.WARNING):
+        assert folder(served) == str(tmp_path / "kept")
+    assert "loaded from their copy" in caplog.text
+    assert ServiceSpec.of(served.key()).stamp == served.spec.stamp
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), ModelError("not a checkpoint")])
+def test_files_that_make_no_checkpoint_any_more_are_replaced_ones(served, tmp_path, error):
+    """Whatever reading them raises, what was loaded is served."""
+
+    def files():
+        raise error
+
+    served.files = files
+    assert folder(served) == str(tmp_path / "kept")
+
+
+def test_without_a_copy_there_is_only_the_place(served, file, tmp_path):
+    """Loading fails then, and says why, until the files can be loaded again."""
+    copy = served.copy
+    served.close()
+    served.close()
+    assert copy.closed == 1
+    file.write_text("garbage, and longer")
+    assert folder(served) == str(tmp_path)
