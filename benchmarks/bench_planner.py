@@ -20,7 +20,8 @@ import numpy.typing as npt
 from benchmarks.mixes import MIXES
 from ge_backend.batching.plan import Policy, plan
 from ge_backend.batching.request import Request
-from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts
+from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts
+from ge_backend.buckets.grid import Bucket
 
 __all__ = ["LENGTHS", "ROWS", "Result", "accelerator", "main"]
 

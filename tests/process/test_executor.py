@@ -18,7 +18,8 @@ from ge_backend.errors import (
     ProtocolError,
 )
 from ge_backend.executor.client import link
-from ge_backend.executor.process.launch import ExecutorAddress, connect
+from ge_backend.executor.process.address import ExecutorAddress
+from ge_backend.executor.process.launch import connect
 
 STARTERS = 8
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from ge_backend.batching.request import Request
-from ge_backend.buckets.costs import Bucket, CostModel
+from ge_backend.buckets.costs import CostModel
+from ge_backend.buckets.grid import Bucket
 from ge_backend.errors import GeError, ShapeTooLarge
 from ge_backend.tensors import Shape
 

@@ -19,7 +19,7 @@ from ge_backend.buckets.grid import Bucket, covers, label
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
 
-__all__ = ["Bucket", "CostModel", "DynamicCosts", "StaticCosts", "element_costs"]
+__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "element_costs"]
 
 # What a run costs beside its elements when nothing was measured, in elements.
 RUN_OVERHEAD_ELEMENTS = 64

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.buckets.axis import ROWS
-from ge_backend.cli.model.applied import apply_parameters
+from ge_backend.cli.model.applied import apply_settings
 from ge_backend.cli.report.plot import write_plot
 from ge_backend.cli.report.tuning import Tuning, tuning_json, tuning_text
 from ge_backend.errors import ConfigError
@@ -72,7 +72,7 @@ def tune(arguments: argparse.Namespace) -> int:
             f"model {tuning.model!r}: its buckets come from {from_file}; remove the parameter "
             "'buckets' from config.pbtxt, then apply"
         )
-    diff = apply_parameters(config_file, tuning.parameters()) if arguments.apply else None
+    diff = apply_settings(config_file, tuning.parameters()) if arguments.apply else None
     if arguments.json:
         print(tuning_json(tuning, diff))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
-from ge_backend.layout.layout import WELL_KNOWN
+from ge_backend.layout.validate import WELL_KNOWN
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["completed"]

@@ -18,10 +18,10 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
 from ge_backend.layout.sequence_tensors import with_controls, without_states
-from ge_backend.layout.validate import WELL_KNOWN, agreed_signature, generated_by, tensor_named
+from ge_backend.layout.validate import agreed_signature, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
-__all__ = ["WELL_KNOWN", "InputLayout", "Layout", "OutputLayout", "build_layout"]
+__all__ = ["InputLayout", "Layout", "OutputLayout", "build_layout"]
 
 log = logging.getLogger(__name__)
 

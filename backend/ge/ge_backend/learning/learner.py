@@ -20,8 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.corrected import CorrectedCosts, moved
-from ge_backend.buckets.costs import Bucket
-from ge_backend.buckets.grid import BucketGrid, listed_grid, padded_elements
+from ge_backend.buckets.grid import Bucket, BucketGrid, listed_grid, padded_elements
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import Cancelled, ConfigError, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet

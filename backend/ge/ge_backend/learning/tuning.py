@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ge_backend.buckets.costs import Bucket, DynamicCosts
+from ge_backend.buckets.costs import DynamicCosts
+from ge_backend.buckets.grid import Bucket
 from ge_backend.learning.boundaries import Expectation, SizeCost, best_boundaries, expect
 from ge_backend.traffic.histogram import SizeHistogram
 

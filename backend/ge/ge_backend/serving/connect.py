@@ -24,9 +24,10 @@ from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
-from ge_backend.executor.process.launch import ExecutorAddress, connect
+from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.auto_complete import completed

@@ -1,6 +1,7 @@
 """Finding, assembling, starting and stopping a real tritonserver."""
 
-from ge_backend.tritonserver.assemble import BACKEND, assemble_backends, backend_files
+from ge_backend.config.model_folder import BACKEND
+from ge_backend.tritonserver.assemble import assemble_backends, backend_files
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of, shared_memory_of
 from ge_backend.tritonserver.installation import (
     ServerInstallation,

@@ -10,7 +10,7 @@ from ge_backend.config.model_folder import BACKEND
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.installation import ServerInstallation, running_python
 
-__all__ = ["BACKEND", "assemble_backends", "backend_files"]
+__all__ = ["assemble_backends", "backend_files"]
 
 PYTHON_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 

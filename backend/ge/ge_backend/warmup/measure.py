@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ge_backend.buckets.bucketed import BucketedCosts
 from ge_backend.buckets.corrected import CorrectedCosts
-from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts, element_costs
-from ge_backend.buckets.grid import BucketGrid, covers, largest_buckets
+from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts, element_costs
+from ge_backend.buckets.grid import Bucket, BucketGrid, covers, largest_buckets
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import model_files

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.buckets.costs import Bucket
+from ge_backend.buckets.grid import Bucket
 from ge_backend.errors import ConfigError
 from ge_backend.traffic.histogram import SizeHistogram, dump_histograms, load_histograms
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from ge_backend.buckets.costs import Bucket
+from ge_backend.buckets.grid import Bucket
 from ge_backend.config.sequence_batching import State
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session

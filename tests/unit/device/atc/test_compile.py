@@ -20,7 +20,8 @@ from builders.graphs import masked_mean, plus_one, scaled  # noqa: E402
 from builders.simulated_onnx import onnx_of  # noqa: E402
 from ge_backend.device.atc import compile as atc  # noqa: E402
 from ge_backend.device.atc.cache import CompileCache  # noqa: E402
-from ge_backend.device.atc.compile import CompileRequest, compile_model, compile_onnx  # noqa: E402
+from ge_backend.device.atc.compile import compile_model, compile_onnx  # noqa: E402
+from ge_backend.device.atc.options import CompileRequest  # noqa: E402
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError  # noqa: E402
 from ge_backend.tensors import TensorSpec, data_type  # noqa: E402
 

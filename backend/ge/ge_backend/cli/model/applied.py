@@ -13,7 +13,7 @@ from ge_backend.cli.model.replacing import replacing
 from ge_backend.config.model_folder import parse_config
 from ge_backend.errors import ConfigError
 
-__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_parameters", "apply_settings", "preview_settings"]
+__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings", "preview_settings"]
 
 # What is no parameter but a field of the host's.
 INSTANCES = "instance_group.count"
@@ -23,19 +23,15 @@ _NEW_INSTANCES = "instance_group [ {{ count: {} kind: KIND_CPU }} ]"
 _NEW_DELAY = "dynamic_batching {{ max_queue_delay_microseconds: {} }}"
 
 
-def apply_parameters(file: Path, parameters: Mapping[str, str]) -> str:
+def apply_settings(file: Path, settings: Mapping[str, str]) -> str:
     """Set parameters in a config.pbtxt, and return the difference as a unified diff.
 
     Comments, order and layout stay; the file is replaced whole, so no server reads half of it.
+    `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields.
 
     Raises:
         ConfigError: the file cannot be read, edited or written; it is as it was then.
     """
-    return apply_settings(file, parameters)
-
-
-def apply_settings(file: Path, settings: Mapping[str, str]) -> str:
-    """As `apply_parameters`; `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields."""
     try:
         before = file.read_text(encoding="utf-8")
         after = _edited(before, settings, file)

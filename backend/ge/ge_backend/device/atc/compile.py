@@ -30,7 +30,7 @@ from ge_backend.device.atc.options import (
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["CompileRequest", "Quiet", "compile_model", "compile_onnx"]
+__all__ = ["Quiet", "compile_model", "compile_onnx"]
 
 log = logging.getLogger(__name__)
 

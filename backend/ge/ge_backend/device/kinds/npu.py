@@ -22,7 +22,8 @@ from ge_backend.device.acl.memory import Block, SharedWeights
 from ge_backend.device.acl.om_model import OmSource
 from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.cache import CompileCache
-from ge_backend.device.atc.compile import CompileRequest, Quiet, compile_onnx
+from ge_backend.device.atc.compile import Quiet, compile_onnx
+from ge_backend.device.atc.options import CompileRequest
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
 from ge_backend.device.files.aipp_file import Block as AippBlock
