@@ -19,7 +19,7 @@ from demo.encoder import INPUTS, prepare
 from rich.console import Console
 from rich.table import Table
 
-from ge_backend.device.base import Graph, GraphSource, open_device
+from ge_backend.device.base import CompiledAhead, Graph, GraphSource, open_device
 from ge_backend.tensors import Array
 
 __all__ = ["main"]
@@ -52,7 +52,8 @@ def main() -> None:
         path = getattr(encoder, file)
         started = time.perf_counter()
         graph = device.load(GraphSource.of(path, precision=precision, threads=1, engine=engine))
-        graph.compile([dict.fromkeys(INPUTS, bucket) for bucket in BUCKETS])
+        if isinstance(graph, CompiledAhead):
+            graph.compile([dict.fromkeys(INPUTS, bucket) for bucket in BUCKETS])
         for bucket in sorted(BUCKETS, reverse=True):
             graph.prepare(_feeds(bucket))
             graph.run(_feeds(bucket), {}, exclusive=False)

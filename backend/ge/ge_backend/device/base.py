@@ -23,6 +23,7 @@ __all__ = [
     "NO_POOL",
     "ROW_ERRORS",
     "Bucketed",
+    "CompiledAhead",
     "Device",
     "Graph",
     "GraphSource",
@@ -175,17 +176,6 @@ class Graph(Protocol):
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
 
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Make ready for these sets of input shapes, and no others, before each is prepared.
-
-        For engines that compile all shapes of a model at once; the others have nothing to do.
-        Called again with more of them when buckets are learned; runs may be in flight meanwhile.
-
-        Raises:
-            ModelError: the compiler refuses the model or a shape, in its own words.
-            OutOfMemory: the workspace pool has no room for it.
-        """
-
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile or capture for these inputs' shapes; the values are valid but arbitrary."""
 
@@ -216,6 +206,21 @@ class Graph(Protocol):
 
     def close(self) -> None:
         """Free the graph's memory; it is not used afterwards."""
+
+
+@runtime_checkable
+class CompiledAhead(Protocol):
+    """What a graph may be whose engine compiles all shapes of a model at once, before the first."""
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Make ready for these sets of input shapes, and no others, before each is prepared.
+
+        Called again with more of them when buckets are learned; runs may be in flight meanwhile.
+
+        Raises:
+            ModelError: the compiler refuses the model or a shape, in its own words.
+            OutOfMemory: the workspace pool has no room for it.
+        """
 
 
 @runtime_checkable

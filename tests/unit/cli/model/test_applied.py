@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from ge_backend.cli.model import applied
-from ge_backend.cli.model.applied import apply_parameters
+from ge_backend.cli.model.applied import apply_settings
 from ge_backend.errors import ConfigError
 
 BEFORE = """\
@@ -23,7 +23,7 @@ def file(tmp_path):
 
 def test_the_file_is_changed_and_the_difference_returned(file):
     """Comments stay, permissions stay, and nothing is left beside the file."""
-    diff = apply_parameters(file, {"buckets.length": "5,9", "buckets.width": "7"})
+    diff = apply_settings(file, {"buckets.length": "5,9", "buckets.width": "7"})
     assert file.read_text() == BEFORE.replace("8,32", "5,9") + (
         'parameters { key: "buckets.width" value { string_value: "7" } }\n'
     )
@@ -37,7 +37,7 @@ def test_the_file_is_changed_and_the_difference_returned(file):
 def test_nothing_to_change(file):
     """The file is not touched then."""
     before = file.stat()
-    assert apply_parameters(file, {"buckets.length": "8,32"}) == ""
+    assert apply_settings(file, {"buckets.length": "8,32"}) == ""
     assert file.stat().st_mtime_ns == before.st_mtime_ns
     assert file.stat().st_ino == before.st_ino
 
@@ -46,7 +46,7 @@ def test_a_link_stays_a_link(file, tmp_path):
     """The file that it points to is what changes."""
     link = tmp_path / "link.pbtxt"
     link.symlink_to(file)
-    apply_parameters(link, {"buckets.length": "5"})
+    apply_settings(link, {"buckets.length": "5"})
     assert link.is_symlink()
     assert '"5"' in file.read_text()
 
@@ -55,11 +55,11 @@ def test_an_edit_that_means_something_else_is_refused(file, monkeypatch):
     """The texts are compared as the host reads them before the file is written."""
     monkeypatch.setattr(applied, "set_parameter", lambda text, *_: text + 'name: "other"\n')
     with pytest.raises(ConfigError, match=r"set buckets\.length by hand"):
-        apply_parameters(file, {"buckets.length": "5"})
+        apply_settings(file, {"buckets.length": "5"})
     assert file.read_text() == BEFORE
 
 
 def test_a_file_that_cannot_be_changed(tmp_path):
     """The error names it."""
     with pytest.raises(ConfigError, match=r"config\.pbtxt cannot be changed"):
-        apply_parameters(tmp_path / "config.pbtxt", {"a": "b"})
+        apply_settings(tmp_path / "config.pbtxt", {"a": "b"})

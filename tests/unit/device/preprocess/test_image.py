@@ -243,7 +243,6 @@ def test_runs_from_several_threads_at_once(load):
 def test_needs_no_preparation(load):
     """Any shape runs, and none needs scratch memory of the device."""
     graph = load()
-    graph.compile([{"image": (2, 1)}])
     graph.prepare({"image": np.array([[b""]], object)})
     assert graph.workspace_bytes({"image": (2, 1)}) == 0
     assert not graph.static_shapes

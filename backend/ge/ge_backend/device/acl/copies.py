@@ -53,9 +53,6 @@ class Copies:
         for copy in copies:
             self._idle.put(copy)
 
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: the file is compiled."""
-
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Make every copy ready for these shapes."""
         for copy in self._copies:

@@ -82,9 +82,6 @@ class OmGraph:
         )
         self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
 
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: the file was compiled for its shapes."""
-
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""
         self._choice(inputs, NOTHING_BOUND)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ge_backend.device.acl.codes import acl_number
@@ -59,9 +59,6 @@ class RangeGraph:
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._free)
         model.bind(self._transfer)
-
-    def compile(self, shapes: Sequence[Shapes]) -> None:
-        """Do nothing: the file was compiled for its ranges."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Make room for these shapes."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,6 @@ class NullGraph:
         self._prepared: set[Key] = set()
         self._costs_ms: Mapping[str, float] = document.get("cost_ms", {})
         self._computes = _computes(document, self.signature, path)
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: whatever is prepared runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Note these shapes, which `static_shapes` then allows; see `Graph.prepare`."""

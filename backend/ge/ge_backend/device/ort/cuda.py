@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -56,9 +56,6 @@ class OnnxCudaGraph:
         options = OPTIONS | ({"device_id": index} if index else {})
         self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
         self.signature = self._graph.signature
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Run once, so that memory for these shapes is there and algorithms are chosen."""

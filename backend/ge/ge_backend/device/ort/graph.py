@@ -97,9 +97,6 @@ class OnnxGraph:
         # binding is only found at the end of a run, which then has to be repeated.
         self._unpredictable: frozenset[str] = frozenset()
 
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
-
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure this size's scratch; see `Graph.prepare`.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,9 +59,6 @@ class ImageGraph:
         self._offset = (-np.array(self._steps.mean) / self._steps.std).astype(np.float32)
         count = source.threads or cores.count
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="image")
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Do nothing: any shape runs."""

@@ -109,9 +109,6 @@ class TokenizerGraph:
             lengths={"sequence": "attention_mask"},
         )
 
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
-
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Do nothing: any shape runs."""
 

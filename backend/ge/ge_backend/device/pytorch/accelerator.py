@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,9 +100,6 @@ class AcceleratorGraph:
         self._captured: dict[Key, CapturedShape] = {}
         self._peaks: dict[Key, int] = {}  # of everything that was prepared
         self._warned = False
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: each set of shapes is prepared by itself."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Run a few times and measure, then capture; see `Graph.prepare`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -52,9 +52,6 @@ class TorchGraph:
         open_wide = (lambda: cores.count) if several else None
         self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
         self._scratch = ScratchTable()
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure this size's scratch; see `Graph.prepare`."""

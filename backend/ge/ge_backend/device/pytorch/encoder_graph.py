@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +57,6 @@ class EncoderGraph:
         self._encoder = PackedEncoder(folder, dtype)
         self.signature = _signature(folder, self._encoder.width)
         self._output = folder.output
-
-    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Do nothing: any shape runs."""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure this size's scratch; see `Graph.prepare`."""

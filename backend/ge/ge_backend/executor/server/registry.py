@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ge_backend.config.sizes import format_bytes
-from ge_backend.device.base import Device, Graph, GraphSource
+from ge_backend.device.base import CompiledAhead, Device, Graph, GraphSource
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.messages import PrepareInput
 from ge_backend.tensors import Shape
@@ -106,15 +106,15 @@ class Registry:
             raise
 
     def compile(self, entry: Entry, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Compile a loaded graph for these shapes and those of before, unless that was done.
+        """Compile a graph, if it is compiled ahead, for these shapes and those of before.
 
         Raises:
-            ModelError, OutOfMemory: as `Graph.compile`.
+            ModelError, OutOfMemory: as `CompiledAhead.compile`.
         """
         with entry.lock:
             fresh = tuple(shape for shape in shapes if shape not in entry.compiled)
             graph = entry.graph
-            if fresh and graph is not None:
+            if fresh and isinstance(graph, CompiledAhead):
                 with self._pool.changing(entry.holder):
                     self._with_room(lambda: graph.compile(entry.compiled + fresh))
                 entry.compiled += fresh
