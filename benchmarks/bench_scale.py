@@ -26,7 +26,8 @@ from benchmarks.mixes import MIXES
 from benchmarks.scale_report import Models, Planner, Waiting, plot, tables
 from ge_backend.batching.plan import Policy, plan
 from ge_backend.batching.request import Request
-from ge_backend.buckets.costs import Bucket, CostModel, DynamicCosts, StaticCosts
+from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts
+from ge_backend.buckets.grid import Bucket
 from ge_backend.tensors import Array
 
 __all__ = ["main"]
