@@ -62,7 +62,7 @@ def warped(scores, wish):
     return torch.softmax(steps(None, scores), -1)
 
 
-@pytest.mark.parametrize("candidates", [1024, 16])
+@pytest.mark.parametrize("candidates", [(1024,), (16,), (4, 16)])
 def test_the_distribution_is_that_of_transformers_warpers(monkeypatch, candidates):
     """All rows at once, each with its own wishes; also where few candidates do not suffice."""
     monkeypatch.setattr(sampler, "CANDIDATES", candidates)

@@ -19,8 +19,8 @@ from ge_backend.tensors import Array
 
 __all__ = ["distribution", "draw"]
 
-# Candidates among which the end of `top_p` is looked for before everything is sorted.
-CANDIDATES = 1024
+# Candidates among which the end of `top_p` is looked for, first few, before everything is sorted.
+CANDIDATES = (128, 1024)
 
 
 def draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> Drawn:
@@ -78,10 +78,12 @@ def distribution(scores: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tenso
         lowest[limited] = torch.maximum(lowest[limited], kth)
     nuclear = [index for index, wish in enumerate(wishes) if wish.top_p < 1]
     if nuclear:
-        kept = scaled[nuclear].masked_fill_(scaled[nuclear] < lowest[nuclear], -torch.inf)
+        kept = scaled if len(nuclear) == len(scaled) else scaled[nuclear]
+        if limited or any(wish.min_p for wish in wishes):
+            kept = torch.where(kept < lowest[nuclear], -torch.inf, kept)
         mass = column([wishes[index].top_p for index in nuclear])
         lowest[nuclear] = torch.maximum(lowest[nuclear], _nucleus(kept, mass))
-    return torch.softmax(scaled.masked_fill_(scaled < lowest, -torch.inf), -1)
+    return torch.softmax(torch.where(scaled < lowest, -torch.inf, scaled), -1)
 
 
 def _best(scores: torch.Tensor) -> tuple[Array, Array]:
@@ -117,13 +119,21 @@ def _sampled(scores: torch.Tensor, rows: Sequence[SampleRow], where: Sequence[in
 def _nucleus(scaled: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
     """Return the lowest score [S, 1] of the fewest tokens that have this mass [S, 1] together."""
     total = scaled.logsumexp(-1, keepdim=True)
-    count = min(CANDIDATES, scaled.shape[1])
-    lowest, reached = _reached(scaled.topk(count).values, total, mass)
-    far = torch.nonzero(~reached.squeeze(1)).squeeze(1)
-    if count < scaled.shape[1] and len(far):
-        ordered = scaled[far].sort(-1, descending=True).values
-        lowest[far], _ = _reached(ordered, total[far], mass[far])
+    lowest, reached = _reached(_highest(scaled, CANDIDATES[0]), total, mass)
+    for count in (*CANDIDATES[1:], scaled.shape[1]):
+        far = torch.nonzero(~reached.squeeze(1)).squeeze(1)
+        if not len(far):
+            break
+        ordered = _highest(scaled[far], count)
+        lowest[far], reached[far] = _reached(ordered, total[far], mass[far])
     return lowest
+
+
+def _highest(scaled: torch.Tensor, count: int) -> torch.Tensor:
+    """Return so many highest scores of each row, descending; all of them, where it has no more."""
+    if count < scaled.shape[1]:
+        return scaled.topk(count).values
+    return scaled.sort(-1, descending=True).values
 
 
 def _reached(
