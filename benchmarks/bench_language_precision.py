@@ -1,11 +1,11 @@
 """Speed, memory and accuracy of a language model per precision, without a server.
 
 `python -m benchmarks.bench_language_precision` prints the table of docs/precision.md. SmolLM2-135M
-decodes behind 320 cached tokens, all precisions in turns; of each the fastest step counts.
-Memory is what a process of its own gains by weights and a cache for eight such texts. Then each
-reads the same text, of this repository's decisions: how likely it finds every next token, against
-FP32. Last, the products of a step alone, in BF16 and with torch's 8-bit weights, which no precision
-offers: see docs/precision.md.
+decodes behind 320 cached tokens, all precisions in turns; of each the fastest step counts. With one
+thread that is CPU time, which others on the machine disturb less. Memory is what a process of its
+own gains by the weights. Then each reads the same text, of this repository's decisions: how likely
+it finds every next token, against FP32. Last, the products of a step alone, in BF16 and with
+torch's 8-bit weights, which no precision offers: see docs/precision.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from demo.chat_model import prepare
 from rich.console import Console
 
 from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
-from benchmarks.language_steps import decoding_batch
+from benchmarks.language_steps import decoding_batch, step_clock
 from benchmarks.memory import read_pss
 from benchmarks.report import ROOT, machine
 from ge_backend.device.cores import usable_cores
@@ -62,11 +62,19 @@ HELD = (Held("fp32", "model"), Held("fp32", "bf16"), Held("bf16", "model"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line: seconds of a step by its rows, memory, log-probabilities of the text's tokens."""
+    """One line.
+
+    Attributes:
+        seconds: of a step, by its rows.
+        nbytes: of the weights in memory.
+        token_bytes: that a token takes in the cache.
+        logprobs: of the text's tokens.
+    """
 
     held: Held
     seconds: Mapping[int, float]
     nbytes: int
+    token_bytes: int
     logprobs: Array
 
 
@@ -88,8 +96,14 @@ def main() -> None:
             closing.callback(model.close)
         seconds = fastest(models, given.rounds)
         rows = [
-            Row(held=h, seconds=seconds[h], nbytes=nbytes[h], logprobs=logprobs(models[h], ids))
-            for h in HELD
+            Row(
+                held=held,
+                seconds=seconds[held],
+                nbytes=nbytes[held],
+                token_bytes=model.cache_bytes_per_block() // BLOCK_SIZE,
+                logprobs=logprobs(model, ids),
+            )
+            for held, model in models.items()
         ]
     print(f"{given.threads} threads, {CACHED} cached tokens; a text of {len(ids)} tokens")
     print("\n".join(lines(rows)))
@@ -99,10 +113,10 @@ def main() -> None:
 def lines(rows: Sequence[Row]) -> list[str]:
     """Return a Markdown table; differences are against the first row."""
     steps = [f"ms at {count} text{'s' * (count > 1)}" for count in ROWS]
-    head = ["`precision`", "`kv_cache_dtype`", *steps, "MiB", "mean difference", "largest"]
+    head = ["`precision`", "`kv_cache_dtype`", *steps, "weights", "cache per token"]
     table = [
-        f"| {' | '.join(head)} | perplexity |",
-        "| --- | --- |" + " ---: |" * (len(ROWS) + 4),
+        f"| {' | '.join(head)} | mean difference | largest | perplexity |",
+        "| --- | --- |" + " ---: |" * (len(ROWS) + 5),
     ]
     for row in rows:
         away = np.abs(row.logprobs - rows[0].logprobs)
@@ -110,7 +124,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
             f"`{row.held.precision}`",
             f"`{row.held.cache}`",
             *(f"{row.seconds[count] * 1e3:.1f}" for count in ROWS),
-            f"{row.nbytes / 2**20:.0f}",
+            f"{row.nbytes / 2**20:.0f} MiB",
+            f"{row.token_bytes / 2**10:.1f} KiB",
             *((f"{away.mean():.4f}", f"{away.max():.2f}") if row is not rows[0] else ("", "")),
             f"{math.exp(-row.logprobs.mean()):.3f}",
         ]
@@ -143,12 +158,13 @@ def fastest(
     """Return the seconds of each model's fastest step with so many rows; they take turns."""
     found = {held: dict.fromkeys(ROWS, math.inf) for held in models}
     batches = {rows: decoding_batch(rows, CACHED) for rows in ROWS}
+    clock = step_clock()
     for _ in range(rounds):
         for rows, batch in batches.items():
             for held, model in models.items():
-                begun = time.perf_counter()
+                begun = clock()
                 model.step(batch)
-                found[held][rows] = min(found[held][rows], time.perf_counter() - begun)
+                found[held][rows] = min(found[held][rows], clock() - begun)
     return found
 
 

@@ -33,7 +33,7 @@ from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.executor.process.heap import keep_freed_memory
 
-__all__ = ["decoding_batch", "main", "measure"]
+__all__ = ["decoding_batch", "main", "measure", "step_clock"]
 
 CPU = torch.device("cpu")
 COLUMNS = ("transformers", "ours", "attention", "head", "draw", "transformers / ours")
@@ -134,10 +134,15 @@ def decoding_batch(rows: int, cached: int) -> Batch:
     )
 
 
+def step_clock() -> Callable[[], float]:
+    """Return what times a step: this thread's own CPU time where no other takes part."""
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
 def _fastest(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
     """Return the seconds of each run's fastest turn: what others do here can only lengthen it."""
     found = dict.fromkeys(runs, float("inf"))
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = step_clock()
     for _ in range(rounds):
         for name, run in runs.items():
             begun = clock()

@@ -65,13 +65,14 @@ def test_the_table_compares_with_its_first_line():
             held=Held(name, "model"),
             seconds={1: 0.01, 8: 0.02},
             nbytes=3 << 20,
+            token_bytes=1536,
             logprobs=np.log(np.array(likely)),
         )
         for name, likely in (("fp32", [0.5, 0.5]), ("bf16", [0.5, 0.25]))
     ]
     assert lines(rows)[2:] == [
-        "| `fp32` | `model` | 10.0 | 20.0 | 3 |  |  | 2.000 |",
-        "| `bf16` | `model` | 10.0 | 20.0 | 3 | 0.3466 | 0.69 | 2.828 |",
+        "| `fp32` | `model` | 10.0 | 20.0 | 3 MiB | 1.5 KiB |  |  | 2.000 |",
+        "| `bf16` | `model` | 10.0 | 20.0 | 3 MiB | 1.5 KiB | 0.3466 | 0.69 | 2.828 |",
     ]
 
 

@@ -68,4 +68,5 @@ def _reader(
                 raise ModelError(f"{path}: cannot be read: {error}") from error
             files.update(dict.fromkeys(file.keys(), file))
 
-        yield lambda name: files[name].get_tensor(name).to(device=device, dtype=dtype)
+        # A view of it would keep the whole file mapped.
+        yield lambda name: files[name].get_tensor(name).to(device=device, dtype=dtype, copy=True)
