@@ -22,7 +22,7 @@ from ge_backend.config.model import TensorConfig
 from ge_backend.device.base import GraphSource, open_device
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import Place, kept_steps
-from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.ensemble.runner import EnsembleRunner, Stage
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
@@ -181,9 +181,9 @@ class Ensemble:
             Stage(step=step, runs=p, kept=kept, **ports)
             for step, p, kept in zip(steps, self.pipelines, self.kept, strict=True)
         ]
-        self.resident = Runner(DAG, self.stages, Recorder(), batched=True)
+        self.resident = EnsembleRunner(DAG, self.stages, Recorder(), batched=True)
         through_host = [Stage(step=stage.step, runs=stage.runs, **ports) for stage in self.stages]
-        self.through_host = Runner(DAG, through_host, Recorder(), batched=True)
+        self.through_host = EnsembleRunner(DAG, through_host, Recorder(), batched=True)
 
     def run(self, runner, arrays):
         """Return each request's output."""

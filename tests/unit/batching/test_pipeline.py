@@ -26,7 +26,7 @@ from ge_backend.errors import (
     OutOfMemory,
     ShapeTooLarge,
 )
-from ge_backend.executor.client.flight import Outcome
+from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.protocol.arena import Arena
@@ -388,7 +388,7 @@ class FakeFleet:
             if self.refused:
                 reasons = [self.refused.get(int(row[0]), b"") for row in ids]
                 outputs[ROW_ERRORS] = np.array(reasons, object)
-            outcome = Outcome(
+            outcome = RunResult(
                 outputs={} if self.error else outputs,
                 error=self.error,
                 queue_ns=2_000_000_000,

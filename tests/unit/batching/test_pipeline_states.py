@@ -8,7 +8,7 @@ from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
 from ge_backend.buckets.costs import StaticCosts
 from ge_backend.errors import GraphFailed, StateLost
-from ge_backend.executor.client.flight import Outcome
+from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.fleet.fleet import Ended
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
@@ -72,7 +72,7 @@ BROKEN = {"x": np.zeros((2, 9), np.float32)}
 
 def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_to):
     """To run them again would count them twice; every client is told to begin again."""
-    fleet, errors = replies_to(Outcome(outputs=BROKEN, error=None, states={"h": (1,)}))
+    fleet, errors = replies_to(RunResult(outputs=BROKEN, error=None, states={"h": (1,)}))
     assert fleet.runs == 1
     assert {type(error) for error in errors.values()} == {StateLost}
     assert len(errors) == 2
@@ -83,8 +83,8 @@ def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_t
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome(outputs=BROKEN, error=None),
-        Outcome(outputs={}, error=GraphFailed("no")),
+        RunResult(outputs=BROKEN, error=None),
+        RunResult(outputs={}, error=GraphFailed("no")),
     ],
 )
 def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome):

@@ -12,7 +12,7 @@ from ge_backend.batching.request import Request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep
-from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.ensemble.runner import EnsembleRunner, Stage
 from ge_backend.errors import GraphFailed, InvalidRequest, OutOfMemory, TensorsLost
 from ge_backend.executor.protocol.messages import KeptRows
 from ge_backend.layout.layout import InputLayout, Layout
@@ -108,7 +108,7 @@ def runner():
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [stage(DAG.steps[0], double), stage(DAG.steps[1], add)]
     recorder = Recorder()
-    runner = Runner(DAG, stages, recorder, batched=True)
+    runner = EnsembleRunner(DAG, stages, recorder, batched=True)
     return SimpleNamespace(run=runner.run, close=runner.close, stages=stages, recorder=recorder)
 
 
@@ -169,7 +169,7 @@ def test_an_optional_input_may_be_missing(runner):
         }
     )
     stages = [stage(dag.steps[0], double), stage(dag.steps[1], add)]
-    found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(EnsembleRunner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
     assert found == [{"Z": [[1, 2]]}]
 
 
@@ -195,7 +195,9 @@ def test_reshapes_are_done_between_steps():
     )
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [stage(DAG.steps[0], wide, reshaped=("x", "y")), stage(DAG.steps[1], add)]
-    assert run(Runner(DAG, stages, Recorder(), batched=True), request(0, 1, 2)) == [{"Z": [[3, 6]]}]
+    assert run(EnsembleRunner(DAG, stages, Recorder(), batched=True), request(0, 1, 2)) == [
+        {"Z": [[3, 6]]}
+    ]
     assert seen == [(1, 1, 2)]
 
 
@@ -259,7 +261,7 @@ def resident(memory):
         replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
-    runner = Runner(DAG, stages, Recorder(), batched=True)
+    runner = EnsembleRunner(DAG, stages, Recorder(), batched=True)
     return SimpleNamespace(run=runner.run, double=double, add=add)
 
 
@@ -347,7 +349,7 @@ def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
         replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
-    found = run(Runner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(EnsembleRunner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
     assert found == [{"d": [[2, 4]], "Z": [[3, 6]]}]
     assert add.batches[0][0] == ["b"]
 
@@ -360,7 +362,7 @@ def test_what_nobody_wants_is_not_asked_for(memory):
         stage(DAG.steps[0], double),
         replace(stage(DAG.steps[1], add), kept=KeptStep(dropped=frozenset({"spare"}))),
     ]
-    found = run(Runner(DAG, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(EnsembleRunner(DAG, stages, Recorder(), batched=True), request(0, 1, 2))
     assert found == [{"Z": [[3, 6]]}]
     ((_, keeping),) = add.batches
     assert keeping.dropped == {"spare"}

@@ -19,7 +19,7 @@ from ge_backend.batching.split import Piece, join, refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GeError, GraphFailed, StateLost
-from ge_backend.executor.client.flight import Outcome, RunOrder
+from ge_backend.executor.client.flight import RunOrder, RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Keeps, KeptRef
 from ge_backend.fleet.fleet import Ended, Fleet
@@ -244,7 +244,7 @@ class Pipeline:
         return orders
 
     def _settle(
-        self, sub_batch: SubBatch, outcome: Outcome, progress: _Progress, left_ns: float
+        self, sub_batch: SubBatch, outcome: RunResult, progress: _Progress, left_ns: float
     ) -> Iterator[Reply]:
         """Yield replies to the requests that this outcome completes."""
         try:

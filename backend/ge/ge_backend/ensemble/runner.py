@@ -27,7 +27,7 @@ from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
 
-__all__ = ["Runner", "Stage"]
+__all__ = ["EnsembleRunner", "Stage"]
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _Known:
     kept: dict[str, KeptTensor] = field(default_factory=dict)
 
 
-class Runner:
+class EnsembleRunner:
     """Runs batches of an ensemble, one batch at a time.
 
     Args:

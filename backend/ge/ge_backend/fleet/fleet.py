@@ -31,7 +31,7 @@ from ge_backend.errors import (
     TensorsLost,
     error_from_name,
 )
-from ge_backend.executor.client.flight import Flight, Outcome, RunOrder
+from ge_backend.executor.client.flight import Flight, RunOrder, RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Keeps
 from ge_backend.executor.protocol.outstanding import PoolSample
@@ -77,7 +77,7 @@ class Ended:
     """
 
     index: int
-    outcome: Outcome
+    outcome: RunResult
     device: str = ""
     given_up: bool = False
 
@@ -345,7 +345,7 @@ class _Share:
             if index in self._unsent:
                 self._unsent.remove(index)
             text = "the request's time is over, and its device's executor shows no life"
-            outcome = Outcome(outputs={}, error=DeadlineExceeded(text))
+            outcome = RunResult(outputs={}, error=DeadlineExceeded(text))
             yield Ended(index, outcome, self._member.device, given_up=True)
 
     def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
@@ -421,7 +421,7 @@ def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator
 
 def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[Ended]:
     for index in indices:
-        yield Ended(index, Outcome(outputs={}, error=error), device)
+        yield Ended(index, RunResult(outputs={}, error=error), device)
 
 
 def _stateful(orders: dict[int, RunOrder]) -> Iterator[Ended]:
@@ -432,14 +432,14 @@ def _stateful(orders: dict[int, RunOrder]) -> Iterator[Ended]:
             "the executor died, and with it what the steps before had left on the device; see the "
             "server's log for the reason"
         )
-        yield Ended(index, Outcome(outputs={}, error=TensorsLost(text)))
+        yield Ended(index, RunResult(outputs={}, error=TensorsLost(text)))
     for index in [index for index, order in orders.items() if order.slots]:
         del orders[index]
         text = (
             "the executor died, and with it the state of this sequence; begin the sequence again "
             "with a request that has sequence_start set. See the server's log for the reason"
         )
-        yield Ended(index, Outcome(outputs={}, error=ExecutorLost(text)))
+        yield Ended(index, RunResult(outputs={}, error=ExecutorLost(text)))
 
 
 def _died(when: str) -> ExecutorLost:

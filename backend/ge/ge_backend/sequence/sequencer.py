@@ -10,7 +10,7 @@ from dataclasses import replace
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, StateLost
-from ge_backend.sequence.slots import CorrelationId, Figures, SequenceStep, SlotTable
+from ge_backend.sequence.slots import CorrelationId, SequenceFigures, SequenceStep, SlotTable
 from ge_backend.tensors import Shape
 
 __all__ = ["Sequencer"]
@@ -86,7 +86,7 @@ class Sequencer:
         with self._lock:
             self._table.lose_all()
 
-    def figures(self) -> Figures:
+    def figures(self) -> SequenceFigures:
         """Return what has been counted."""
         return self._table.figures()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
 
-__all__ = ["CorrelationId", "Figures", "SequenceStep", "SlotTable"]
+__all__ = ["CorrelationId", "SequenceFigures", "SequenceStep", "SlotTable"]
 
 CorrelationId = int | str
 # A sequence: its id and, where the host says so, its place.
@@ -43,7 +43,7 @@ class SequenceStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class SequenceFigures:
     """How many slots there are and are taken, and what became of sequences so far.
 
     Attributes:
@@ -147,9 +147,9 @@ class SlotTable:
         """Note that a sequence's client has been told that its state is lost."""
         self._lost.pop(step.key, None)
 
-    def figures(self) -> Figures:
+    def figures(self) -> SequenceFigures:
         """Return what has been counted."""
-        return Figures(slots=self.capacity, live=len(self._lives), **self._counts)
+        return SequenceFigures(slots=self.capacity, live=len(self._lives), **self._counts)
 
     def integrity(self) -> list[str]:
         """Recount the slots; return what does not add up, both numbers named."""

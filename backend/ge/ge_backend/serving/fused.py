@@ -18,7 +18,7 @@ from ge_backend.config.model_folder import ModelFolder
 from ge_backend.ensemble.dag import Dag
 from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
-from ge_backend.ensemble.runner import Runner, Stage
+from ge_backend.ensemble.runner import EnsembleRunner, Stage
 from ge_backend.errors import GeError, OutOfMemory
 from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.learning.learner import Learner
@@ -42,7 +42,7 @@ class FusedPipeline:
 
     layout: Layout
     recorder: Recorder
-    runner: Runner
+    runner: EnsembleRunner
     pipelines: Sequence[Pipeline]
 
     @property
@@ -129,7 +129,7 @@ def open_fused(
     fused = FusedPipeline(
         layout=build_layout(config, nothing, static_shapes=False),
         recorder=recorder,
-        runner=Runner(dag, stages, recorder, batched=batched),
+        runner=EnsembleRunner(dag, stages, recorder, batched=batched),
         pipelines=pipelines,
     )
     return fused, learners

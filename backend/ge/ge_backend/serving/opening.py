@@ -19,7 +19,7 @@ from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import open_fleet
-from ge_backend.serving.engine import with_engine
+from ge_backend.serving.engine_choice import with_engine
 from ge_backend.serving.limits import learned_limits
 from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Signature

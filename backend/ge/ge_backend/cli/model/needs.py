@@ -14,7 +14,7 @@ from ge_backend.config.model_folder import BACKEND, read_backend, read_folder
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import GeError
-from ge_backend.serving.engine import described_choice
+from ge_backend.serving.engine_choice import described_choice
 from ge_backend.warmup.store import Store
 
 __all__ = ["Needs", "read_needs"]

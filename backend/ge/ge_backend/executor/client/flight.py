@@ -14,7 +14,7 @@ from ge_backend.executor.protocol.arena import Arena, Segment
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Flight", "Outcome", "RunOrder"]
+__all__ = ["Flight", "RunOrder", "RunResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class RunOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunResult:
     """How a run ended: outputs by name (views, valid until the next `reserve`), or an error.
 
     Attributes:
@@ -140,7 +140,7 @@ class Flight:
         message = messages.Cancel(id=self._link.next_id(), run=number)
         return wire.send_unless_full(self._link.sock, message)
 
-    def receive(self) -> tuple[int, Outcome] | None:
+    def receive(self) -> tuple[int, RunResult] | None:
         """Wait for the next message: which run has ended, and how; None if one has only begun."""
         answer, descriptors = self._link.inbox.receive()
         try:
@@ -158,13 +158,13 @@ class Flight:
         while self._runs:
             self.receive()
 
-    def _outcome(self, answer: messages.Message, descriptors: tuple[int, ...]) -> Outcome:
+    def _outcome(self, answer: messages.Message, descriptors: tuple[int, ...]) -> RunResult:
         known = answer.id in self._runs
         if isinstance(answer, messages.Failed):
             error = error_from_name(answer.error, answer.message)
             if not known:
                 raise error
-            return Outcome(outputs={}, error=error)
+            return RunResult(outputs={}, error=error)
         if not known or not isinstance(answer, messages.Done):
             raise ProtocolError(f"expected the outcome of a run in flight, got {answer}")
         order = self._runs[answer.id][1]
@@ -174,7 +174,7 @@ class Flight:
         for descriptor in descriptors:
             spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
             outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
-        return Outcome(
+        return RunResult(
             outputs=outputs,
             error=None,
             queue_ns=answer.queue_ns,

@@ -6,8 +6,8 @@ import pytest
 
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import DeviceUnavailable
-from ge_backend.serving import engine as choice
-from ge_backend.serving.engine import described_choice, remembered_engine, with_engine
+from ge_backend.serving import engine_choice as choice
+from ge_backend.serving.engine_choice import described_choice, remembered_engine, with_engine
 from ge_backend.warmup.store import Store
 
 onnx = pytest.importorskip("onnx")
