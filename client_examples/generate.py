@@ -85,6 +85,7 @@ def main(options: argparse.Namespace) -> None:
         "max_tokens": options.max_tokens,
         "temperature": options.temperature,
         "beam_width": options.beam_width,
+        "lora_name": options.lora_name,
     }
     if options.stream:
         for piece in stream(options.url, options.model, options.prompts[0], sampling):
@@ -104,4 +105,5 @@ if __name__ == "__main__":
     parser.add_argument("--max-tokens", type=int, default=100)
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
     parser.add_argument("--beam-width", type=int, default=1, help="search for the likeliest text")
+    parser.add_argument("--lora-name", default="", help="the adapter of the model to write with")
     connection.run(main, parser)

@@ -39,6 +39,7 @@ def sequence(
     sample=0,
     eos=(),
     guide=None,
+    adapter=None,
     **parameters,
 ):
     """Return a sequence that waits; its key is its time."""
@@ -47,6 +48,7 @@ def sequence(
         prompt=tuple(prompt),
         parameters=Parameters(max_tokens=None, **parameters),
         guide=guide,
+        adapter=adapter,
     )
     return make_sequence(
         request,
@@ -70,7 +72,14 @@ class Serving:
         self.stop_texts = set()  # tokens that end a sample, as a stop text would
 
     def submit(
-        self, name, prompt=(5, 6, 7), generated=(), timeout_s=None, guide=None, **parameters
+        self,
+        name,
+        prompt=(5, 6, 7),
+        generated=(),
+        timeout_s=None,
+        guide=None,
+        adapter=None,
+        **parameters,
     ):
         parameters = parse_parameters({"max_tokens": 8, **parameters})
         request = Request(
@@ -80,6 +89,7 @@ class Serving:
             generated=generated,
             timeout_s=timeout_s,
             guide=guide,
+            adapter=adapter,
         )
         self.engine.submit(request, self.take)
         return parameters

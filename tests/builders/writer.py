@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ VOCABULARY = 300
 
 @dataclass
 class Writer:
-    """The folder of a checkpoint, transformers' model of it, and its tokenizer."""
+    """The folder of a checkpoint, transformers' model of it, its tokenizer, and peft's models."""
 
     folder: Path
     model: Any
     tokenizer: tokenizers.Tokenizer
+    adapted: dict[str, Any] = field(default_factory=dict)
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text).ids
@@ -38,12 +39,13 @@ class Writer:
         """Return the whole characters of a text that may end within one."""
         return self.tokenizer.decode(ids).rstrip("\ufffd")
 
-    def truth(self, prompt: str, count: int) -> list[int]:
-        """Return what transformers writes greedily after a prompt that is alone."""
+    def truth(self, prompt: str, count: int, adapter: str | None = None) -> list[int]:
+        """Return what the model, or peft's with an adapter, writes greedily after a prompt alone."""
         ids = torch.tensor([self.encode(prompt)])
+        model = self.adapted[adapter] if adapter else self.model
         with torch.inference_mode():
-            written = self.model.generate(
-                ids,
+            written = model.generate(
+                input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=count,
                 do_sample=False,

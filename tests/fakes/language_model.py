@@ -3,31 +3,36 @@
 The cache keeps, per slot, the token and position that were written there. The next token is a
 function of the whole context as it is read back through the block table, and of seed and position;
 of those that are allowed the nearest above it. So a token that is missing, doubled, in the wrong place or somebody else's changes the text.
+It keeps the adapter, too, under which a token was written: no text may read another's.
 """
 
 import hashlib
 
 import numpy as np
 
+from ge_backend.device.language.adapter import Product
 from ge_backend.device.language.batch import Drawn
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, ModelError
 
 POISON = 3  # a prompt with this token breaks the step that it is in
 NAN = 4  # a prompt with this one has no next token
 
 
+BROKEN = "broken"  # an adapter of this name cannot be loaded
+
+
 class Saved:
-    def __init__(self, tokens, positions):
-        self.tokens, self.positions = tokens, positions
+    def __init__(self, tokens, positions, adapters):
+        self.tokens, self.positions, self.adapters = tokens, positions, adapters
 
     @property
     def nbytes(self):
         return self.tokens.nbytes
 
 
-def next_token(context, seed, vocabulary, forbidden=(), allowed=None):
+def next_token(context, seed, vocabulary, forbidden=(), allowed=None, adapter=""):
     """Return the token behind a context."""
-    text = f"{list(map(int, context))} {seed} {len(context)}".encode()
+    text = f"{list(map(int, context))} {seed} {len(context)}{adapter}".encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     token = digest % vocabulary
     kept = (
@@ -41,9 +46,9 @@ def next_token(context, seed, vocabulary, forbidden=(), allowed=None):
     return token
 
 
-def best_tokens(context, vocabulary, count):
+def best_tokens(context, vocabulary, count, adapter=""):
     """Return the tokens that are most likely behind a context, best first, and how likely."""
-    text = f"{list(map(int, context))}".encode()
+    text = f"{list(map(int, context))}{adapter}".encode()
     seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little")
     scores = np.random.default_rng(seed).normal(size=vocabulary).astype(np.float32)
     logprobs = scores - np.log(np.exp(scores).sum())
@@ -51,7 +56,7 @@ def best_tokens(context, vocabulary, count):
     return ids, logprobs[ids]
 
 
-def expected_tokens(prompt, parameters, *, sample=0, vocabulary=64, eos=(), most=None):
+def expected_tokens(prompt, parameters, *, sample=0, vocabulary=64, eos=(), most=None, adapter=""):
     """Return the output that a request has to have, whatever is served beside it."""
     known, output = list(prompt), []
     ends = {*parameters.stop_token_ids, *(() if parameters.ignore_eos else eos)}
@@ -59,7 +64,7 @@ def expected_tokens(prompt, parameters, *, sample=0, vocabulary=64, eos=(), most
     while len(output) < most:
         few = len(output) < parameters.min_tokens
         seed = parameters.sampling.seed + sample
-        output.append(next_token(known, seed, vocabulary, ends if few else ()))
+        output.append(next_token(known, seed, vocabulary, ends if few else (), adapter=adapter))
         known.append(output[-1])
         if output[-1] in ends and len(output) >= parameters.min_tokens:
             break
@@ -70,6 +75,7 @@ class FakeLanguageModel:
     """See above. `steps` has every batch that came."""
 
     dtype = "FP32"
+    products = (Product(inputs=6, layers={"layer": 4}),)
 
     def __init__(
         self, *, vocabulary=64, block_size=4, max_positions=512, blocks=1000, eos=(), on_step=None
@@ -81,6 +87,7 @@ class FakeLanguageModel:
         self.steps = []
         self.copies = []
         self.scratch = 0
+        self.loaded = set()
         self._blocks = blocks
         self._on_step = on_step or (lambda batch: None)
 
@@ -97,6 +104,15 @@ class FakeLanguageModel:
         self.num_blocks = num_blocks
         self.tokens = np.full(num_blocks * self.block_size, -1)
         self.positions = np.full(num_blocks * self.block_size, -1)
+        self.adapters = np.full(num_blocks * self.block_size, "", object)
+
+    def load_adapter(self, adapter):
+        if adapter.name == BROKEN:
+            raise ModelError("the adapter is broken")
+        self.loaded.add(adapter.key)
+
+    def drop_adapter(self, key):
+        self.loaded.remove(key)
 
     def prepare(self, bucket):
         pass
@@ -109,9 +125,14 @@ class FakeLanguageModel:
         self._on_step(batch)
         self.tokens[batch.slots] = batch.ids
         self.positions[batch.slots] = batch.positions
+        adapters = np.full(len(batch.ids), "", object)
+        for key, tokens in batch.adapters.items():
+            assert key in self.loaded
+            adapters[tokens] = key
+        self.adapters[batch.slots] = adapters
         if any(POISON in row.prompt for row in batch.rows):
             raise GraphFailed("the step is poisoned")
-        contexts = dict(self._contexts(batch))
+        contexts = dict(self._contexts(batch, adapters))
         tokens, failed, top = [], {}, []
         for at, (index, row) in enumerate(zip(batch.sampled, batch.rows, strict=True)):
             context = contexts[int(index)]
@@ -119,9 +140,12 @@ class FakeLanguageModel:
             assert list(context) == [*row.prompt, *row.output]
             allowed = row.allowed() if row.allowed else None
             seed = row.sampling.seed
-            tokens.append(next_token(context, seed, self.vocabulary, row.forbidden, allowed))
+            adapter = adapters[int(index)]
+            tokens.append(
+                next_token(context, seed, self.vocabulary, row.forbidden, allowed, adapter)
+            )
             count = row.sampling.logprobs
-            top.append(best_tokens(context, self.vocabulary, count) if count else None)
+            top.append(best_tokens(context, self.vocabulary, count, adapter) if count else None)
             if NAN in row.prompt:
                 failed[at] = GraphFailed("not a number")
         return Drawn(
@@ -131,7 +155,7 @@ class FakeLanguageModel:
             failed=failed,
         )
 
-    def _contexts(self, batch):
+    def _contexts(self, batch, adapters):
         """Yield the tokens that each real token of a row attends to, itself included."""
         start = 0
         for group in batch.groups:
@@ -147,6 +171,7 @@ class FakeLanguageModel:
                 first = start + row * group.query
                 for index in range(first, first + group.query if length else first):
                     if batch.slots[index] >= self.block_size:
+                        assert set(self.adapters[slots]) == {adapters[index]}
                         yield index, self.tokens[slots][: batch.positions[index] + 1]
             start += group.rows * group.query
         assert start == len(batch.ids)
@@ -155,16 +180,18 @@ class FakeLanguageModel:
         sources, destinations = (self._slots(blocks) for blocks in zip(*pairs, strict=True))
         self.tokens[destinations] = self.tokens[sources]
         self.positions[destinations] = self.positions[sources]
+        self.adapters[destinations] = self.adapters[sources]
 
     def swap_out(self, blocks):
         self.copies.append(("out", len(blocks)))
         slots = self._slots(blocks)
-        return Saved(self.tokens[slots].copy(), self.positions[slots].copy())
+        return Saved(*(a[slots].copy() for a in (self.tokens, self.positions, self.adapters)))
 
     def swap_in(self, saved, blocks):
         self.copies.append(("in", len(blocks)))
         self.tokens[self._slots(blocks)] = saved.tokens
         self.positions[self._slots(blocks)] = saved.positions
+        self.adapters[self._slots(blocks)] = saved.adapters
 
     def _slots(self, blocks):
         return (np.array(blocks)[:, None] * self.block_size + np.arange(self.block_size)).ravel()

@@ -17,6 +17,7 @@ from benchmarks.trust.faults import executors
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
+from builders.adapters import make_adapter
 from builders.graphs import graph, write_model
 from builders.language import beams
 from builders.null_models import comes_true
@@ -60,6 +61,9 @@ def writer(tmp_path_factory):
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG)
     made = make_writer(folder / "1", positions=4096)
+    adapters = {"pirate": {}, "poet": {"r": 2, "seed": 2}, "dora": {"use_dora": True}}
+    for name, settings in adapters.items():
+        made.adapted[name] = make_adapter(folder / "1", name, made.model, **settings)
     for name, settings in GUESSERS.items():
         guesser = folder.parent / name
         guesser.mkdir()
@@ -170,6 +174,11 @@ def test_the_generate_endpoints_answer(server, writer):
             {"guided_json": '{"type": "thing"}'},
             "guided_json cannot be compiled: Invalid type: thing",
         ),
+        (
+            {"lora_name": "clerk"},
+            "lora_name is 'clerk'; the adapters of this model are dora, pirate, poet",
+        ),
+        ({"lora_name": "dora"}, "adapters/dora/adapter_config.json: use_dora is True"),
     ],
 )
 def test_what_is_wrong_is_said_to_its_sender(server, client, writer, given, message):
@@ -282,6 +291,30 @@ def test_every_answer_keeps_to_its_structure(client):
         assert all(wanted.keeps(text.decode()) for text in tensors["text_output"])
 
 
+def test_each_text_has_the_adapter_that_it_names(server, client, writer):
+    """Two adapters and none in one batch, on models that share the folder, of which two guess."""
+    wanted = [(p, name) for p in PROMPTS for name in (None, "pirate", "poet")]
+    models = ("writer", *GUESSERS)
+    for model in models:
+        for prompt, name in wanted:
+            client.ask(
+                model=model,
+                text_input=prompt,
+                sampling={**GREEDY, **({"lora_name": name} if name else {})},
+                outputs=("output_ids",),
+            )
+    responses = client.wait()
+    for number, (prompt, name) in enumerate(len(models) * wanted):
+        (tensors,) = responses[number]
+        assert tensors["output_ids"] == writer.truth(prompt, TOKENS, name)
+    texts = {tuple(responses[number][0]["output_ids"]) for number in range(3)}
+    assert len(texts) == 3
+    for model in models:
+        assert comes_true(lambda m=model: metric(server, "ge_text_adapters", model=m) == 2)
+        assert metric(server, "ge_text_adapter_loads_total", model=model) >= 2
+        assert metric(server, "ge_text_adapted_steps_total", model=model) > 0
+
+
 def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
     """What comes before it is all of the answer."""
     whole = writer.text(writer.truth(PROMPTS[0], TOKENS))
@@ -368,6 +401,7 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
     """
     long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
     held = {"max_tokens": 100, "seed": 7, "guided_regex": "[a-z]{90}[0-9]*"}
+    adapted = {**long, "lora_name": "pirate"}
     begun_again = [
         {"beam_width": 3, "n": 2, "max_tokens": 100},
         {"n": 2, "best_of": 3, "max_tokens": 100, "seed": 5, "ignore_eos": True},
@@ -384,7 +418,7 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
     ]
     asked = {}
     for model in ("writer", *GUESSERS):
-        for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held)]:
+        for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held), ("a", adapted)]:
             number = client.ask(
                 model=model,
                 text_input=prompt,
@@ -411,6 +445,8 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
     ((of_structure,), *of_several) = whole
     for number, (prompt, sampling) in asked.items():
         expected = of_structure["output_ids"] if sampling is held else truth[prompt]
+        if sampling is adapted:
+            expected = writer.truth(prompt, 100, "pirate")
         assert seen[number] == expected
     assert [seen[number] for number in at_once] == [one["output_ids"] for (one,) in of_several]
     assert comes_true(lambda: metric(server, "ge_executor_restarts_total") > restarts)

@@ -17,6 +17,7 @@ import tokenizers
 import tritonclient.grpc as grpcclient
 from docs.driven_browser import find_browser, opened_browser
 
+from builders.adapters import make_adapter
 from builders.browser import CONTRAST
 from builders.null_models import comes_true
 from builders.pages import blocks
@@ -59,6 +60,7 @@ def writer(tmp_path_factory, made_models):
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG)
     made = make_writer(folder / "1")
+    made.adapted["pirate"] = make_adapter(folder / "1", "pirate", made.model)
     (folder / "1" / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     return made
 
@@ -100,9 +102,12 @@ def metric(server, name, **labels):
 
 
 def test_the_models_are_listed(client):
-    """Those that can be asked, by the names that the server knows."""
-    assert [model.id for model in client.models.list()] == ["text_embedding", "writer"]
+    """Those that can be asked, by the names that the server knows, adapters behind their model."""
+    listed = {model.id: model for model in client.models.list()}
+    assert list(listed) == ["text_embedding", "writer", "writer:pirate"]
+    assert listed["writer:pirate"].parent == "writer"
     assert client.models.retrieve("writer").object == "model"
+    assert client.models.retrieve("writer:pirate").ability == "text"
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         client.models.retrieve("reader")
 
@@ -118,6 +123,28 @@ def test_a_completion_is_what_transformers_writes(client, writer):
         assert answer.usage.prompt_tokens == len(writer.encode(PROMPTS[0]))
         assert answer.usage.completion_tokens == TOKENS
         assert answer.usage.total_tokens == answer.usage.prompt_tokens + TOKENS
+
+
+def test_an_adapter_is_asked_as_a_model(client, writer):
+    """By its model's name and its own, or by `lora_name`; the answer names what was asked."""
+    text = writer.text(writer.truth(PROMPTS[0], TOKENS, "pirate"))
+    assert text != writer.text(writer.truth(PROMPTS[0], TOKENS))
+    named = {**GREEDY, "model": "writer:pirate"}
+    answer = client.completions.create(prompt=PROMPTS[0], **named, **EXACT)
+    assert (answer.choices[0].text, answer.model) == (text, "writer:pirate")
+    by_field = {"extra_body": {"ignore_eos": True, "lora_name": "pirate"}}
+    assert (
+        client.completions.create(prompt=PROMPTS[0], **GREEDY, **by_field).choices[0].text == text
+    )
+    messages = [{"role": "user", "content": "hello"}]
+    said = client.chat.completions.create(messages=messages, **named, **EXACT)
+    truth = writer.truth(chat_prompt(*messages), TOKENS, "pirate")
+    assert said.choices[0].message.content == writer.text(truth)
+    with pytest.raises(openai.BadRequestError, match="the adapters of this model are pirate"):
+        client.completions.create(prompt="a", **{**GREEDY, "model": "writer:clerk"})
+    for name in ("reader:pirate", "text_embedding:pirate", "writer:"):
+        with pytest.raises(openai.NotFoundError, match=f"'{name}' does not exist here"):
+            client.completions.create(prompt="a", **{**GREEDY, "model": name})
 
 
 def test_several_prompts_in_one_request(client, writer):

@@ -40,6 +40,7 @@ SHOWN = {
     ("docs/ensembles.md", "ensemble_scheduling {"): "a part, which ends in …",
     ("docs/generation.md", "models/writer/1/config.json"): "names of files",
     ("docs/generation.md", "models/writer/draft/config.json"): "names of files",
+    ("docs/generation.md", "models/writer/1/adapters/pirate"): "names of files",
     ("docs/scale.md", "encoder: 2000 requests/s"): "what is printed, compared by test_load.py",
 }
 FIELD = re.compile(r"(?:#.*\n)*\s*[a-z_]+ *[:{\[] *\S?")

@@ -13,7 +13,8 @@ def test_the_cache_takes_what_is_left_or_what_is_configured():
     model = FakeLanguageModel(block_size=4, blocks=50)
     assert cache_blocks(model, EngineSettings()) == 50
     configured = EngineSettings(kv_cache_bytes=9 * model.cache_bytes_per_block() + 1)
-    assert cache_blocks(model, configured) == 9
+    assert cache_blocks(model, configured) == cache_blocks(model, configured, reserved=64) == 9
+    assert cache_blocks(model, EngineSettings(), reserved=3 * 64) == 47
 
 
 def test_a_second_model_has_as_many_blocks_of_its_own():

@@ -8,6 +8,7 @@ import pytest
 from builders.generation import Clock, sequence
 from fakes.language_model import NAN, POISON, FakeLanguageModel, next_token
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.generate.adapters import AdapterShelf
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import ShapeLists, StepShapes
 from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
@@ -21,7 +22,9 @@ class Rig:
         self.model = FakeLanguageModel(block_size=4, **model)
         self.model.open_cache(40)
         self.tally = Tally()
-        self.runner = Runner(self.model, Preemption(PreemptionMode.SWAP, 99), self.tally, Clock())
+        shelf = AdapterShelf(self.model, 1000, self.tally)
+        preemption = Preemption(PreemptionMode.SWAP, 99)
+        self.runner = Runner(self.model, preemption, self.tally, Clock(), shelf)
 
     def span(self, number, prompt):
         made = sequence(number=number, prompt=prompt)

@@ -47,13 +47,14 @@ def test_parameters_are_read_by_name():
         "prefix_cache": "off",
         "speculation": "ngram",
         "num_speculative_tokens": "4",
+        "lora_bytes": "3MiB",
         "buckets.query": "16,32",
     }
     read = read_settings({**texts, **given})
     assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
     assert (EngineSettings().kv_cache_dtype, read.kv_cache_dtype) == ("model", "bf16")
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
-    assert read.prefix_cache is False
+    assert (read.prefix_cache, read.lora_bytes) == (False, 3 << 20)
     assert (read.speculation, read.draft_lengths) == (SpeculationMode.NGRAM, (4,))
     by_model = read_settings({**texts, "speculation": "model", "speculative_model": "/m/draft"})
     assert by_model.speculative_model == Path("/m/draft")

@@ -313,6 +313,13 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         help="How many guessed tokens of a text one step verifies, 1 to 15. `auto`: as many as are "
         "measured to pay, none where they do not.",
     ),
+    Setting(
+        key="lora_bytes",
+        default="256MiB",
+        help="Memory of the device for LoRA adapters, which lie in the folder `adapters` beside "
+        "the checkpoint and are loaded when a request names one (`lora_name`). When it is full, "
+        "those leave that were not used for longest. It is set aside where there are any at load.",
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (

@@ -53,6 +53,7 @@ def build_batch(groups: Many[GroupPlan], block_size: int) -> BuiltBatch:
     made: list[Group] = []
     sampled: list[int] = []
     drawn: list[Span] = []
+    adapted: dict[str, list[int]] = {}
     at = 0
     for plan in groups:
         rows, query, context = plan.shape
@@ -62,9 +63,13 @@ def build_batch(groups: Many[GroupPlan], block_size: int) -> BuiltBatch:
             blocks = -(-span.stop // block_size)
             tables[row, :blocks] = span.sequence.blocks[:blocks]
             lengths[row] = span.stop
-            flat.fill(at + row * query, span, tables[row])
+            first = at + row * query
+            flat.fill(first, span, tables[row])
+            if span.sequence.adapter:
+                tokens = range(first, first + span.count)
+                adapted.setdefault(span.sequence.adapter, []).extend(tokens)
             if span.draws:
-                last = at + row * query + span.known - 1
+                last = first + span.known - 1
                 sampled.extend(range(last, last + 1 + len(span.drafts)))
                 drawn.append(span)
         made.append(Group(rows=rows, query=query, tables=tables, lengths=lengths))
@@ -80,5 +85,6 @@ def build_batch(groups: Many[GroupPlan], block_size: int) -> BuiltBatch:
             for span in drawn
             for place in range(1 + len(span.drafts))
         ),
+        adapters={key: np.array(tokens, np.int64) for key, tokens in adapted.items()},
     )
     return BuiltBatch(batch, tuple(drawn))

@@ -10,14 +10,19 @@ __all__ = ["cache_blocks", "fitting_blocks", "largest_step"]
 
 
 def cache_blocks(
-    model: LanguageModel, settings: EngineSettings, draft: LanguageModel | None = None
+    model: LanguageModel,
+    settings: EngineSettings,
+    draft: LanguageModel | None = None,
+    reserved: int = 0,
 ) -> int:
     """Return the number of blocks of a model that has none yet; see `fitting_blocks`.
 
-    A model that guesses has as many blocks of its own, out of the same memory.
+    A model that guesses has as many blocks of its own, out of the same memory; `reserved` bytes of
+    what the device has left are for others.
     """
     longest = -(-model.max_positions // model.block_size)
-    memory = settings.kv_cache_bytes or model.memory_left(largest_step(model, settings))
+    left = model.memory_left(largest_step(model, settings)) - reserved
+    memory = settings.kv_cache_bytes or max(0, left)
     each = model.cache_bytes_per_block() + (draft.cache_bytes_per_block() if draft else 0)
     return fitting_blocks(settings, memory, each, longest)
 

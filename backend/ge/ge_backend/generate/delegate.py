@@ -118,6 +118,8 @@ class Delegate:
             blocks_used=used,
             blocks_free=blocks - used,
             blocks_kept=0,
+            adapters=0,
+            adapter_bytes=0,
             counts={**self._tally.counts, "recomputed": levels.preempted},
             buckets={},
             histograms=self._tally.histograms(),

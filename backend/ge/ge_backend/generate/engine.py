@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.errors import Cancelled, GeError
+from ge_backend.generate.adapters import AdapterShelf
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.cache_size import cache_blocks
 from ge_backend.generate.chunk import ChunkController
@@ -47,6 +48,8 @@ class Engine:
         settings: EngineSettings,
         clock: Callable[[], float],
         draft: LanguageModel | None = None,
+        *,
+        reserved: int = 0,
     ) -> None:
         """Open the model's cache.
 
@@ -55,11 +58,12 @@ class Engine:
             settings: how much at once, and in which order.
             clock: seconds, ever forward.
             draft: guesses tokens, where the settings say so; likewise the caller's.
+            reserved: bytes of the device that a cache of no given size leaves to others.
 
         Raises:
             OutOfMemory: there is no memory for a cache.
         """
-        num_blocks = cache_blocks(model, settings, draft)
+        num_blocks = cache_blocks(model, settings, draft, reserved)
         model.open_cache(num_blocks)
         self._pool = BlockPool(num_blocks, model.block_size)
         self.limits = Limits(
@@ -75,19 +79,21 @@ class Engine:
         swap_blocks = settings.swap_bytes // model.cache_bytes_per_block()
         self._preemption = Preemption(settings.preemption, swap_blocks)
         self._prefixes = PrefixCache(self._pool, on=settings.prefix_cache)
+        self._adapters = AdapterShelf(model, settings.lora_bytes, self._tally)
         self._scheduler = Scheduler(
             self._pool,
             self._prefixes,
             self._preemption,
             max_tokens=settings.max_num_batched_tokens,
             max_seqs=settings.max_num_seqs,
+            may_join=self._adapters.may_join,
         )
         self._chunk = ChunkController(
             fixed=settings.prefill_chunk,
             budget=settings.max_num_batched_tokens,
             target_s=settings.itl_target_ms / 1000,
         )
-        self._runner = Runner(model, self._preemption, self._tally, clock)
+        self._runner = Runner(model, self._preemption, self._tally, clock, self._adapters)
         self._drafter = None if draft is None else ModelDrafter(draft, num_blocks, clock)
         self._speculation = open_speculation(settings, self._tally, clock, self._drafter)
         self._drafting_s = 0.0
@@ -121,6 +127,7 @@ class Engine:
             QueueFull: too many wait.
         """
         max_output = self.limits.output_tokens(request)
+        self._adapters.check(request)
         arrived = Arrived(request, sink, self._clock(), max_output)
         self._intake.add(arrived, len(self._scheduler.waiting))
 
@@ -160,6 +167,8 @@ class Engine:
             blocks_used=self._pool.num_used,
             blocks_free=self._pool.num_free,
             blocks_kept=self._pool.num_kept,
+            adapters=len(self._adapters.held),
+            adapter_bytes=sum(list(self._adapters.held.values())),
             counts={
                 **self._tally.counts,
                 "prefix_asked_tokens": self._prefixes.asked,

@@ -75,6 +75,9 @@ class Tally:
                 "swapped_out",
                 "swapped_in",
                 "copied_blocks",
+                "adapted_steps",
+                "adapter_loads",
+                "adapter_evictions",
                 "drafted_tokens",
                 "accepted_tokens",
                 "failed_steps",
@@ -132,12 +135,14 @@ class Figures:
         swapped: of those that wait, how many are in host memory.
         blocks_used, blocks_free: of the cache, without that for padding.
         blocks_kept: of the free ones, how many hold what later requests may begin with.
+        adapters, adapter_bytes: that the model holds.
         counts: sums since the start: `steps`; `prompt_tokens` taken in; `generated_tokens`;
             `computed_tokens` and `padded_tokens` of all steps; `unplanned_groups`: outside of every
             bucket; sequences `recomputed`, `swapped_out`, `swapped_in`; `copied_blocks`: of
-            texts that go on apart; `drafted_tokens` that were verified, `accepted_tokens` that were
-            right; `failed_steps`; how sequences ended: `stop`, `complete`, `length`, `cancelled`,
-            `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
+            texts that go on apart; `adapted_steps`: with an adapter of some text, `adapter_loads`
+            and `adapter_evictions`; `drafted_tokens` that were verified, `accepted_tokens` that
+            were right; `failed_steps`; how sequences ended: `stop`, `complete`, `length`,
+            `cancelled`, `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
             `prefix_found_tokens`, and `prefix_evicted_blocks`.
         buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
         histograms: `first_token`, `inter_token`, `latency`, `step` (in the model), `drafting`,
@@ -152,6 +157,8 @@ class Figures:
     blocks_used: int
     blocks_free: int
     blocks_kept: int
+    adapters: int
+    adapter_bytes: int
     counts: Mapping[str, int]
     buckets: Mapping[Shape, int]
     histograms: Mapping[str, HistogramFigures]

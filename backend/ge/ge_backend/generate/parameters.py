@@ -72,6 +72,7 @@ class Parameters:
             log-probability of a text; above 0 long texts gain, below short ones.
         early_stopping: of a beam search.
         speculation: tokens may be guessed and verified, where the model is configured for that.
+        lora_name: the adapter that changes the model for this request; "": none does.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -91,6 +92,7 @@ class Parameters:
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = EarlyStopping.FALSE
     speculation: bool = True
+    lora_name: str = ""
 
     @property
     def num_drawn(self) -> int:
@@ -340,6 +342,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "guided_choice": _choices,
     "guided_grammar": _written,
     "speculation": _switch,
+    "lora_name": _text,
 }
 _OF_ENGINE = (
     "max_tokens",
@@ -356,6 +359,7 @@ _OF_ENGINE = (
     "length_penalty",
     "early_stopping",
     "speculation",
+    "lora_name",
 )
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = {
@@ -373,4 +377,5 @@ _WITH_BEAMS = {
     "priority",
     "prefix_cache",
     "cache_salt",
+    "lora_name",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.structure import Guide
 from ge_backend.errors import InvalidRequest
 from ge_backend.generate.parameters import MAX_BEAMS, Parameters
@@ -23,6 +24,7 @@ class Request:
         generated: where another engine has begun it: the tokens of each sample so far, None for a
             sample that has ended. It goes on with the very tokens that it would have had.
         guide: at the beginning of the structure that each sample has to keep to; None: of none.
+        adapter: what changes the model for it; None: nothing does.
     """
 
     id: str
@@ -31,6 +33,7 @@ class Request:
     timeout_s: float | None = None
     generated: tuple[tuple[int, ...] | None, ...] = ()
     guide: Guide | None = None
+    adapter: StoredAdapter | None = None
 
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
         """Return index and tokens so far of each sample that has not ended.

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from functools import partial
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.batch import Drawn
 from ge_backend.errors import DeviceFault, GeError, GraphFailed
+from ge_backend.generate.adapters import AdapterShelf, adapters_of
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import Shape, StepShapes, free_groups
@@ -65,6 +67,7 @@ class Runner:
         preemption: learns what copies take.
         tally: counts.
         clock: seconds, ever forward.
+        adapters: of the model.
 
     Attributes:
         shapes: what the model was made ready for; None: it takes any shape.
@@ -76,8 +79,10 @@ class Runner:
         preemption: Preemption,
         tally: Tally,
         clock: Callable[[], float],
+        adapters: AdapterShelf,
     ) -> None:
         """Keep what it works with."""
+        self._adapters = adapters
         self._model = model
         self.shapes: StepShapes | None = None
         self._preemption = preemption
@@ -85,7 +90,7 @@ class Runner:
         self._clock = clock
 
     def run(self, plan: StepPlan) -> Outcome:
-        """Copy blocks out, in and for those that write to shared ones, then compute.
+        """Bring adapters, copy blocks out, in and for those that write to shared ones, compute.
 
         Raises:
             DeviceFault: the device broke; nothing that it holds can be relied upon.
@@ -97,6 +102,7 @@ class Runner:
             self._try(move, self._swap_in, outcome)
         if plan.copies:
             self._copy(plan.copies, outcome)
+        self._bring_adapters(plan.spans, outcome)
         self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
         return outcome
 
@@ -126,6 +132,16 @@ class Runner:
             self._tally.add("copied_blocks", len(pairs))
         else:
             outcome.failed.update({copy.sequence: error for copy in copies})
+
+    def _bring_adapters(self, spans: Many[Span], outcome: Outcome) -> None:
+        """See that the model holds the step's adapters; who has one that fails, fails."""
+        needed = adapters_of(span.sequence for span in spans)
+        self._tally.add("adapted_steps", bool(needed))
+        for key, adapter in needed.items():
+            error = _error_of(partial(self._adapters.bring, adapter, needed))
+            if error is not None:
+                users = [span.sequence for span in spans if span.sequence.adapter == key]
+                outcome.failed.update(dict.fromkeys(users, error))
 
     def _compute(self, spans: Many[Span], outcome: Outcome) -> None:
         """Compute spans together, or in parts where that fails, and add what came of it."""

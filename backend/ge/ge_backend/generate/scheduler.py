@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -33,6 +33,9 @@ from ge_backend.generate.queue import WaitingQueue
 from ge_backend.generate.sequence import Sequence, State
 
 __all__ = ["Scheduler"]
+
+# Whether a sequence may join, beside those that run, as far as its adapter is concerned.
+MayJoin = Callable[[Sequence, Iterable[Sequence]], bool]
 
 
 @dataclass(slots=True)
@@ -95,6 +98,7 @@ class Scheduler:
         *,
         max_tokens: int,
         max_seqs: int,
+        may_join: MayJoin = lambda _, __: True,
     ) -> None:
         """Begin with nobody.
 
@@ -104,7 +108,9 @@ class Scheduler:
             preemption: how sequences make room.
             max_tokens: of one step; at least `max_seqs`.
             max_seqs: that run at once.
+            may_join: see `AdapterShelf`.
         """
+        self._may_join = may_join
         self.waiting = WaitingQueue()
         self.running: list[Sequence] = []
         self.forecast = LengthForecast()
@@ -295,6 +301,8 @@ class Scheduler:
         coming = self._prefixes.coming(self.running)
         while self.waiting and (sequence := self.waiting.first()).seats <= free:
             if self.running and load.with_one_more(sequence) > capacity:
+                return
+            if not self._may_join(sequence, self.running):
                 return
             shared, tokens = self._find_computed(sequence)
             place = tokens // self._pool.block_size

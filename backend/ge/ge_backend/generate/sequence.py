@@ -84,7 +84,7 @@ class Sequence:
         guide: where it is in the structure that it has to keep to, which then says alone when the
             text may end: `min_tokens` and `ignore_eos` do not.
         last_s: when its latest token was drawn here; 0 before there is one.
-        adapter: what computes its keys beside the model; "": nothing.
+        adapter: key of what changes the model for it; "": nothing does.
         contents: of its first full blocks, as far as somebody asked.
         labelled: how many of its blocks, from the first on, can be found by their contents.
     """
@@ -216,6 +216,7 @@ def make_sequence(
         ends=frozenset(ends),
         num_tokens=len(tokens),
         guide=guide,
+        adapter=request.adapter.key if request.adapter else "",
         _ids=ids,
     )
 

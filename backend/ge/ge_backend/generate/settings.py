@@ -70,6 +70,7 @@ class EngineSettings:
         speculation: who guesses tokens ahead.
         speculative_model: the checkpoint of a model that does.
         num_speculative_tokens: how many are verified at once; 0: chosen by measurement.
+        lora_bytes: of the device, for adapters.
     """
 
     max_num_batched_tokens: int = 2048
@@ -93,6 +94,7 @@ class EngineSettings:
     speculation: SpeculationMode = SpeculationMode.OFF
     speculative_model: Path | None = None
     num_speculative_tokens: int = 0
+    lora_bytes: int = 256 << 20
 
     @property
     def bucketed(self) -> bool:
@@ -118,6 +120,7 @@ class EngineSettings:
             ("max_waiting_requests", 1),
             ("swap_bytes", 0),
             ("max_graphs", 0),
+            ("lora_bytes", 0),
         ):
             if getattr(self, name) < least:
                 more = " (max_num_seqs)" if name == "max_num_batched_tokens" else ""
@@ -184,6 +187,7 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         speculation=SpeculationMode(given["speculation"]),
         speculative_model=_path(given.get("speculative_model")),
         num_speculative_tokens=automatic("num_speculative_tokens"),
+        lora_bytes=parse_bytes(given["lora_bytes"], "lora_bytes"),
     )
 
 

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ge_backend.openai.access import check_key
+from ge_backend.openai.adapters import adapter_names
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.connected import ClientGoneError, merged, while_connected
@@ -44,6 +45,8 @@ from ge_backend.openai.triton import TritonConnection
 __all__ = ["Endpoints", "make_app"]
 
 METRICS_TIMEOUT_S = 5.0
+# Between the names of a model and of one of its adapters.
+ADAPTER = ":"
 # Nobody reads it: what nginx writes into its log when a client has closed the connection.
 CLIENT_CLOSED = 499
 
@@ -144,16 +147,15 @@ class Endpoints:
         return Response(block, headers={"content-type": kind})
 
     async def models(self, _: Request) -> Response:
-        """List the models that can be asked."""
-        models = [self._described(model) for model in await self._triton.models()]
-        return JSONResponse({"object": "list", "data": models})
+        """List the models that can be asked, each with its adapters behind it."""
+        return JSONResponse({"object": "list", "data": await self._listed()})
 
     async def one_model(self, request: Request) -> Response:
         """Describe one model."""
         name = request.path_params["name"]
-        for model in await self._triton.models():
-            if model.name == name:
-                return JSONResponse(self._described(model))
+        for described in await self._listed():
+            if described["id"] == name:
+                return JSONResponse(described)
         raise ApiError(
             f"the model {name!r} does not exist here",
             status=HTTPStatus.NOT_FOUND,
@@ -163,18 +165,20 @@ class Endpoints:
     async def completions(self, request: Request) -> Response:
         """Write on behind prompts."""
         asked = read_completion(await self._body(request))
-        await self._triton.model(asked.reply.model, Ability.TEXT)
+        model, adapter = await self._writer(asked.reply.model)
         form = CompletionForm(asked.reply.top)
-        return await self._written(request, asked.reply, form, asked.prompts, asked.sampling)
+        calls = self._calls(asked.reply, model, asked.prompts, {**asked.sampling, **adapter})
+        return await self._written(request, asked.reply, form, calls)
 
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
         asked = read_chat(await self._body(request))
-        await self._triton.model(asked.reply.model, Ability.TEXT)
-        template = self._templates.of(asked.reply.model)
+        model, adapter = await self._writer(asked.reply.model)
+        template = self._templates.of(model)
         prompt = template.render(asked.messages, asked.tools)
         form = ChatForm(asked.reply.top, _reader(asked, template.calls))
-        return await self._written(request, asked.reply, form, (prompt,), asked.sampling)
+        calls = self._calls(asked.reply, model, (prompt,), {**asked.sampling, **adapter})
+        return await self._written(request, asked.reply, form, calls)
 
     async def embeddings(self, request: Request) -> Response:
         """Give a vector per text."""
@@ -191,18 +195,34 @@ class Endpoints:
         vectors = await while_connected(request, _awaited(work))
         return JSONResponse(embedding_answer(asked, np.concatenate(vectors), tokens))
 
-    async def _written(
+    async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
+        """Return the language model that a name means, and the parameters that its adapter needs.
+
+        Raises:
+            ApiError: there is no such model; whether there is the adapter, the model says.
+        """
+        model, _, adapter = name.rpartition(ADAPTER)
+        if model and adapter:
+            with contextlib.suppress(ApiError):  # then it may be the name of a model
+                await self._triton.model(model, Ability.TEXT)
+                return model, {"lora_name": adapter}
+        await self._triton.model(name, Ability.TEXT)
+        return name, {}
+
+    def _calls(
         self,
-        request: Request,
         reply: ReplyForm,
-        form: Form,
+        model: str,
         prompts: Sequence[str | tuple[int, ...]],
         sampling: dict[str, Any],
-    ) -> Response:
-        """Answer with what a language model writes behind prompts."""
-        calls = [
+    ) -> list[TextCall]:
+        """Return what a language model is asked, once for each prompt."""
+        for prompt in prompts:
+            if isinstance(prompt, str):
+                self._checked(prompt, "prompt")
+        return [
             TextCall(
-                model=reply.model,
+                model=model,
                 prompt=prompt,
                 sampling=sampling,
                 stream=reply.stream,
@@ -211,15 +231,17 @@ class Endpoints:
             )
             for prompt in prompts
         ]
-        for prompt in prompts:
-            if isinstance(prompt, str):
-                self._checked(prompt, "prompt")
+
+    async def _written(
+        self, request: Request, reply: ReplyForm, form: Form, calls: Sequence[TextCall]
+    ) -> Response:
+        """Answer with what a language model writes behind prompts."""
         head = {
             "id": f"{form.prefix}-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": reply.model,
         }
-        choices = len(prompts) * reply.samples
+        choices = len(calls) * reply.samples
         writer = TextAnswerWriter(form, head, choices, reply.samples, usage=reply.usage)
         pieces = merged([self._triton.write(call) for call in calls])
         if not reply.stream:
@@ -265,9 +287,21 @@ class Endpoints:
             )
         return block
 
-    def _described(self, model: ServedModel) -> dict[str, Any]:
+    async def _listed(self) -> list[dict[str, Any]]:
+        """Return what clients are told of each model, and of each adapter of one."""
+        listed = []
+        for model in await self._triton.models():
+            listed.append(self._described(model, model.name))
+            if model.ability is Ability.TEXT:
+                listed += [
+                    {**self._described(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
+                    for name in adapter_names(self._options.repositories, model.name)
+                ]
+        return listed
+
+    def _described(self, model: ServedModel, name: str) -> dict[str, Any]:
         return {
-            "id": model.name,
+            "id": name,
             "object": "model",
             "created": self._started,
             "owned_by": "triton",

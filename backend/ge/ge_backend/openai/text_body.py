@@ -26,7 +26,7 @@ _SAMPLING = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias"),
     *("seed", "stop"),
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
-    *("bad_words", "priority", "prefix_cache", "cache_salt"),
+    *("bad_words", "priority", "prefix_cache", "cache_salt", "lora_name"),
     *("beam_width", "length_penalty", "early_stopping"),
     *GUIDED,
 )

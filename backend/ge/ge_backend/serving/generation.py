@@ -23,7 +23,10 @@ __all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
 BUCKETS = ("batch", "query", "context")
 OWN_ENGINES = ("", "auto", "torch")
 # Figures of an engine, and what they are as metrics; those with a label say which.
-LEVELS = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
+LEVELS = (
+    *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
+    *("adapters", "adapter_bytes"),
+)
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
 FINISHED = ("stop", "complete", "length", "cancelled", "error")
 HISTOGRAMS = {
@@ -110,6 +113,7 @@ def _served(
 
     spec = ServiceSpec(
         folder=str(folder),
+        home=str(folder),
         stamp=stamp_of([*files(), *beside]),
         precision=config.precision,
         threads=config.threads,

@@ -7,12 +7,14 @@ import queue
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import given as given_any
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from builders.any_messages import hostile_json
 from builders.null_models import comes_true, sums
@@ -146,6 +148,7 @@ def spec(**settings):
         "prefix_cache": "on",
         "speculation": "off",
         "num_speculative_tokens": "auto",
+        "lora_bytes": "1KiB",
     }
     return ServiceSpec(
         folder="/m/1",
@@ -293,6 +296,27 @@ def test_a_structure_that_cannot_be_kept_is_refused_alone(rig):
     right, wrong = ask(client, ids=[9, 9]), ask(client, ids=[9], guided_json={"type": "x"})
     assert str(wrong.end()) == "guided_json cannot be compiled: no"
     assert right.end() is None
+
+
+def test_an_adapter_is_found_beside_the_checkpoint(rig, tmp_path):
+    """By its name, under which its text is another one; one that cannot be held is refused alone."""
+    place = tmp_path / "adapters" / "pirate"
+    place.mkdir(parents=True)
+    (place / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 2}')
+    sides = {"lora_A": np.zeros((2, 6), np.float32), "lora_B": np.zeros((4, 2), np.float32)}
+    held = {f"base_model.model.layer.{name}.weight": side for name, side in sides.items()}
+    save_file(held, place / "adapter_model.safetensors")
+    rig.key = replace(ServiceSpec.of(rig.key), home=str(tmp_path)).key()
+    client = rig.client()
+    named = {"lora_name": "pirate"}
+    right, plain = ask(client, ids=[9, 9], **named), ask(client, ids=[9, 9])
+    wrong = ask(client, ids=[9, 9], lora_name="poet")
+    assert "the adapters of this model are pirate" in str(wrong.end())
+    assert (right.end(), plain.end()) == (None, None)
+    (key,) = rig.models[0].loaded
+    asked = parse_parameters({"max_tokens": 8, "seed": 1})
+    assert right.ids() == expected_tokens([9, 9], asked, adapter=key)
+    assert plain.ids() == expected([9, 9])
 
 
 def test_a_failing_step_fails_who_caused_it(rig):

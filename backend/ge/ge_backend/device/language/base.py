@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ge_backend.device.language.adapter import Product, StoredAdapter
 from ge_backend.device.language.batch import Batch, Drawn
 from ge_backend.tensors import Array
 
@@ -42,6 +43,10 @@ class LanguageModel(Protocol):
     def block_size(self) -> int:
         """Tokens of one block of the cache."""
 
+    @property
+    def products(self) -> Sequence[Product]:
+        """What an adapter can change."""
+
     def cache_bytes_per_block(self) -> int:
         """Return the bytes that one block takes over all layers, keys and values."""
 
@@ -78,6 +83,17 @@ class LanguageModel(Protocol):
         Raises:
             GraphFailed: it cannot be made ready; the message has the reason.
         """
+
+    def load_adapter(self, adapter: StoredAdapter) -> None:
+        """Bring an adapter to the device; steps may then name its key.
+
+        Raises:
+            ModelError: its files cannot be read, or have changed.
+            OutOfMemory: the device has no room for it.
+        """
+
+    def drop_adapter(self, key: str) -> None:
+        """Free an adapter that was loaded."""
 
     def step(self, batch: Batch) -> Drawn:
         """Write the new tokens' keys and values into their slots and draw the next tokens.

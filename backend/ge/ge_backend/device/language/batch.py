@@ -74,6 +74,7 @@ class Batch:
         sampled: int64 [S], indexes into the T tokens, ascending: those after which a token is
             drawn.
         rows: S of them.
+        adapters: for each adapter of the step, by its key, int64 [K]: the tokens that it changes.
     """
 
     ids: Array
@@ -82,6 +83,7 @@ class Batch:
     groups: tuple[Group, ...]
     sampled: Array
     rows: tuple[SampleRow, ...]
+    adapters: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class ServiceSpec:
 
     Attributes:
         folder: the checkpoint.
+        home: the model's own version folder, also where `folder` is a copy; "": it is `folder`.
         stamp: changes when one of its files does.
         precision, threads: as in `GraphSource`.
         priority: of its steps among the device's jobs.
@@ -64,6 +65,7 @@ class ServiceSpec:
     served_as: str
     settings: dict[str, str]
     engine: str = ""
+    home: str = ""
 
     def key(self) -> str:
         """Return it as a text; `of` is the inverse."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.base import Tokenizer
 from ge_backend.device.language.structure import Guide
 from ge_backend.errors import GeError, InvalidRequest
@@ -145,6 +146,7 @@ class GenerationService:
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=self._guide(parameters),
+            adapter=self._adapter(parameters.lora_name),
         )
         answer = self._answer(member, asked, parameters, len(prompt))
         member.numbers.add(asked.number)
@@ -191,6 +193,10 @@ class GenerationService:
                 "tokenizer.json; leave it out or put the file there"
             )
         return compile_structure(structure)
+
+    def _adapter(self, name: str) -> StoredAdapter | None:
+        """Return the adapter of this name, read as far as its header; None for no name."""
+        return self._opened.find_adapter(name) if name else None
 
     def _prompt(self, asked: Submit) -> tuple[int, ...]:
         if asked.ids:
@@ -283,7 +289,10 @@ class _Member:
 
 
 def _difference(before: Figures, now: Figures) -> Seen:
-    levels = ("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept")
+    levels = (
+        *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
+        *("adapters", "adapter_bytes"),
+    )
     histograms = {
         name: SeenHistogram(
             bounds=seen.bounds,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ge_backend.device.language.adapter import StoredAdapter
+from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_folders
 from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.open import (
     OpenLanguage,
@@ -18,7 +20,7 @@ from ge_backend.device.language.open import (
 )
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import Guide, Structure
-from ge_backend.errors import GeError
+from ge_backend.errors import GeError, Unsupported
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
 from ge_backend.generate.cache_size import largest_step
@@ -70,6 +72,7 @@ class OpenedEngine:
     """An engine, the models that it runs, and what stands beside the first in the checkpoint.
 
     Attributes:
+        find_adapter: as `AdapterFolder.find`.
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
     """
 
@@ -78,6 +81,7 @@ class OpenedEngine:
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
     compile_structure: Callable[[Structure], Guide | None] | None
+    find_adapter: Callable[[str], StoredAdapter]
     scratch_bytes: int = 0
 
 
@@ -106,6 +110,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
         compile_structure=_left_to_vllm,
+        find_adapter=_no_adapter,
     )
 
 
@@ -114,8 +119,12 @@ def _left_to_vllm(structure: Structure) -> None:
     del structure
 
 
+def _no_adapter(name: str) -> StoredAdapter:
+    raise Unsupported(f"lora_name {name!r} is not passed on to vLLM; take our own engine for it")
+
+
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
-    settings = read_settings(spec.settings)
+    settings, beside = read_settings(spec.settings), Path(spec.home or spec.folder)
     asked = OpenLanguage(
         device=workshop.device.name,
         folder=Path(spec.folder),
@@ -130,7 +139,8 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     if settings.speculative_model is not None:
         draft = replace(asked, folder=settings.speculative_model, text=False)
         models.append(open_language(draft).model)
-    engine = Engine(opened.model, settings, time.monotonic, *models[1:])
+    reserved = settings.lora_bytes if adapter_folders(beside) else 0
+    engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
     if workshop.device.name == "cpu" and not settings.bucketed:
         for model in models:
             model.prepare((1, 1, 1))
@@ -146,6 +156,7 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
         compile_structure=opened.compile_structure,
+        find_adapter=AdapterFolder(beside, opened.model.products, opened.model.dtype).find,
         scratch_bytes=scratch_bytes,
     )
 

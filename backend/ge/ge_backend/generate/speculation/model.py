@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from ge_backend.device.language.base import LanguageModel
+from ge_backend.generate.adapters import AdapterShelf
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import StepShapes
@@ -55,7 +56,9 @@ class ModelDrafter:
         self._max_positions = model.max_positions
         self._pool = BlockPool(num_blocks, model.block_size)
         nobody_swaps = Preemption(PreemptionMode.RECOMPUTE, 0)
-        self._runner = Runner(model, nobody_swaps, Tally(), clock)
+        tally = Tally()
+        nobody_adapts = AdapterShelf(model, 0, tally)
+        self._runner = Runner(model, nobody_swaps, tally, clock, nobody_adapts)
         self._longest = READ_AT_ONCE
         self._shadows: dict[Sequence, Sequence] = {}
 
@@ -95,7 +98,7 @@ class ModelDrafter:
         shadow, former = sequence.fork(), self._shadows.get(sequence)
         shadow.sampling = replace(sequence.sampling, logprobs=None)
         shadow.guide = None if sequence.guide is None else sequence.guide.fork()
-        shadow.num_computed = 0
+        shadow.num_computed, shadow.adapter = 0, ""
         if former is not None:
             shadow.blocks, shadow.state = former.blocks, former.state
             known = min(former.num_computed, sequence.num_tokens - 1)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from ge_backend.device.language.adapter import Product
 from ge_backend.device.pytorch.language.cache import KeyValueShape
 from ge_backend.device.pytorch.language.step import StepTensors
 
@@ -19,9 +20,11 @@ class Decoder(Protocol):
         shapes: what each layer keeps in the cache.
         dtype: of weights and scores.
         device: where they are.
+        products: what an adapter can change, by the numbers that `StepTensors.adapt` is told.
     """
 
     shapes: tuple[KeyValueShape, ...]
+    products: tuple[Product, ...]
     dtype: torch.dtype
     device: torch.device
 

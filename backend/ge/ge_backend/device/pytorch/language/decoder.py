@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.adapter import Product
 from ge_backend.device.language.batch import Batch, Group
 from ge_backend.device.pytorch.language.attention import Attend
 from ge_backend.device.pytorch.language.cache import PagedCache
@@ -67,6 +69,7 @@ class TransformersDecoder:
         self._folder = checkpoint.folder
         self._current = _Current()
         self._model = _load(checkpoint, dtype).to(device)
+        self._linears, self.products = _linears(self._model)
         with torch.inference_mode():
             layers = self._probed(checkpoint)
             self.shapes = tuple(layer.shape for layer in layers)
@@ -78,16 +81,26 @@ class TransformersDecoder:
         """See `Decoder`."""
         self._current.step = step
         try:
-            found = self._model(
-                input_ids=step.ids.unsqueeze(0),
-                position_ids=step.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=step.sampled,
-            )
+            with self._adapting(step):
+                found = self._model(
+                    input_ids=step.ids.unsqueeze(0),
+                    position_ids=step.positions.unsqueeze(0),
+                    use_cache=False,
+                    logits_to_keep=step.sampled,
+                )
         finally:
             self._current.step = None
         logits: torch.Tensor = found.logits[0]
         return logits
+
+    @contextlib.contextmanager
+    def _adapting(self, step: StepTensors) -> Iterator[None]:
+        """Let the layers that this step's adapters change say what they compute, for one run."""
+        with contextlib.ExitStack() as hooks:
+            for number in step.adapters.products if step.adapters else ():
+                hook = partial(_adapt, step, number)
+                hooks.callback(self._linears[number].register_forward_hook(hook).remove)
+            yield
 
     def _probed(self, checkpoint: Checkpoint) -> list[ProbedLayer]:
         probe = Probe()
@@ -160,6 +173,38 @@ def paged_attention(
         layer.index, layer.attend, *(item[0].transpose(0, 1) for item in (query, key, value))
     )
     return found.view(1, query.shape[2], query.shape[1], -1), None
+
+
+def _adapt(
+    step: StepTensors,
+    number: int,
+    _module: torch.nn.Module,
+    given: tuple[torch.Tensor],
+    out: torch.Tensor,
+) -> None:
+    """Add what the step's adapters have to add to a layer's outputs [1, T, outputs]."""
+    step.adapt(number, given[0].flatten(0, -2), out.view(-1, out.shape[-1]))
+
+
+def _linears(model: Any) -> tuple[list[torch.nn.Module], tuple[Product, ...]]:
+    """Return the linear layers that see every token once, and each as a product.
+
+    Not the one that gives the scores, which sees the last tokens alone, and not those of experts.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    modules: list[torch.nn.Module] = []
+    products: list[Product] = []
+    for name, module in model.named_modules():
+        if module is model.get_output_embeddings() or ".experts." in name:
+            continue
+        if isinstance(module, (torch.nn.Linear, Conv1D)):
+            linear = isinstance(module, torch.nn.Linear)
+            inputs = module.in_features if linear else module.nx
+            outputs = module.out_features if linear else module.nf
+            modules.append(module)
+            products.append(Product(inputs=inputs, layers={name: outputs}))
+    return modules, tuple(products)
 
 
 def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:

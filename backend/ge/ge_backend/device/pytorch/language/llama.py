@@ -7,7 +7,7 @@ another, and the sums around a layer are part of a product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.adapter import Product
 from ge_backend.device.pytorch.language.attention import Attend
 from ge_backend.device.pytorch.language.cache import KeyValueShape
 from ge_backend.device.pytorch.language.linear import Linear, linear
@@ -37,6 +38,9 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "qwen2": ("num_key_value_heads", "max_window_layers"),
     "qwen3": ("num_key_value_heads", "max_window_layers", "head_dim"),
 }
+# The products of one layer, in this order in the decoder's `products`.
+QUERY_KEY_VALUE, OUTPUT, GATE_UP, DOWN = range(4)
+PER_LAYER = 4
 # Reads one tensor of the checkpoint by its name, in the type that is served, on the device.
 Read = Callable[[str], torch.Tensor]
 
@@ -92,6 +96,8 @@ class LlamaDecoder:
         self._dim = int(config.get("head_dim") or self._hidden // self._heads)
         self._inner = checkpoint.number("intermediate_size")
         self._epsilon = float(config.get("rms_norm_eps", 1e-6))
+        heads = {"q_proj": self._heads, "k_proj": self._key_heads, "v_proj": self._key_heads}
+        self._across = {part: number * self._dim for part, number in heads.items()}
         count = checkpoint.number("num_hidden_layers")
         shape = KeyValueShape(heads=self._key_heads, key_dim=self._dim, value_dim=self._dim)
         self.shapes = (shape,) * count
@@ -100,6 +106,7 @@ class LlamaDecoder:
             "model.embed_tokens.weight", checkpoint.vocabulary, self._hidden
         )
         self._layers = [self._layer(index, _window(config, index)) for index in range(count)]
+        self.products = tuple(p for index in range(count) for p in self._products(index))
         self._norm = self._weights("model.norm.weight", self._hidden)
         tied = config.get("tie_word_embeddings", False) or not self._weights.has("lm_head.weight")
         self._head = linear(
@@ -126,8 +133,10 @@ class LlamaDecoder:
         rotate: Rotation,
         step: StepTensors,
     ) -> torch.Tensor:
-        heads, keys = self._heads, self._key_heads
-        mixed = layer.query_key_value(self._normed(rows, layer.before_attention))
+        heads, keys, first = self._heads, self._key_heads, index * PER_LAYER
+        normed = self._normed(rows, layer.before_attention)
+        mixed = layer.query_key_value(normed)
+        step.adapt(first + QUERY_KEY_VALUE, normed, mixed)
         mixed = mixed.view(len(rows), heads + 2 * keys, self._dim)
         turned = mixed[:, : heads + keys]
         if layer.norms is not None:
@@ -137,8 +146,15 @@ class LlamaDecoder:
             index, layer.attend, turned[:, :heads], turned[:, heads:], mixed[:, heads + keys :]
         )
         rows = layer.output.added_to(rows, found)
-        gate, up = layer.gate_up(self._normed(rows, layer.before_mlp)).chunk(2, -1)
-        return layer.down.added_to(rows, functional.silu(gate).mul_(up))
+        step.adapt(first + OUTPUT, found, rows)
+        normed = self._normed(rows, layer.before_mlp)
+        mixed = layer.gate_up(normed)
+        step.adapt(first + GATE_UP, normed, mixed)
+        gate, up = mixed.chunk(2, -1)
+        inner = functional.silu(gate).mul_(up)
+        rows = layer.down.added_to(rows, inner)
+        step.adapt(first + DOWN, inner, rows)
+        return rows
 
     def _normed(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(rows, (self._hidden,), weight, self._epsilon)
@@ -146,9 +162,7 @@ class LlamaDecoder:
     def _layer(self, index: int, window: int) -> _Layer:
         name = f"model.layers.{index}"
         attention, mlp = f"{name}.self_attn", f"{name}.mlp"
-        widths = {"q_proj": self._heads, "k_proj": self._key_heads, "v_proj": self._key_heads}
-        across = {part: heads * self._dim for part, heads in widths.items()}
-        weights = self._weights
+        across, weights = self._across, self._weights
         return _Layer(
             attend=Attend(scale=self._dim**-0.5, window=window),
             before_attention=weights(f"{name}.input_layernorm.weight", self._hidden),
@@ -161,6 +175,19 @@ class LlamaDecoder:
             ),
             down=weights.linear(mlp, {"down_proj": self._hidden}, self._inner),
         )
+
+    def _products(self, index: int) -> Iterator[Product]:
+        """Yield the products of one layer, in their order."""
+        hidden, inner = self._hidden, self._inner
+        for inputs, part, layers in (
+            (hidden, "self_attn", self._across),
+            (self._heads * self._dim, "self_attn", {"o_proj": hidden}),
+            (hidden, "mlp", {"gate_proj": inner, "up_proj": inner}),
+            (inner, "mlp", {"down_proj": hidden}),
+        ):
+            prefix = f"model.layers.{index}.{part}"
+            named = {f"{prefix}.{layer}": outputs for layer, outputs in layers.items()}
+            yield Product(inputs=inputs, layers=named)
 
     def _head_norms(self, attention: str) -> torch.Tensor | None:
         """Return the weights of the norms of queries and keys, one row for each head, or None."""

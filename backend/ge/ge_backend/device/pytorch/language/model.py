@@ -12,6 +12,7 @@ import torch
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, full_batch, padding_batch
 from ge_backend.device.language.open import memory_for_cache
@@ -19,6 +20,7 @@ from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
+from ge_backend.device.pytorch.language.lora import AdapterBank
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.scratch import peak_bytes
@@ -59,6 +61,8 @@ class TorchLanguageModel:
         self.eos = checkpoint.eos
         self.dtype = NAMES[decoder.dtype]
         self.block_size = form.block_size
+        self.products = decoder.products
+        self._adapters = AdapterBank(decoder.products, dtype=decoder.dtype, device=decoder.device)
         self._folder: Path = checkpoint.folder
         self._decoder = decoder
         self._form = form
@@ -134,8 +138,18 @@ class TorchLanguageModel:
             with self._running():
                 self._capture(self._streams, bucket)
 
-    def step(self, batch: Batch) -> Drawn:
+    def load_adapter(self, adapter: StoredAdapter) -> None:
         """See `LanguageModel`."""
+        with self._running():
+            self._adapters.load(adapter)
+
+    def drop_adapter(self, key: str) -> None:
+        """See `LanguageModel`."""
+        with self._running():
+            self._adapters.drop(key)
+
+    def step(self, batch: Batch) -> Drawn:
+        """See `LanguageModel`. One with adapters runs operator by operator, captured or not."""
         with self._running():
             replayed = self._replayed(batch)
             if replayed is not None:
@@ -165,11 +179,13 @@ class TorchLanguageModel:
         with self._running():
             self._captured.clear()
             self._cache = None
-            del self._decoder
+            del self._decoder, self._adapters
 
     def _drawn(self, batch: Batch) -> Drawn:
         """Run a step operator by operator."""
         tensors = stage(batch, self._opened(), self._decoder.device)
+        if batch.adapters:
+            tensors.adapters = self._adapters.of_step(batch.adapters, len(batch.ids))
         return draw(self._decoder.logits(tensors), batch.rows)
 
     def _replayed(self, batch: Batch) -> torch.Tensor | None:
@@ -177,7 +193,7 @@ class TorchLanguageModel:
 
         Groups are replayed one after the other: what one computes no other one reads.
         """
-        parts = parts_of(batch) if self._captured else []
+        parts = parts_of(batch) if self._captured and not batch.adapters else []
         steps = [(self._captured.get(bucket_of(part)), part) for part in parts]
         ready = [(c, part) for c, part in steps if c and len(part.sampled) <= c.most_sampled]
         if len(ready) < len(batch.groups):

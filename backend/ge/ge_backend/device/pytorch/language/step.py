@@ -12,6 +12,7 @@ from ge_backend.device.pytorch.language.attention import FEW_QUERIES, Attend, Ro
 from ge_backend.device.pytorch.language.block_attention import BlockAttention
 from ge_backend.device.pytorch.language.block_plan import plan_blocks
 from ge_backend.device.pytorch.language.cache import PagedCache
+from ge_backend.device.pytorch.language.lora import StepAdapters
 from ge_backend.tensors import Array
 
 __all__ = ["StepTensors", "stage"]
@@ -25,6 +26,7 @@ class StepTensors:
         ids, positions, slots: int64 [T].
         sampled: int64 [S].
         parts: attention of the groups, in the order of their tokens.
+        adapters: of the tokens that have one; None: none has.
     """
 
     cache: PagedCache
@@ -33,6 +35,7 @@ class StepTensors:
     slots: torch.Tensor
     sampled: torch.Tensor
     parts: tuple[RowAttention | BlockAttention, ...]
+    adapters: StepAdapters | None = None
     _places: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def attend(
@@ -65,6 +68,17 @@ class StepTensors:
             for part, asked in zip(self.parts, query.split(sizes), strict=True)
         ]
         return torch.cat(results).to(dtype)
+
+    def adapt(self, product: int, rows: torch.Tensor, out: torch.Tensor) -> None:
+        """Add what the tokens' adapters have to add to a product.
+
+        Args:
+            product: its number in `Decoder.products`.
+            rows: [T, inputs], what went in.
+            out: [T, outputs], what came out; changed in place.
+        """
+        if self.adapters is not None:
+            self.adapters.add(product, rows, out)
 
     def _places_of(self, heads: int) -> torch.Tensor:
         """Return the row of [num_blocks * K * block_size, D] of each token and head: [T * K]."""
