@@ -182,8 +182,8 @@ def test_samples_that_share_their_prompt_may_find_no_room_for_guesses():
     assert counts["accepted_tokens"] > 0
 
 
-def test_a_draft_that_fails_hurts_nobody():
-    """A text over which it fails goes on without guesses, and is not tried again."""
+def test_a_draft_that_fails_hurts_nobody(caplog):
+    """A text over which it fails goes on without guesses, says so once, and is not tried again."""
 
     def fail(batch):
         if any(63 in row.prompt for row in batch.rows):
@@ -200,6 +200,9 @@ def test_a_draft_that_fails_hurts_nobody():
     assert (counts["failed_steps"], counts["error"]) == (0, 0)
     assert counts["accepted_tokens"] > 20
     assert 0 < len(failures) <= 2
+    assert [record.message for record in caplog.records] == [
+        "a text goes on without guesses, whose model failed over it: the draft cannot"
+    ]
 
 
 def test_a_device_that_breaks_under_the_draft_is_broken():

@@ -2,7 +2,7 @@
 
 Of each text that it guesses for it has a shadow: the same tokens, and how many of them are in its
 own cache. Guesses are drawn as the text's own tokens will be, with the same wishes and the same
-random number at each place, so that two models that think alike draw alike.
+random number at each place: where few tokens are likely, two models that think alike draw alike.
 
     text      [ known ...................... ]
     shadow    [ computed ...... | lacking .. ] guess, guess, …
@@ -14,6 +14,7 @@ read in pieces first, so that no step waits for all of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ from ge_backend.generate.settings import MOST_DRAFTS, PreemptionMode
 from ge_backend.generate.speculation.base import SUREST, Guess
 
 __all__ = ["ModelDrafter"]
+
+log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 256  # tokens for which the other texts of a step wait, at most
 
@@ -150,7 +153,8 @@ class ModelDrafter:
         outcome = self._runner.run(StepPlan(spans=tuple(spans)))
         for span in outcome.computed:
             span.sequence.num_computed = span.stop
-        for shadow in outcome.failed:  # it would fail again: no more guesses for this text
+        for shadow, error in outcome.failed.items():  # it would fail again
+            log.warning("a text goes on without guesses, whose model failed over it: %s", error)
             shadow.state = State.FINISHED
             self._pool.release(shadow.blocks)
             del shadow.blocks[:]
