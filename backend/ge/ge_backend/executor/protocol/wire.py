@@ -1,8 +1,9 @@
 """The one encoding of messages, and their way over a socket.
 
 A message is one JSON object in one AF_UNIX SEQPACKET record, with file descriptors beside it where
-the message says so; every field is in its range (`ranges.py`), and pickle is never used. A `Post`
-is the one exception: a zero byte, its id in decimal digits, a line feed, and the body as it is.
+the message says so; every field is in its range (`ranges.py`), and pickle is never used. There are
+two exceptions. A `Post` is a zero byte, its id in decimal digits, a line feed, and the body as it
+is. A `Run` is a byte of one, and what `run_codec.py` makes of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 
 from ge_backend.errors import ExecutorLost, GeError, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.messages import VERSION, Message, Post
+from ge_backend.executor.protocol.messages import VERSION, Message, Post, Run
 from ge_backend.executor.protocol.ranges import RULES, USUAL
+from ge_backend.executor.protocol.run_codec import RunCodec
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -31,9 +33,10 @@ __all__ = [
 MAX_MESSAGE_BYTES = 160 * 1024
 # One descriptor goes with a message; the kernel closes what more a stranger may send.
 _DESCRIPTOR_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
-# What a Post begins with, and no JSON.
-_POST = b"\0"
+# What a Post begins with, what a Run begins with, and no JSON.
+_POST, _RUN = b"\0", b"\1"
 _CODEC: Codec[Message] = Codec(typing.get_args(Message), RULES, USUAL)
+_RUNS = RunCodec(_CODEC)
 
 
 def encode(message: Message) -> bytes:
@@ -44,6 +47,8 @@ def encode(message: Message) -> bytes:
     """
     if isinstance(message, Post):
         block = b"%b%d\n%b" % (_POST, message.id, message.body)
+    elif isinstance(message, Run):
+        block = _RUN + _RUNS.encode(message)
     else:
         block = _CODEC.encode(message)
     if len(block) > MAX_MESSAGE_BYTES:
@@ -66,6 +71,8 @@ def decode(block: bytes) -> Message:
             post = Post(id=int(number), body=body)
             USUAL.check_number(post.id)
             return post
+        if block[:1] == _RUN:
+            return _RUNS.decode(block[1:])
         return _CODEC.decode(block)
     except (ProtocolError, ValueError) as error:
         raise ProtocolError(
