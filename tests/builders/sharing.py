@@ -10,7 +10,7 @@ from builders.null_models import fleet_of, order, running, write_null
 from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 class Sharing:

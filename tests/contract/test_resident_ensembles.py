@@ -27,7 +27,7 @@ from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import PrepareInput
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder

@@ -24,7 +24,7 @@ from ge_backend.errors import DeviceUnavailable, InvalidRequest, ShapeTooLarge
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.layout import build_layout
 from ge_backend.learning import learner

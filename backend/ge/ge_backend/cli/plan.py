@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.cli.model.demand import Demand, measure_demand
-from ge_backend.cli.model.load import load_text, plan_load
+from ge_backend.cli.model.replicas import load_text, plan_load
 from ge_backend.cli.model.repository import model_folders
 from ge_backend.cli.report.memory import Repository, memory_json, memory_text, plan_devices
 from ge_backend.cli.report.memory_plot import write_memory_plot

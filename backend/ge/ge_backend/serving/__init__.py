@@ -1,1 +1,1 @@
-"""Opening a model to serve it: its sessions, its buckets, its steps."""
+"""Opening a model, for the host, the commands and the benchmarks."""

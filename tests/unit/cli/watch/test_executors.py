@@ -12,7 +12,7 @@ from ge_backend.cli.watch import executors as module
 from ge_backend.cli.watch.executors import ExecutorProcess, RunWatch, find_executors
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ge_backend.errors import (
 from ge_backend.executor.client import generation
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 class Sink:

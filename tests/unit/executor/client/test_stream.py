@@ -13,7 +13,7 @@ from fakes.null_device import NullDevice
 from ge_backend.errors import ExecutorLost, GraphFailed, ModelError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.stream import ServiceStream
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.lock import address_lock, lock_path
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 class Device(NullDevice):

@@ -23,7 +23,7 @@ from ge_backend.executor.protocol.messages import (
     Report,
     ServiceOpened,
 )
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 
 @pytest.fixture

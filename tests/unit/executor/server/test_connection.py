@@ -54,7 +54,7 @@ from ge_backend.executor.protocol.messages import (
     Welcome,
 )
 from ge_backend.executor.server import connection as connection_module
-from ge_backend.executor.server import service as service_module
+from ge_backend.executor.server import executor as executor_module
 from ge_backend.tensors import DATA_TYPES
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
@@ -455,7 +455,7 @@ def test_a_slow_load_does_not_hold_up_another_stub(stub, tmp_path):
 def test_a_process_of_another_user_is_turned_away(stub, monkeypatch, caplog):
     """The kernel's word on who is at the other end decides before any message is read."""
     uid = os.getuid()
-    monkeypatch.setattr(service_module, "peer_uid", lambda _: uid + 1)
+    monkeypatch.setattr(executor_module, "peer_uid", lambda _: uid + 1)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
     with pytest.raises(ExecutorLost):

@@ -33,7 +33,7 @@ from ge_backend.executor.protocol.generation_messages import (
     Withdraw,
 )
 from ge_backend.executor.server import services, text_engine
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 from ge_backend.generate.parameters import _READERS, parse_parameters
 
 

@@ -20,7 +20,7 @@ from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.server import connection, lanes, service, services
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 # `make trust` asks for 20,000.
 EXAMPLES = int(os.environ.get("GE_HOSTILE_MESSAGES", "500"))

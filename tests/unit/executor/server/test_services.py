@@ -9,7 +9,7 @@ from builders.null_models import comes_true
 from fakes.counting_service import KINDS, CountingService
 from fakes.null_device import NullDevice
 from ge_backend.errors import DeviceFault, GraphFailed, ModelError, ProtocolError
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.services import SERVICES, settled
 
 

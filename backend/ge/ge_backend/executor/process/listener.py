@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.spare import dismiss
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server.executor import Executor
 
 __all__ = ["Door"]
 

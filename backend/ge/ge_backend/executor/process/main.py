@@ -30,8 +30,8 @@ from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.owner import wait_for_end
 from ge_backend.executor.process.spare import spare_path
 from ge_backend.executor.process.stand_in import wait_for_promotion
+from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.memory import MemoryLimit
-from ge_backend.executor.server.service import Executor
 
 __all__ = ["main"]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from ge_backend.cli.model.number import set_number
+from ge_backend.cli.model.pbtxt_number import set_number
 
 BLOCK, NAME = "dynamic_batching", "max_queue_delay_microseconds"
 NEW = "dynamic_batching { max_queue_delay_microseconds: 5 }"

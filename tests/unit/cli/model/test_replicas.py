@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ge_backend.cli.model.load import LoadPlan, load_text, plan_load
 from ge_backend.cli.model.queueing import fewest_replicas, waiting
+from ge_backend.cli.model.replicas import LoadPlan, load_text, plan_load
 from ge_backend.errors import ConfigError
 from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store

@@ -11,8 +11,8 @@ from fakes.null_device import NullDevice
 from ge_backend.device.health import Health
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.outstanding import OutstandingView
-from ge_backend.executor.server import service
-from ge_backend.executor.server.service import Executor
+from ge_backend.executor.server import executor as executor_module
+from ge_backend.executor.server.executor import Executor
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ class SickDevice(NullDevice):
 def test_the_devices_health_is_asked_now_and_then(listener):
     """Stubs see it; a device is not asked every time that the pool is shown."""
     device = SickDevice()
-    executor = Executor(device, linger_s=3 * service.POLL_S)
+    executor = Executor(device, linger_s=3 * executor_module.POLL_S)
     view = OutstandingView(executor.outstanding.descriptor)
     executor.serve(listener)
     assert view.health == Health(abnormal=1)

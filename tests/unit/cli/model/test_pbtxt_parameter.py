@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from ge_backend.cli.model.parameter import parameter_line, set_parameter
+from ge_backend.cli.model.pbtxt_parameter import parameter_line, set_parameter
 
 KEY = "buckets.length"
 
