@@ -145,7 +145,7 @@ def served(monkeypatch, tmp_path):
             "parameters": {key: {"string_value": value} for key, value in given.items()},
         }
         read = ModelConfig.read(config, directory=tmp_path / "1", version="1", environment={})
-        return ServiceSpec.of(open_generation(read, Recorder(), on_restart=print))
+        return ServiceSpec.of(open_generation(read, Recorder(), on_restart=print)())
 
     return serve
 
