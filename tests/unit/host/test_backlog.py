@@ -20,7 +20,7 @@ class Bench:
         self.batches, self.free_at_ns = [], 0.0
         self.recorder = Recorder()
         self._serving, self._go = threading.Semaphore(0), threading.Semaphore(0)
-        service = backlog.Service(
+        service = backlog.BatchServer(
             serve=self._serve, refuse=lambda error: error, free_at_ns=lambda: self.free_at_ns
         )
         self.backlog = backlog.Backlog(service, self.recorder, max_rows=max_rows, max_size=max_size)
