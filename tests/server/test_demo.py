@@ -94,7 +94,12 @@ def test_keep_leaves_the_server_running_until_it_is_interrupted(folder):
         with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=120) as client:
             answer = client.chat.completions.create(
                 model="smollm2",
-                messages=[{"role": "user", "content": "What is the capital of France?"}],
+                messages=[
+                    {
+                        "role": "user",
+                        "content": "What is the capital of France? Answer in one sentence.",
+                    }
+                ],
                 temperature=0,
                 max_tokens=16,
             )

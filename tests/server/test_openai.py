@@ -50,6 +50,13 @@ return Math.min(...seen.map((node) => ratio(getComputedStyle(node).color, behind
 }})()"""
 
 
+STOPPED_EARLY = """new MutationObserver((_, observer) => {
+  if ($("talk").lastChild.textContent.length <= 3) return;
+  observer.disconnect();
+  $("stop").click();
+}).observe($("talk"), { childList: true, characterData: true, subtree: true }); 1"""
+
+
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory, made_models):
     """A checkpoint with a chat template beside an embedding ensemble; its model and tokenizer."""
@@ -67,7 +74,8 @@ def writer(tmp_path_factory, made_models):
 
 @pytest.fixture(scope="module")
 def server(triton_server, writer):
-    return triton_server(writer.folder.parent.parent)
+    control = ("--model-control-mode=explicit", "--load-model=*")
+    return triton_server(writer.folder.parent.parent, arguments=control)
 
 
 @pytest.fixture(scope="module")
@@ -564,9 +572,8 @@ def test_the_page_tells_what_went_wrong(front, opened):
     opened.ask("$('limit').value = 100000; $('message').value = 'hi'; $('send').click()")
     opened.wait("$('chat-note').textContent.includes('lower max_tokens')")
     assert opened.ask("[talk.length, $('send').disabled, $('stop').disabled]") == [0, False, True]
+    opened.ask(STOPPED_EARLY)  # in the page, as the whole text is there within a second
     opened.ask("$('limit').value = 230; $('message').value = 'hi'; $('send').click()")
-    opened.wait("talk.length === 1 && $('talk').lastChild.textContent.length > 3")
-    opened.ask("$('stop').click()")
     opened.wait("$('chat-note').textContent === 'stopped'")
 
 
@@ -588,6 +595,36 @@ def test_a_model_for_something_else_is_none(client):
     """An embedding model writes nothing."""
     with pytest.raises(openai.NotFoundError, match="is not for this"):
         client.completions.create(model="text_embedding", prompt="a")
+
+
+def status_of(ask):
+    try:
+        ask()
+    except openai.APIStatusError as error:
+        return error.status_code
+    return 200
+
+
+def test_a_model_that_is_not_ready_says_so(server, client):
+    """503 while it goes and comes, 404 when it is gone, and never that something broke."""
+
+    def ask():
+        client.completions.create(prompt="a", **GREEDY)
+
+    def embed():
+        client.embeddings.create(model="text_embedding", input="a")
+
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        for model, each, gone in (("writer", ask, 404), ("pooling", embed, 503)):
+            assert status_of(each) == 200
+            triton.unload_model(model)
+            seen = set()
+            try:
+                assert comes_true(lambda: seen.add(status_of(each)) or gone in seen, seconds=20)  # noqa: B023
+            finally:
+                triton.load_model(model)
+            assert seen <= {200, 404, 503}
+            assert comes_true(lambda: status_of(each) == 200, seconds=20)  # noqa: B023
 
 
 def test_streams_of_many_clients_at_once(front, writer):

@@ -68,17 +68,13 @@ class TritonConnection:
         """Return a model for what it is to do.
 
         Raises:
-            ApiError: there is none of that name, or it is for something else.
+            ApiError: there is none of that name, it is not ready, or it is for something else.
         """
         model = self._known.get(name) or await self._read(name)
-        if model is None or model.ability is not ability:
-            raise ApiError(
-                f"the model {name!r} does not exist here, or is not for this; GET /v1/models "
-                "lists those that are",
-                status=HTTPStatus.NOT_FOUND,
-                param="model",
-                code="model_not_found",
-            )
+        if model is None:
+            raise await self._explained(name, _unknown(name))
+        if model.ability is not ability:
+            raise _unknown(name)
         return model
 
     async def write(self, call: TextCall) -> AsyncGenerator[list[Piece], None]:
@@ -96,13 +92,13 @@ class TritonConnection:
         try:
             async for result, error in stream:
                 if error is not None:
-                    raise ApiError(str(error), status=500)
+                    raise await self._explained(call.model, ApiError(str(error), status=500))
                 pieces = read_pieces(_arrays(result.get_response()))
                 if pieces:
                     yield pieces
         except grpc.RpcError as error:
-            self._known.pop(call.model, None)
-            raise error_of_grpc(error.code().name, error.details()) from error
+            failure = error_of_grpc(error.code().name, error.details())
+            raise await self._explained(call.model, failure) from error
         finally:
             stream.cancel()
 
@@ -115,7 +111,10 @@ class TritonConnection:
         column = np.array(texts, np.object_).reshape(-1, 1)
         wanted = [grpcclient.InferRequestedOutput(model.output)]
         call = self._client.infer(model.name, _tensors({model.input: column}), outputs=wanted)
-        result = await self._asked(call)
+        try:
+            result = await self._asked(call)
+        except ApiError as error:
+            raise await self._explained(model.name, error) from error
         vectors: Array = result.as_numpy(model.output).reshape(len(texts), -1)
         return vectors
 
@@ -132,12 +131,43 @@ class TritonConnection:
             self._known[name] = model
         return model
 
+    async def _explained(self, model: str, error: ApiError) -> ApiError:
+        """Return what a failure means: that the model is not ready now, or no longer there.
+
+        Triton fails a stream of such a model without a status, and other requests as not found,
+        also while it ends or loads a model anew (seen on 2.51).
+        """
+        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}:
+            return error
+        self._known.pop(model, None)
+        index = await self._asked(self._client.get_model_repository_index(as_json=True))
+        states = [each.get("state") for each in index.get("models", []) if each["name"] == model]
+        if "READY" in states:
+            return error
+        if not states or await self.ready():
+            return _unknown(model)
+        return ApiError(
+            f"the model {model!r} is not ready; ask again when /health says that the server is",
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            param="model",
+        )
+
     async def _asked(self, call: Any) -> Any:
         try:
             return await call
         except InferenceServerException as error:
             status = str(error.status() or "").removeprefix("StatusCode.")
             raise error_of_grpc(status, error.message()) from error
+
+
+def _unknown(model: str) -> ApiError:
+    return ApiError(
+        f"the model {model!r} does not exist here, or is not for this; GET /v1/models lists those "
+        "that are",
+        status=HTTPStatus.NOT_FOUND,
+        param="model",
+        code="model_not_found",
+    )
 
 
 def _arrays(response: Any) -> dict[str, Array]:
