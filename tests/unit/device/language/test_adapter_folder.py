@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ge_backend.device.language.adapter import Product
-from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_folders
+from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_folders, has_adapters
 from ge_backend.errors import InvalidRequest, ModelError
 
 INPUTS, OUTPUTS, RANK = 6, 4, 2
@@ -39,6 +39,13 @@ def find(checkpoint, name="pirate", dtype="FP32"):
     return AdapterFolder(checkpoint, PRODUCTS, dtype).find(name)
 
 
+def refused(checkpoint, named, name="pirate"):
+    """Expect an error that names this, and no folder of the server's."""
+    with pytest.raises(ModelError, match=named) as caught:
+        find(checkpoint, name)
+    assert str(checkpoint) not in str(caught.value)
+
+
 def test_an_adapter_is_found_by_its_folder(tmp_path):
     """With its changes and the bytes that it takes; nothing else in the folder is one."""
     place = write(tmp_path, held=tensors(QUERY, UP))
@@ -50,6 +57,8 @@ def test_an_adapter_is_found_by_its_folder(tmp_path):
     assert found.nbytes == 4 * 2 * RANK * (INPUTS + OUTPUTS)
     assert find(tmp_path, dtype="BF16").nbytes == found.nbytes / 2
     assert list(adapter_folders(tmp_path)) == ["pirate"]
+    assert has_adapters(tmp_path)
+    assert not has_adapters(place)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,9 @@ def test_scaling_is_what_peft_makes_of_the_settings(tmp_path, settings, query, u
 
 def test_an_unknown_name_says_which_there_are(tmp_path):
     """A name is none of a path's, and without any adapter the message says where they go."""
-    with pytest.raises(InvalidRequest, match=r"adapters of this model are none; .*adapters"):
+    with pytest.raises(
+        InvalidRequest, match=r"adapters of this model are none; they go into 'adapters'"
+    ):
         find(tmp_path)
     write(tmp_path)
     write(tmp_path, "poet")
@@ -81,18 +92,21 @@ def test_an_unknown_name_says_which_there_are(tmp_path):
 
 
 def test_the_list_of_tritons_vllm_backend_names_more(tmp_path):
-    """With folders from the checkpoint on, or from the root."""
+    """With folders from the checkpoint on, or from the root; none leaves the version folder."""
     write(tmp_path, "poet")
     write(tmp_path, "b", folder="elsewhere")
     far = write(tmp_path / "far", "c")
     places = {"one": "elsewhere/b", "two": str(far)}
+    for place in ("../b", "/b"):
+        (tmp_path / "multi_lora.json").write_text(json.dumps({"out": place}))
+        refused(tmp_path, "multi_lora.json: 'out' is .* leaves the model's folder", "out")
     (tmp_path / "multi_lora.json").write_text(json.dumps(places))
     assert sorted(adapter_folders(tmp_path)) == ["one", "poet", "two"]
     assert find(tmp_path, "one").weights.parent == tmp_path / "elsewhere" / "b"
     assert find(tmp_path, "two").weights.parent == far
     (tmp_path / "multi_lora.json").write_text("[]")
-    with pytest.raises(ModelError, match="multi_lora"):
-        find(tmp_path, "one")
+    assert has_adapters(tmp_path)
+    refused(tmp_path, "multi_lora")
 
 
 def test_files_are_read_again_when_they_have_changed(tmp_path):
@@ -132,8 +146,7 @@ def test_files_are_read_again_when_they_have_changed(tmp_path):
 def test_settings_that_cannot_be_served_are_named(tmp_path, settings, named):
     """Whatever would make the text another one than peft's is refused, not left out."""
     write(tmp_path, **settings)
-    with pytest.raises(ModelError, match=named):
-        find(tmp_path)
+    refused(tmp_path, named)
 
 
 def without(given, part):
@@ -162,8 +175,7 @@ def without(given, part):
 def test_tensors_that_are_not_those_of_the_model_are_named(tmp_path, held, named):
     """Of another model, of another shape, or more than two small matrices of a layer."""
     write(tmp_path, held=held)
-    with pytest.raises(ModelError, match=named):
-        find(tmp_path)
+    refused(tmp_path, named)
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -172,10 +184,8 @@ def test_damaged_files_are_named(tmp_path):
     weights, config = place / "adapter_model.safetensors", place / "adapter_config.json"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-4])
-    with pytest.raises(ModelError, match="cut short"):
-        find(tmp_path)
+    refused(tmp_path, "cut short")
     weights.write_bytes(whole)
     for text in ("{", "[]", " " * (2**20 + 1)):
         config.write_text(text)
-        with pytest.raises(ModelError, match="adapter_config"):
-            find(tmp_path)
+        refused(tmp_path, "adapters/pirate/adapter_config")

@@ -15,7 +15,7 @@ from ge_backend.config.settings import VLLM
 from ge_backend.device.base import MemoryInfo, open_device
 from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import model_files
-from ge_backend.device.language.adapter_folder import adapter_folders
+from ge_backend.device.language.adapter_folder import has_adapters
 from ge_backend.device.language.open import cached_as, held_as, memory_for_cache
 from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
@@ -112,7 +112,7 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
         )
         longest = -(-checkpoint.max_positions // settings.block_size)
         left = memory_for_cache(max(0, memory.free_bytes - weights), devices[0])
-        if adapter_folders(config.directory):
+        if has_adapters(config.directory):
             left = max(0, left - settings.lora_bytes)
         cache = each * fitting_blocks(settings, settings.kv_cache_bytes or left, each, longest)
     return Demand(

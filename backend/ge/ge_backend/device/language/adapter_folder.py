@@ -3,9 +3,10 @@
     adapters/<name>/adapter_config.json
     adapters/<name>/adapter_model.safetensors
 
-`multi_lora.json` may name more of them with their folders, as for Triton's vLLM backend. Nothing of
-an adapter is run, and nothing of it is left out: what is not a plain change of linear layers is
-refused with the reason.
+`multi_lora.json` may name more of them, with their folders within the version folder, as for
+Triton's vLLM backend. Nothing of an adapter is run, and nothing of it is left out: what is not a
+plain change of linear layers is refused with the reason. Clients read that, so it has no folder of
+the server's.
 
 Source: huggingface/peft 0.21, tuners/lora/config.py (settings, scaling), utils/save_and_load.py
 (names of tensors), utils/other.py (`get_pattern_key`: how patterns match).
@@ -14,18 +15,22 @@ Source: huggingface/peft 0.21, tuners/lora/config.py (settings, scaling), utils/
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ge_backend.config.inside import inside
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.device.language.adapter import LayerChange, Product, StoredAdapter
-from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.errors import ConfigError, InvalidRequest, ModelError
 
-__all__ = ["AdapterFolder", "adapter_folders"]
+__all__ = ["AdapterFolder", "adapter_folders", "has_adapters"]
+
+log = logging.getLogger(__name__)
 
 FOLDER = "adapters"
 LISTED = "multi_lora.json"
@@ -45,18 +50,24 @@ REFUSED = (
 KEPT_WEIGHTS = (True, False, "gaussian", "eva", "orthogonal")
 
 
+def has_adapters(checkpoint: Path) -> bool:
+    """Return whether there is anything that is meant to be an adapter beside a checkpoint."""
+    return (checkpoint / LISTED).is_file() or any((checkpoint / FOLDER).glob(f"*/{CONFIG}"))
+
+
 def adapter_folders(checkpoint: Path) -> dict[str, Path]:
     """Return the folders of the adapters beside a checkpoint, by name; they may be broken.
 
     Raises:
         ModelError: `multi_lora.json` cannot be read.
+        ConfigError: it names a folder that is elsewhere.
     """
     beside = checkpoint / FOLDER
     there = sorted(beside.iterdir()) if beside.is_dir() else ()
     found = {path.name: path for path in there if (path / CONFIG).is_file()}
     if (checkpoint / LISTED).is_file():
         for name, place in _json(checkpoint / LISTED).items():
-            found[name] = checkpoint / str(place)
+            found[name] = inside(checkpoint, str(place), f"{LISTED}: {name!r}")
     return found
 
 
@@ -86,9 +97,19 @@ class AdapterFolder:
             InvalidRequest: there is none of that name; says which there are.
             ModelError: it cannot be served; says why.
         """
+        try:
+            return self._found(name)
+        except (ModelError, ConfigError) as error:
+            log.warning("adapter %r cannot be served: %s", name, error)
+            text = str(error).replace(f"{self._checkpoint}/", "")
+            raise ModelError(text.replace(str(self._checkpoint), "")) from error
+
+    def _found(self, name: str) -> StoredAdapter:
         folders = adapter_folders(self._checkpoint)
         if name not in folders:
-            there = ", ".join(sorted(folders)) or f"none; they go into {self._checkpoint / FOLDER}"
+            there = (
+                ", ".join(sorted(folders)) or f"none; they go into {FOLDER!r} beside its weights"
+            )
             raise InvalidRequest(f"lora_name is {name!r}; the adapters of this model are {there}")
         config, weights = folders[name] / CONFIG, folders[name] / WEIGHTS
         if not weights.is_file() or not config.is_file():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ge_backend.device.language.adapter import StoredAdapter
-from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_folders
+from ge_backend.device.language.adapter_folder import AdapterFolder, has_adapters
 from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.open import (
     OpenLanguage,
@@ -139,7 +139,7 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     if settings.speculative_model is not None:
         draft = replace(asked, folder=settings.speculative_model, text=False)
         models.append(open_language(draft).model)
-    reserved = settings.lora_bytes if adapter_folders(beside) else 0
+    reserved = settings.lora_bytes if has_adapters(beside) else 0
     engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
     if workshop.device.name == "cpu" and not settings.bucketed:
         for model in models:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from ge_backend.device.failures import reason, without_folders
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.language.adapter import Product, StoredAdapter
 from ge_backend.errors import DeviceUnavailable, ModelError
@@ -88,10 +89,11 @@ class AdapterBank:
         try:
             with safetensors.safe_open(str(adapter.weights), framework="pt") as file:
                 if stamp_of((adapter.config, adapter.weights)) != adapter.stamp:
-                    raise ModelError(f"{adapter.weights.parent}: it was being changed; ask again")
+                    raise ModelError(f"adapter {adapter.name!r} was being changed; ask again")
                 changes = [self._change(p, adapter, file.get_tensor) for p in self._products]
         except (OSError, safetensors.SafetensorError) as error:
-            raise ModelError(f"{adapter.weights}: cannot be read: {error}") from error
+            text = without_folders(reason(error), str(adapter.weights))
+            raise ModelError(f"adapter {adapter.name!r} cannot be read: {text}") from error
         self._held[adapter.key] = changes
 
     def drop(self, key: str) -> None:
