@@ -171,7 +171,7 @@ def test_both_caches_are_one_memory():
 
 
 def test_samples_that_share_their_prompt_may_find_no_room_for_guesses():
-    """The draft's cache has no more blocks than the model's, and shares none: nobody waits for it."""
+    """The draft's cache has no more blocks than the model's: nobody waits for it."""
     served = serving(length=5, blocks=40, max_num_seqs=8, eos=())
     prompt = tuple(range(8, 48))
     asked = served.submit("a", prompt, n=6, max_tokens=9, seed=3)
@@ -180,6 +180,24 @@ def test_samples_that_share_their_prompt_may_find_no_room_for_guesses():
         assert served.tokens("a", sample) == expected_tokens(prompt, asked, sample=sample)
     assert counts["recomputed"] == 0
     assert counts["accepted_tokens"] > 0
+
+
+def test_samples_share_what_was_read_of_their_prompt():
+    """Full blocks are read once; each sample has its own from where it goes apart."""
+    served = serving(0.8, length=3, max_num_seqs=8, eos=())
+    prompt = tuple(range(8, 49))
+    asked = served.submit("a", prompt, n=6, max_tokens=20, seed=3)
+    for _ in range(5):
+        served.step()
+    tables = [shadow.blocks[:10].tolist() for shadow in drafter_of(served)._shadows.values()]
+    assert len(tables) == 6
+    assert all(table == tables[0] for table in tables)
+    counts = run(served)
+    for sample in range(6):
+        assert served.tokens("a", sample) == expected_tokens(prompt, asked, sample=sample)
+    assert counts["accepted_tokens"] > 40
+    read = [len(batch.ids) for batch in served.draft.steps if len(batch.ids) > 6 * 4]
+    assert sum(read) < 2 * len(prompt)
 
 
 def test_a_draft_that_fails_hurts_nobody(caplog):
@@ -192,15 +210,18 @@ def test_a_draft_that_fails_hurts_nobody(caplog):
 
     failures = []
     served = serving(length=4, eos=(), draft={"on_step": fail})
-    bad = served.submit("bad", (9, 63), max_tokens=30)
+    prompt = (9, 63) * 15
+    bad = served.submit("bad", prompt, max_tokens=30, n=2)
     good = served.submit("good", (9, 62), max_tokens=30)
     counts = run(served)
-    assert served.tokens("bad") == expected_tokens((9, 63), bad)
+    for sample in range(2):  # the second one would share what was read of the first one's prompt
+        expected = expected_tokens(prompt, bad, sample=sample)
+        assert served.tokens("bad", sample) == expected
     assert served.tokens("good") == expected_tokens((9, 62), good)
     assert (counts["failed_steps"], counts["error"]) == (0, 0)
     assert counts["accepted_tokens"] > 20
-    assert 0 < len(failures) <= 2
-    assert [record.message for record in caplog.records] == [
+    assert len(failures) <= 4
+    assert [record.message for record in caplog.records] == 2 * [
         "a text goes on without guesses, whose model failed over it: the draft cannot"
     ]
 

@@ -107,8 +107,21 @@ class ModelDrafter:
             known = min(former.num_computed, sequence.num_tokens - 1)
             wrong = np.flatnonzero(former.ids(0, known) != sequence.ids(0, known))
             shadow.num_computed = int(wrong[0]) if len(wrong) else known
+        elif sequence.leader is not None and sequence.leader in self._shadows:
+            self._share(shadow, self._shadows[sequence.leader])
         self._shadows[sequence] = shadow
         return shadow
+
+    def _share(self, shadow: Sequence, leader: Sequence) -> None:
+        """Let a shadow begin with the full blocks of another sample's prompt, as far as it is read.
+
+        Nobody writes to them: what is known of a text stays as it is.
+        """
+        known = min(leader.num_computed, shadow.num_prompt, shadow.num_tokens - 1)
+        count = known // self._pool.block_size
+        self._pool.share(leader.blocks[:count])
+        shadow.blocks.extend(leader.blocks[:count])
+        shadow.num_computed = count * self._pool.block_size
 
     def _make_room(self, shadow: Sequence, most: int) -> int:
         """Return how many guesses have room behind a text, for which it has blocks now."""
@@ -155,7 +168,7 @@ class ModelDrafter:
             span.sequence.num_computed = span.stop
         for shadow, error in outcome.failed.items():  # it would fail again
             log.warning("a text goes on without guesses, whose model failed over it: %s", error)
-            shadow.state = State.FINISHED
+            shadow.state, shadow.num_computed = State.FINISHED, 0
             self._pool.release(shadow.blocks)
             del shadow.blocks[:]
         return outcome
