@@ -28,7 +28,7 @@ from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.open import OpenLanguage, open_language
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import parse_parameters
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.update import Update
 
@@ -70,7 +70,7 @@ def measure(engine: Engine, prompts: Prompts, output: int) -> Round:
     began, began_cpu = time.perf_counter(), time.process_time()
     first_s = first_cpu_s = 0.0
     for number, prompt in enumerate(prompts):
-        engine.submit(Request(id=str(number), prompt=prompt, parameters=asked), take)
+        engine.submit(GenerationRequest(id=str(number), prompt=prompt, parameters=asked), take)
     while engine.has_work:
         engine.step()
         if not (first_s or without_token):

@@ -28,7 +28,7 @@ from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, open_l
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import Parameters
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.settings import EngineSettings, SpeculationMode
 from ge_backend.generate.update import Update
 
@@ -157,7 +157,7 @@ def turn(
     for place, prompt in enumerate(asked):
         sampling = Sampling(temperature=temperature, seed=place)
         parameters = Parameters(sampling=sampling, max_tokens=tokens, ignore_eos=True)
-        engine.submit(Request(id=str(place), prompt=prompt, parameters=parameters), sink)
+        engine.submit(GenerationRequest(id=str(place), prompt=prompt, parameters=parameters), sink)
     while engine.figures().counts["generated_tokens"] % (tokens * len(asked)) < len(asked):
         engine.step()
     before, begun = engine.figures().counts, clock()

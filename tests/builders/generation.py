@@ -4,8 +4,8 @@ from fakes.language_model import FakeLanguageModel
 from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import Parameters, parse_parameters
-from ge_backend.generate.request import Request
-from ge_backend.generate.sequence import Arrival, make_sequence
+from ge_backend.generate.request import GenerationRequest
+from ge_backend.generate.sequence import ArrivalOrder, make_sequence
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.speculation.base import Guess
 
@@ -43,7 +43,7 @@ def sequence(
     **parameters,
 ):
     """Return a sequence that waits; its key is its time."""
-    request = Request(
+    request = GenerationRequest(
         id=str(number),
         prompt=tuple(prompt),
         parameters=Parameters(max_tokens=None, **parameters),
@@ -54,7 +54,7 @@ def sequence(
         request,
         sample,
         given=tuple(given),
-        arrival=Arrival(at_s, number, (at_s, number)),
+        arrival=ArrivalOrder(at_s, number, (at_s, number)),
         max_output=max_output,
         eos=eos,
     )
@@ -82,7 +82,7 @@ class Serving:
         **parameters,
     ):
         parameters = parse_parameters({"max_tokens": 8, **parameters})
-        request = Request(
+        request = GenerationRequest(
             id=name,
             prompt=tuple(prompt),
             parameters=parameters,

@@ -8,7 +8,7 @@ from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import Cancelled, ExecutorLost, GraphFailed, InvalidRequest
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.parameters import Parameters
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Finish
 
 
@@ -63,7 +63,9 @@ def test_a_request_is_asked_for_and_told_of(delegate, model):
     """Prompt and wishes go there, tokens come back; the model's ends of text end it, too."""
     heard = Heard()
     wishes = Parameters(max_tokens=5, min_tokens=2, stop_token_ids=(9,), priority=3)
-    delegate.submit(Request(id="7", prompt=(4, 5), parameters=wishes, timeout_s=1.5), heard)
+    delegate.submit(
+        GenerationRequest(id="7", prompt=(4, 5), parameters=wishes, timeout_s=1.5), heard
+    )
     ask = model.asked["7/0"]
     assert (ask.prompt, ask.max_tokens, ask.min_tokens, ask.ends) == ((4, 5), 5, 2, (9, 2))
     assert (ask.seeded, ask.priority, ask.timeout_s) == (False, 3, 1.5)
@@ -81,7 +83,7 @@ def test_samples_are_texts_of_their_own(delegate, model):
     """Each has its number's seed, and ends by itself."""
     heard = Heard()
     wishes = Parameters(n=2, sampling=Sampling(seed=40), seeded=True, ignore_eos=True)
-    delegate.submit(Request(id="7", prompt=(4,), parameters=wishes), heard)
+    delegate.submit(GenerationRequest(id="7", prompt=(4,), parameters=wishes), heard)
     assert [(a.sampling.seed, a.seeded, a.ends) for a in model.asked.values()] == [
         (40, True, ()),
         (41, True, ()),
@@ -94,7 +96,7 @@ def test_samples_are_texts_of_their_own(delegate, model):
 def test_a_text_goes_on_behind_its_tokens(delegate, model):
     """They count against the limits; a sample that has ended is not asked for again."""
     wishes = Parameters(n=2, max_tokens=5, min_tokens=3, sampling=Sampling(seed=40))
-    begun = Request(id="7", prompt=(4,), parameters=wishes, generated=(None, (6, 7)))
+    begun = GenerationRequest(id="7", prompt=(4,), parameters=wishes, generated=(None, (6, 7)))
     delegate.submit(begun, Heard())
     assert list(model.asked) == ["7/1"]
     ask = model.asked["7/1"]
@@ -106,10 +108,10 @@ def test_a_structure_goes_with_the_request(delegate, model):
     """It alone says when the text may end; behind tokens that were drawn it cannot go on."""
     structure = Structure(StructureKind.REGEX, "a+")
     wishes = Parameters(max_tokens=5, min_tokens=3, ignore_eos=True, structure=structure)
-    delegate.submit(Request(id="7", prompt=(4,), parameters=wishes), Heard())
+    delegate.submit(GenerationRequest(id="7", prompt=(4,), parameters=wishes), Heard())
     ask = model.asked["7/0"]
     assert (ask.structure, ask.min_tokens, ask.ends) == (structure, 0, (2,))
-    begun = Request(id="8", prompt=(4,), parameters=wishes, generated=((6,),))
+    begun = GenerationRequest(id="8", prompt=(4,), parameters=wishes, generated=((6,),))
     with pytest.raises(ExecutorLost, match="send the request again"):
         delegate.submit(begun, Heard())
     assert list(model.asked) == ["7/0"]
@@ -119,7 +121,7 @@ def test_a_stop_text_ends_the_text_there(delegate, model):
     """The sink has found it; it counts as stopped, and what comes late is nobody's."""
     heard = Heard()
     heard.stops = True
-    delegate.submit(Request(id="7", prompt=(4,)), heard)
+    delegate.submit(GenerationRequest(id="7", prompt=(4,)), heard)
     model.tell["7/0"](told(6))
     model.tell["7/0"](told(7))
     assert len(heard) == 1
@@ -130,15 +132,15 @@ def test_a_stop_text_ends_the_text_there(delegate, model):
 def test_cancelling_and_failing_are_told_once(delegate, model):
     """Each text hears of its end; the model is told to stop."""
     first, second = Heard(), Heard()
-    delegate.submit(Request(id="7", prompt=(4,)), first)
-    delegate.submit(Request(id="8", prompt=(4,)), second)
+    delegate.submit(GenerationRequest(id="7", prompt=(4,)), first)
+    delegate.submit(GenerationRequest(id="8", prompt=(4,)), second)
     delegate.cancel("7")
     delegate.cancel("7")
     model.tell["8/0"](Told(error=GraphFailed("it broke")))
     assert [(u.finish, type(u.error)) for u in first] == [(Finish.CANCELLED, Cancelled)]
     assert [(u.finish, type(u.error)) for u in second] == [(Finish.ERROR, GraphFailed)]
     third = Heard()
-    delegate.submit(Request(id="9", prompt=(4,)), third)
+    delegate.submit(GenerationRequest(id="9", prompt=(4,)), third)
     delegate.abort(GraphFailed("all of it"))
     assert [u.finish for u in third] == [Finish.ERROR]
     assert model.ended == ["7/0", "8/0", "9/0"]
@@ -147,15 +149,21 @@ def test_cancelling_and_failing_are_told_once(delegate, model):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request(id="8", prompt=(4,), parameters=Parameters(max_tokens=60)), "room for 48 tokens"),
-        (Request(id="8", prompt=(100,)), "prompt has token 100"),
-        (Request(id="7", prompt=(4,)), "under way already"),
-        (Request(id="8", prompt=(4,), parameters=Parameters(beam_width=2)), "no beam search"),
+        (
+            GenerationRequest(id="8", prompt=(4,), parameters=Parameters(max_tokens=60)),
+            "room for 48 tokens",
+        ),
+        (GenerationRequest(id="8", prompt=(100,)), "prompt has token 100"),
+        (GenerationRequest(id="7", prompt=(4,)), "under way already"),
+        (
+            GenerationRequest(id="8", prompt=(4,), parameters=Parameters(beam_width=2)),
+            "no beam search",
+        ),
     ],
 )
 def test_what_can_never_be_served_is_not_asked(delegate, model, request_, message):
     """It is refused with the limit."""
-    delegate.submit(Request(id="7", prompt=(4,)), Heard())
+    delegate.submit(GenerationRequest(id="7", prompt=(4,)), Heard())
     with pytest.raises(InvalidRequest, match=message):
         delegate.submit(request_, Heard())
     assert list(model.asked) == ["7/0"]
@@ -163,7 +171,7 @@ def test_what_can_never_be_served_is_not_asked(delegate, model, request_, messag
 
 def test_figures_are_of_the_model_and_of_the_requests(delegate, model):
     """Levels as the model has them; tokens, ends and times as they went by here."""
-    delegate.submit(Request(id="7", prompt=(4, 5)), Heard())
+    delegate.submit(GenerationRequest(id="7", prompt=(4, 5)), Heard())
     model.tell["7/0"](told(6))
     model.tell["7/0"](told(7, 8, finish="stop"))
     figures = delegate.figures()

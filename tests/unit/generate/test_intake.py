@@ -6,11 +6,11 @@ import pytest
 
 from ge_backend.errors import InvalidRequest, QueueFull
 from ge_backend.generate.intake import Arrived, Cancellation, Intake
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 
 
 def arrived(name):
-    return Arrived(Request(id=name, prompt=(1,)), lambda _update: None, 0.0, 1)
+    return Arrived(GenerationRequest(id=name, prompt=(1,)), lambda _update: None, 0.0, 1)
 
 
 def test_notes_are_taken_once_in_their_order():

@@ -5,7 +5,7 @@ import pytest
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.errors import InvalidRequest
 from ge_backend.generate.parameters import Parameters
-from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.request import GenerationRequest, Limits
 
 
 def limits(positions=100, cache=200):
@@ -13,7 +13,7 @@ def limits(positions=100, cache=200):
 
 
 def request(prompt=(1, 2), generated=(), **parameters):
-    return Request(
+    return GenerationRequest(
         id="r", prompt=tuple(prompt), parameters=Parameters(**parameters), generated=generated
     )
 

@@ -12,7 +12,7 @@ from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.scheduler import Scheduler
-from ge_backend.generate.sequence import State
+from ge_backend.generate.sequence import SequenceState
 from ge_backend.generate.settings import PreemptionMode
 
 
@@ -168,7 +168,7 @@ class Rig:
         while self.scheduler.running or self.scheduler.waiting:
             plans.append(self.step(chunk))
             assert len(plans) < most, "it does not come to an end"
-        assert all(one.state is State.FINISHED for one in self.made)
+        assert all(one.state is SequenceState.FINISHED for one in self.made)
         assert self.pool.num_used == 0
         assert self.pool.integrity([]) == []
         return plans
@@ -236,7 +236,7 @@ def test_whatever_comes_every_step_is_sound_and_everybody_ends(rig, actions, chu
             rig.fork(ready[prompt % len(ready)], ends_after=other)
         elif verb == "remove" and rig.made:
             victim = rig.made[prompt % len(rig.made)]
-            if victim.state is not State.FINISHED:
+            if victim.state is not SequenceState.FINISHED:
                 rig.scheduler.remove(victim)
         else:
             rig.step(chunk, (other % 3,) if verb == "fail" else (), drafts=prompt % 7, right=output)
@@ -334,7 +334,7 @@ def test_without_a_block_the_last_in_the_order_leaves_and_the_asker_goes_on():
     plan = rig.step()
     assert plan.recomputed == (last,)
     assert spans(plan) == [(0, 12, 1)]
-    assert (last.state, last.num_computed, list(last.blocks)) == (State.WAITING, 0, [])
+    assert (last.state, last.num_computed, list(last.blocks)) == (SequenceState.WAITING, 0, [])
     rig.run()
 
 
@@ -344,7 +344,7 @@ def test_who_lacks_a_block_and_is_last_leaves_himself():
     plan = rig.step()
     assert plan.recomputed == (last,)
     assert spans(plan) == [(0, 9, 1)]
-    assert first.state is State.RUNNING
+    assert first.state is SequenceState.RUNNING
     rig.run()
 
 
@@ -429,9 +429,9 @@ def test_small_ones_do_not_overtake_a_large_one_for_ever():
     for _ in range(20):
         rig.add(prompt=4, output=4)
         rig.step()
-        if large.state is not State.WAITING:
+        if large.state is not SequenceState.WAITING:
             break
-    assert large.state is State.RUNNING
+    assert large.state is SequenceState.RUNNING
     assert all(one.num_computed == 0 for one in rig.made[2:])
 
 
@@ -603,7 +603,7 @@ def test_who_had_to_leave_is_found_again_when_it_has_come_back():
     rig.add(text=(2,) * 8, output=16)
     last = rig.add(text=(3,) * 7, output=16)
     while not rig.step().recomputed:
-        assert last.state is State.RUNNING
+        assert last.state is SequenceState.RUNNING
     rig.run()
     twin = rig.add(text=last.ids(0, last.num_tokens).tolist(), output=1)
     ((start, _),) = computed(rig.run(), twin)

@@ -15,7 +15,7 @@ from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.errors import InvalidRequest
 from ge_backend.generate.figures import Tally
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Sequence
 
 __all__ = ["AdapterShelf", "adapters_of"]
@@ -38,7 +38,7 @@ class AdapterShelf:
         self.held: dict[str, int] = {}
         self._model, self._budget, self._tally = model, budget, tally
 
-    def check(self, request: Request) -> None:
+    def check(self, request: GenerationRequest) -> None:
         """Raise InvalidRequest where a request's adapter can never be held."""
         adapter = request.adapter
         if adapter is not None and adapter.nbytes > self._budget:

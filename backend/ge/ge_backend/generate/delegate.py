@@ -16,7 +16,7 @@ from ge_backend.device.language.scheduled import Ask, ScheduledModel, Told
 from ge_backend.errors import Cancelled, ExecutorLost, GeError, InvalidRequest
 from ge_backend.generate.figures import Figures, Tally
 from ge_backend.generate.plan import StepPlan
-from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.update import Sink, Update
 
@@ -62,7 +62,7 @@ class Delegate:
             cache_tokens=model.cache_blocks * model.block_size,
         )
 
-    def submit(self, request: Request, sink: Sink) -> None:
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Take a request on; `sink` gets its updates. Any thread.
 
         Raises:
@@ -183,7 +183,7 @@ def _name(request: str, sample: int) -> str:
 
 
 def _ask(
-    request: Request,
+    request: GenerationRequest,
     name: str,
     sample: int,
     given: tuple[int, ...],

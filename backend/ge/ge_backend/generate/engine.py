@@ -23,7 +23,7 @@ from ge_backend.generate.live import LiveRequests
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
-from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.generate.runner import Outcome, Runner
 from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import Finish
@@ -119,7 +119,7 @@ class Engine:
         if self._drafter is not None and draft is not None:
             self._drafter.use(draft)
 
-    def submit(self, request: Request, sink: Sink) -> None:
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Take a request on; `sink` gets its updates. Any thread.
 
         Raises:

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from ge_backend.errors import InvalidRequest, QueueFull
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.update import Sink
 
 __all__ = ["Arrived", "Cancellation", "Intake"]
@@ -16,7 +16,7 @@ __all__ = ["Arrived", "Cancellation", "Intake"]
 class Arrived:
     """A request that was checked; `max_output` is what each of its samples may have."""
 
-    request: Request
+    request: GenerationRequest
     sink: Sink
     at_s: float
     max_output: int

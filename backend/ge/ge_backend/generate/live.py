@@ -15,7 +15,13 @@ from ge_backend.generate.intake import Arrived
 from ge_backend.generate.queue import service_key
 from ge_backend.generate.runner import DrawnToken
 from ge_backend.generate.scheduler import Scheduler
-from ge_backend.generate.sequence import Arrival, Finish, Sequence, State, make_sequence
+from ge_backend.generate.sequence import (
+    ArrivalOrder,
+    Finish,
+    Sequence,
+    SequenceState,
+    make_sequence,
+)
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.update import Update
 
@@ -96,7 +102,7 @@ class LiveRequests:
         A token behind the end of its sequence is nobody's.
         """
         sequence = drawn.sequence
-        if sequence.state is State.FINISHED:
+        if sequence.state is SequenceState.FINISHED:
             return
         live = self._by_id[sequence.request.id]
         if live.beams is not None:
@@ -178,7 +184,7 @@ class LiveRequests:
             arrived.request,
             sample,
             given=given,
-            arrival=Arrival(arrived.at_s, number, key),
+            arrival=ArrivalOrder(arrived.at_s, number, key),
             max_output=arrived.max_output,
             eos=self._eos,
         )

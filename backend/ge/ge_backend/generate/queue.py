@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Sequence
 from ge_backend.generate.settings import Scheduling
 
@@ -27,7 +27,7 @@ SJF_TOKENS = 1000  # as much as one level of priority
 
 def service_key(
     policy: Scheduling,
-    request: Request,
+    request: GenerationRequest,
     *,
     arrived_s: float,
     number: int,

@@ -10,11 +10,11 @@ from ge_backend.device.language.structure import Guide
 from ge_backend.errors import InvalidRequest
 from ge_backend.generate.parameters import MAX_BEAMS, Parameters
 
-__all__ = ["Limits", "Request"]
+__all__ = ["GenerationRequest", "Limits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class GenerationRequest:
     """A prompt and what is to become of it.
 
     Attributes:
@@ -71,7 +71,7 @@ class Limits:
         """Prompt and output together; the last token's keys are never needed."""
         return min(self.max_positions, self.cache_tokens + 1)
 
-    def output_tokens(self, request: Request) -> int:
+    def output_tokens(self, request: GenerationRequest) -> int:
         """Return how many tokens a sample of this request may have.
 
         Raises:
@@ -99,7 +99,7 @@ class Limits:
         self._check_resumed(request, most)
         return most
 
-    def _longest(self, request: Request) -> int:
+    def _longest(self, request: GenerationRequest) -> int:
         """Return how long prompt and output may be together, with a share of the cache per beam."""
         beams = request.parameters.beam_width
         if beams == 1:
@@ -113,7 +113,7 @@ class Limits:
         each = (self.cache_tokens // self.block_size - shared) // beams
         return min(self.max_positions, (shared + each) * self.block_size + 1)
 
-    def _check_resumed(self, request: Request, most: int) -> None:
+    def _check_resumed(self, request: GenerationRequest, most: int) -> None:
         if request.parameters.beam_width > 1 or request.parameters.ranked:
             return
         if request.generated and len(request.generated) != request.parameters.n:

@@ -30,7 +30,7 @@ from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.queue import WaitingQueue
-from ge_backend.generate.sequence import Sequence, State
+from ge_backend.generate.sequence import Sequence, SequenceState
 
 __all__ = ["Scheduler"]
 
@@ -147,11 +147,11 @@ class Scheduler:
             self._pool.unlabel(sequence.blocks)
         else:
             self._prefixes.note(sequence)
-        if sequence.state is State.RUNNING:
+        if sequence.state is SequenceState.RUNNING:
             self.running.remove(sequence)
-        elif sequence.state is State.WAITING:
+        elif sequence.state is SequenceState.WAITING:
             self.waiting.remove(sequence)
-        sequence.state = State.FINISHED
+        sequence.state = SequenceState.FINISHED
         self._free(sequence)
         self._preemption.gave_back(sequence.swapped)
         sequence.swapped = 0
@@ -225,7 +225,7 @@ class Scheduler:
                 self._preempt(last, draft)
             else:
                 self._restart(last.group, draft)
-            if sequence.state is not State.RUNNING:
+            if sequence.state is not SequenceState.RUNNING:
                 return 0
         count = min(count, room)
         self._grow(sequence, sequence.num_computed + count, draft)
@@ -269,7 +269,7 @@ class Scheduler:
             draft.recomputed.append(sequence)
             sequence.num_computed = 0
         self._free(sequence)
-        sequence.state = State.WAITING
+        sequence.state = SequenceState.WAITING
         self.waiting.add(sequence)
 
     def _restart(self, group: list[Sequence], draft: _Draft) -> None:
@@ -279,11 +279,11 @@ class Scheduler:
             draft.drop(one)
             self.running.remove(one)
             self._free(one)
-            one.num_computed, one.state = 0, State.FINISHED
+            one.num_computed, one.state = 0, SequenceState.FINISHED
         first = group[0]
         del group[1:]
         first.restart()
-        first.state = State.WAITING
+        first.state = SequenceState.WAITING
         self.waiting.add(first)
         draft.recomputed.append(first)
 
@@ -330,7 +330,7 @@ class Scheduler:
         found = self._prefixes.find(sequence)
         tokens = len(found) * self._pool.block_size
         leader = sequence.leader
-        if leader is None or leader.state is not State.RUNNING or leader.saved is not None:
+        if leader is None or leader.state is not SequenceState.RUNNING or leader.saved is not None:
             return found, tokens
         same = min(leader.num_computed, sequence.num_prompt, sequence.num_tokens - 1)
         if same <= tokens:
@@ -350,7 +350,7 @@ class Scheduler:
             self._pool.share(shared)
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens
-        sequence.state = State.RUNNING
+        sequence.state = SequenceState.RUNNING
         insort(self.running, sequence, key=lambda one: one.key)
 
     def _free(self, sequence: Sequence) -> None:

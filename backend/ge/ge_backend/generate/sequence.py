@@ -21,10 +21,10 @@ from ge_backend.device.language.batch import SampleRow
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.structure import Guide
 from ge_backend.generate.blocks import BlockContent
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.tensors import Array
 
-__all__ = ["Arrival", "Finish", "Sequence", "State", "make_sequence"]
+__all__ = ["ArrivalOrder", "Finish", "Sequence", "SequenceState", "make_sequence"]
 
 _SEEDS = 2**64
 
@@ -39,7 +39,7 @@ class Finish(Enum):
     ERROR = "error"
 
 
-class State(Enum):
+class SequenceState(Enum):
     """Where a sequence is."""
 
     WAITING = "waiting"
@@ -48,7 +48,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ArrivalOrder:
     """When a sequence came, and what follows from that.
 
     Attributes:
@@ -89,9 +89,9 @@ class Sequence:
         labelled: how many of its blocks, from the first on, can be found by their contents.
     """
 
-    request: Request
+    request: GenerationRequest
     sample: int
-    arrival: Arrival
+    arrival: ArrivalOrder
     sampling: Sampling
     num_prompt: int
     max_output: int
@@ -99,7 +99,7 @@ class Sequence:
     num_tokens: int
     num_computed: int = 0
     blocks: array[int] = field(default_factory=lambda: array("q"))
-    state: State = State.WAITING
+    state: SequenceState = SequenceState.WAITING
     swapped: int = 0
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
@@ -187,11 +187,11 @@ class Sequence:
 
 
 def make_sequence(
-    request: Request,
+    request: GenerationRequest,
     sample: int,
     *,
     given: tuple[int, ...],
-    arrival: Arrival,
+    arrival: ArrivalOrder,
     max_output: int,
     eos: tuple[int, ...],
 ) -> Sequence:

@@ -39,7 +39,7 @@ from ge_backend.executor.server.text_engine import open_engine
 from ge_backend.executor.server.timeline import Caption
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.parameters import Parameters, parse_parameters
-from ge_backend.generate.request import Request
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.update import Update
 
 __all__ = ["GenerationService"]
@@ -139,7 +139,7 @@ class GenerationService:
         if asked.number in member.numbers:
             raise InvalidRequest(f"request {asked.number} is being served; take another number")
         parameters, prompt = self._parameters(asked), self._prompt(asked)
-        request = Request(
+        request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
             parameters=parameters,

@@ -29,7 +29,7 @@ from ge_backend.generate.engine import Engine
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.plan import StepPlan
-from ge_backend.generate.request import Limits, Request
+from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.generate.settings import EngineSettings, read_settings
 from ge_backend.generate.shapes import step_shapes
 from ge_backend.generate.update import Sink
@@ -51,7 +51,7 @@ class TextEngine(Protocol):
     def has_work(self) -> bool:
         """Whether it wants a step."""
 
-    def submit(self, request: Request, sink: Sink) -> None:
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Take a request on."""
 
     def cancel(self, name: str) -> None:

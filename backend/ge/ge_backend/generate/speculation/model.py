@@ -28,7 +28,7 @@ from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.plan import Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.runner import Outcome, Runner
-from ge_backend.generate.sequence import Sequence, State
+from ge_backend.generate.sequence import Sequence, SequenceState
 from ge_backend.generate.settings import MOST_DRAFTS, PreemptionMode
 from ge_backend.generate.speculation.base import SUREST, Guess
 
@@ -76,7 +76,10 @@ class ModelDrafter:
         wanted: dict[Sequence, int] = {}
         for sequence, most in asked.items():
             shadow = self._follow(sequence)
-            if shadow.state is State.RUNNING and (count := self._make_room(shadow, most)) > 0:
+            if (
+                shadow.state is SequenceState.RUNNING
+                and (count := self._make_room(shadow, most)) > 0
+            ):
                 wanted[shadow] = count
         self._read(wanted if read else ())
         self._guess({shadow: count for shadow, count in wanted.items() if self._is_near(shadow)})
@@ -92,7 +95,7 @@ class ModelDrafter:
 
     def _forget_ended(self) -> None:
         """Free what texts had that do not run any more."""
-        ended = [s for s in self._shadows if s.state is not State.RUNNING]
+        ended = [s for s in self._shadows if s.state is not SequenceState.RUNNING]
         for sequence in ended:
             self._pool.release(self._shadows.pop(sequence).blocks)
 
@@ -168,7 +171,7 @@ class ModelDrafter:
             span.sequence.num_computed = span.stop
         for shadow, error in outcome.failed.items():  # it would fail again
             log.warning("a text goes on without guesses, whose model failed over it: %s", error)
-            shadow.state, shadow.num_computed = State.FINISHED, 0
+            shadow.state, shadow.num_computed = SequenceState.FINISHED, 0
             self._pool.release(shadow.blocks)
             del shadow.blocks[:]
         return outcome
