@@ -59,38 +59,40 @@ def cut_to_lengths(
     Raises:
         GraphFailed: a row is said to be longer than the output is, or shorter than nothing.
     """
+    told = [(dim, name) for dim, name in enumerate(output.lengths, start=1) if name]
+    # Numbers of Python's, once: of a few rows each, numpy takes many times as long.
+    known = {name: lengths[name].tolist() for _, name in told}
     cut: list[Array] = []
     at = 0
     for part in parts:
         rows = part if batched else part[np.newaxis]
-        for dim, name in enumerate(output.lengths, start=1):
-            if name:
-                own = lengths[name][at : at + len(rows)]
-                _check(f"{name!r} says that rows of {output.name!r}", own, rows.shape, dim)
-                rows = _cut(np.moveaxis(rows, dim, 1), own, output.fill)
-                rows = np.moveaxis(rows, 1, dim)
-        at += len(rows)
+        end = at + len(rows)
+        for dim, name in told:
+            own = known[name][at:end]
+            _check(f"{name!r} says that rows of {output.name!r}", own, rows.shape, dim)
+            rows = _cut(rows, dim, own, output.fill)
+        at = end
         cut.append(rows if batched else rows[0])
     return cut
 
 
-def _cut(rows: Array, lengths: Array, fill: float) -> Array:
-    """Return rows `[rows, size, …]` up to the longest one's length; a view where all are equal."""
-    longest = int(lengths.max(initial=0))
-    rows = rows[:, :longest]
-    if (lengths == longest).all():
+def _cut(rows: Array, dim: int, lengths: list[int], fill: float) -> Array:
+    """Return rows cut to the longest one's length on a dimension; a view where all are equal."""
+    longest = max(lengths)
+    rows = rows[(slice(None),) * dim + (slice(longest),)]
+    if min(lengths) == longest:
         return rows
     rows = rows.copy()
-    rows[np.arange(longest) >= lengths[:, np.newaxis]] = b"" if rows.dtype == object else fill
+    behind = np.arange(longest) >= np.array(lengths)[:, np.newaxis]
+    np.moveaxis(rows, dim, 1)[behind] = b"" if rows.dtype == object else fill
     return rows
 
 
-def _check(who: str, lengths: Array, shape: Shape, dim: int) -> None:
+def _check(who: str, lengths: list[int], shape: Shape, dim: int) -> None:
     rows, most = shape[0], shape[dim]
-    if len(lengths) != rows or lengths.min() < 0 or lengths.max() > most:
+    if len(lengths) != rows or min(lengths) < 0 or max(lengths) > most:
         raise GraphFailed(
-            f"output {who} have the sizes {lengths.tolist()}; expected {rows} numbers from 0 to "
-            f"{most}"
+            f"output {who} have the sizes {lengths}; expected {rows} numbers from 0 to {most}"
         )
 
 
