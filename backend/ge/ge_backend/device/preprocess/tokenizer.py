@@ -89,8 +89,8 @@ class TokenizerGraph:
         self._options = read_options(source.options)
         self._tokenizer = _read(source.path)
         self._max_length = _set_up_truncation(self._tokenizer, self._options, source.path)
-        pad_id, pad_type = _set_up_padding(self._tokenizer)
-        fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
+        pad_id, pad_type = _padding(self._tokenizer)
+        self._fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
         self.signature = Signature(
             inputs=(
                 TensorSpec(name="text", dtype=data_type("BYTES"), dims=(-1, 1), axes=("batch", "")),
@@ -103,7 +103,7 @@ class TokenizerGraph:
                     axes=("batch", "sequence"),
                     fill=fill,
                 )
-                for name, fill in fills.items()
+                for name, fill in self._fills.items()
             ),
             axis_limits={"sequence": self._max_length} if self._max_length else {},
             lengths={"sequence": "attention_mask"},
@@ -131,12 +131,9 @@ class TokenizerGraph:
             raise failure(error, self._path) from error
         if self._options.overflow == "error":
             self._refuse_longer(encodings, reasons)
-        dtype = data_type(self._options.data_type).numpy
-        results = {
-            "input_ids": np.array([encoding.ids for encoding in encodings], dtype),
-            "attention_mask": np.array([each.attention_mask for each in encodings], dtype),
-            "token_type_ids": np.array([encoding.type_ids for encoding in encodings], dtype),
-        }
+        results = self._results(
+            [encoding.ids for encoding in encodings], [encoding.type_ids for encoding in encodings]
+        )
         if any(reasons):
             results[ROW_ERRORS] = np.array([each.encode() for each in reasons], object)
         return results
@@ -153,6 +150,23 @@ class TokenizerGraph:
         if text.dtype != object or text.shape[1:] != (1,):
             raise GraphFailed(f"input 'text' is BYTES [batch, 1]; got {text.dtype} {text.shape}")
         return text[:, 0]
+
+    def _results(self, ids: list[list[int]], types: list[list[int]]) -> dict[str, Array]:
+        """Return the outputs, padded on the right to the longest text.
+
+        The library pads, too, but every token that it fills with is made a number of Python's.
+        """
+        lengths = [len(row) for row in ids]
+        dtype = data_type(self._options.data_type).numpy
+        results = {
+            name: np.full((len(ids), max(lengths)), fill, dtype)
+            for name, fill in self._fills.items()
+        }
+        for row, length in enumerate(lengths):
+            results["input_ids"][row, :length] = ids[row]
+            results["attention_mask"][row, :length] = 1
+            results["token_type_ids"][row, :length] = types[row]
+        return results
 
     def _refuse_longer(self, encodings: Sequence[Any], reasons: list[str]) -> None:
         for row, encoding in enumerate(encodings):
@@ -200,19 +214,17 @@ def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: st
     return most
 
 
-def _set_up_padding(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Pad a batch to its longest text, on the right; return the id and the type that fill.
+def _padding(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Let the library pad nothing; return the id and the type that padding consists of.
 
     A length in the file is not taken: lengths stay unequal, and who runs the tokens pads them.
     """
     given = tokenizer.padding
-    if given is None:
-        known = [token for token in PAD_TOKENS if tokenizer.token_to_id(token) is not None]
-        token = known[0] if known else ""
-        given = {"pad_token": token, "pad_id": tokenizer.token_to_id(token) if known else 0}
-    pad_id, pad_type = int(given["pad_id"]), int(given.get("pad_type_id", 0))
-    tokenizer.enable_padding(pad_id=pad_id, pad_type_id=pad_type, pad_token=given["pad_token"])
-    return pad_id, pad_type
+    tokenizer.no_padding()
+    if given is not None:
+        return int(given["pad_id"]), int(given.get("pad_type_id", 0))
+    known = [token for token in PAD_TOKENS if tokenizer.token_to_id(token) is not None]
+    return (int(tokenizer.token_to_id(known[0])) if known else 0), 0
 
 
 def _decoded(rows: Array) -> tuple[list[str], list[str]]:
