@@ -223,8 +223,8 @@ def _padding(tokenizer: Tokenizer) -> tuple[int, int]:
     tokenizer.no_padding()
     if given is not None:
         return int(given["pad_id"]), int(given.get("pad_type_id", 0))
-    known = [token for token in PAD_TOKENS if tokenizer.token_to_id(token) is not None]
-    return (int(tokenizer.token_to_id(known[0])) if known else 0), 0
+    known = [tokenizer.token_to_id(token) for token in PAD_TOKENS]
+    return next((number for number in known if number is not None), 0), 0
 
 
 def _decoded(rows: Array) -> tuple[list[str], list[str]]:
