@@ -20,7 +20,7 @@ from ge_backend.tensors import Array
 __all__ = ["distribution", "draw"]
 
 # Candidates among which the end of `top_p` is looked for, first few, before everything is sorted.
-CANDIDATES = (128, 1024)
+CANDIDATES = (128, 1024, 8192)
 
 
 def draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> Drawn:
