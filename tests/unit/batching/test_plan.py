@@ -1,6 +1,7 @@
 """The planner against brute force: no cut of a batch costs less than the one it chooses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -201,6 +202,17 @@ def test_idle_lanes_take_rows_where_that_ends_sooner():
     assert len(plan(requests, side_by_side, ONE_AXIS).sub_batches) == 1
     assert len(plan(requests, side_by_side, two_lanes).sub_batches) == 2
     assert len(plan(requests, together, two_lanes).sub_batches) == 1
+
+
+@given(TABLES, st.lists(st.tuples(st.just(1), st.tuples(st.integers(1, 20))), max_size=60))
+def test_lanes_change_nothing_where_runs_are_short_beside_the_whole(table, drawn):
+    """There is enough for every lane as it is, and the cut of least cost is not cut again."""
+    costs = StaticCosts(table)
+    requests = requests_of(drawn)
+    alone = plan(requests, costs, ONE_AXIS)
+    most = max((sub_batch.cost_ns for sub_batch in alone.sub_batches), default=0)
+    if most <= total(alone) / 2 * LANE_SLACK and all(s.planned for s in alone.sub_batches):
+        assert plan(requests, costs, replace(ONE_AXIS, lanes=2)) == alone
 
 
 def test_requests_of_different_keys_never_run_together():

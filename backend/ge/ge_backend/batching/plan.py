@@ -181,7 +181,10 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]
     best, total = cut(rows, costs, inf)
     if lanes == 1 or len(rows) == 1:
         return best
-    finer, finer_total = cut(rows, costs, total / lanes * LANE_SLACK)
+    most = total / lanes * LANE_SLACK
+    if all(costs.cost(end - start, _sizes(rows[start:end])) <= most for start, end in best):
+        return best  # as it would be again
+    finer, finer_total = cut(rows, costs, most)
     if finer_total > total * LANE_SLACK:
         return best
     return min(best, finer, key=lambda cuts: _makespan(rows, cuts, costs, lanes))
