@@ -204,24 +204,26 @@ def test_a_draft_that_fails_hurts_nobody(caplog):
     """A text over which it fails goes on without guesses, says so once, and is not tried again."""
 
     def fail(batch):
-        if any(63 in row.prompt for row in batch.rows):
+        if any(row.sampling.seed == 5 for row in batch.rows):
             failures.append(batch)
+            if len(batch.rows) == 1:  # what a failed step leaves in its blocks is anything
+                served.draft.positions[served.draft._slots(batch.groups[0].tables[0])] = -1
             raise GraphFailed("the draft cannot")
 
     failures = []
     served = serving(length=4, eos=(), draft={"on_step": fail})
     prompt = (9, 63) * 15
-    bad = served.submit("bad", prompt, max_tokens=30, n=2)
+    bad = served.submit("bad", prompt, max_tokens=30, n=2, seed=5)
     good = served.submit("good", (9, 62), max_tokens=30)
     counts = run(served)
-    for sample in range(2):  # the second one would share what was read of the first one's prompt
+    for sample in range(2):  # the second one does not fail, nor share what the first one lost
         expected = expected_tokens(prompt, bad, sample=sample)
         assert served.tokens("bad", sample) == expected
     assert served.tokens("good") == expected_tokens((9, 62), good)
     assert (counts["failed_steps"], counts["error"]) == (0, 0)
     assert counts["accepted_tokens"] > 20
-    assert len(failures) <= 4
-    assert [record.message for record in caplog.records] == 2 * [
+    assert 0 < len(failures) <= 2
+    assert [record.message for record in caplog.records] == [
         "a text goes on without guesses, whose model failed over it: the draft cannot"
     ]
 
