@@ -114,6 +114,9 @@ def text_reading(at_s, share, model="writer"):
         "ge_text_preempted_total__how-swapped_in": 2,
         "ge_text_finished_total__reason-stop": 20,
         "ge_text_finished_total__reason-length": 10,
+        "ge_text_adapter_loads_total": 6,
+        "ge_text_adapter_evictions_total": 4,
+        "ge_text_adapted_steps_total": 60,
         "ge_text_buckets_total__bucket-8x1x12": 90,
         "ge_text_buckets_total__bucket-1x64x4": 10,
         "ge_text_first_token_seconds_bucket__le-0.1": 15,
@@ -130,6 +133,8 @@ def text_reading(at_s, share, model="writer"):
         "ge_text_running": 8,
         "ge_text_waiting": 3,
         "ge_text_swapped": 1,
+        "ge_text_adapters": 2,
+        "ge_text_adapter_bytes": 3 << 20,
         "ge_text_blocks_used": 25,
         "ge_text_blocks_free": 75,
     }

@@ -128,4 +128,6 @@ def test_a_server_that_only_writes_has_a_page():
     ]
     assert cells[at + 9 : at + 14] == ["7", "20", "10", "0", "0"]
     assert "8x1x12" in cells
+    at = cells.index("made room") + 2
+    assert cells[at : at + 6] == ["writer", "2", "3.0", "6", "4", "60"]
     assert "8x57" in cells

@@ -17,6 +17,8 @@ def test_a_model_is_told_by_what_changed():
     assert line.preempted == 7
     assert line.finished == {"stop": 20, "length": 10}
     assert line.buckets == (("8x1x12", 90), ("1x64x4", 10))
+    assert (line.adapters, line.adapter_bytes, line.adapter_loads) == (2, 3 << 20, 6)
+    assert (line.adapter_evictions, line.adapted_steps) == (4, 60)
 
 
 def test_quantiles_are_as_fine_as_the_histogram():

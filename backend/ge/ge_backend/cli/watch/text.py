@@ -27,6 +27,9 @@ class TextLine:
         preempted: sequences that had to make room.
         finished: sequences by how they ended.
         buckets: parts of steps by the bucket that they ran in, most used first.
+        adapters, adapter_bytes: LoRA adapters that are on the device, and what they take.
+        adapter_loads, adapter_evictions: brought there, and made room for others.
+        adapted_steps: with an adapter of some text.
     """
 
     model: str
@@ -43,6 +46,11 @@ class TextLine:
     preempted: float
     finished: Mapping[str, float]
     buckets: tuple[tuple[str, float], ...]
+    adapters: float
+    adapter_bytes: float
+    adapter_loads: float
+    adapter_evictions: float
+    adapted_steps: float
 
 
 def text_lines(before: Reading, after: Reading) -> list[TextLine]:
@@ -82,6 +90,11 @@ def _line(model: str, before: Reading, after: Reading) -> TextLine:
         preempted=sum(preempted.get(how, 0.0) for how in PREEMPTED),
         finished=by("finished_total", "reason"),
         buckets=tuple(sorted(buckets.items(), key=lambda item: (-item[1], item[0]))),
+        adapters=level("adapters"),
+        adapter_bytes=level("adapter_bytes"),
+        adapter_loads=changed("adapter_loads_total"),
+        adapter_evictions=changed("adapter_evictions_total"),
+        adapted_steps=changed("adapted_steps_total"),
     )
 
 
