@@ -48,6 +48,7 @@ class Settings:
 
     Attributes:
         bound_s: no further round begins that would end later than this; 0: none is left out.
+        at_random: requests come as a Poisson process, too.
     """
 
     mixes: tuple[str, ...]
@@ -59,6 +60,7 @@ class Settings:
     protocol: str
     seed: int
     bound_s: float = 0.0
+    at_random: bool = True
 
 
 def main() -> None:
@@ -73,7 +75,8 @@ def main() -> None:
         for mix in settings.mixes:
             title = f"\n{engine}, {MIXES[mix].help}, over {settings.protocol}"
             print(table(title, [result for result in found if result.mix == mix]), flush=True)
-        print(f"\n{engine}, Poisson, over gRPC\n{poisson_table(offered)}")
+        if offered:
+            print(f"\n{engine}, Poisson, over gRPC\n{poisson_table(offered)}")
         print(f"\n{verdicts(aims(found, offered, bf16=engine.endswith('bf16')))}", flush=True)
         _write(found, engine, context, options.output)
         if options.quick:
@@ -109,7 +112,7 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
         ):
             samples: list[Sample] = []
             before = scrape(served.server.metrics)
-            round_s, random_s = 0.0, _poisson_s(settings)
+            round_s, random_s = 0.0, _poisson_s(settings) if settings.at_random else 0.0
             for number in range(settings.rounds):
                 started = time.monotonic()
                 if number and 0 < settings.bound_s < started - begun + round_s + random_s:
@@ -122,6 +125,8 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
                 round_s = time.monotonic() - started
             print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
             found = results(samples)
+            if not settings.at_random:
+                return found, []
             _say(f"{engine}: requests at random")
             pools = load_pools(traffic.pools)
             offered = poisson(
@@ -252,6 +257,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         protocol=options.protocol,
         seed=options.seed,
         bound_s=60 * options.minutes,
+        at_random=not quick,
     )
 
 
