@@ -213,7 +213,10 @@ class GenerationClient:
     def look(self) -> None:
         """Ask for figures, unless that has been done already; `on_seen` gets them."""
         with self._lock:
-            self._looking = self._looking or self._post(Look())
+            if not self._looking:
+                self._looking = True  # before it is sent: the answer comes in another thread
+                if not self._post(Look()):
+                    self._looking = False
 
     def close(self) -> None:
         """Let what runs end, for `DRAIN_S` at most, and leave; what has not ended then fails."""
