@@ -19,7 +19,8 @@ from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol import messages, wire
-from ge_backend.executor.server import connection, lanes, service, services
+from ge_backend.executor.server import connection, lanes, services
+from ge_backend.executor.server import executor as server
 from ge_backend.executor.server.executor import Executor
 
 # `make trust` asks for 20,000.
@@ -121,7 +122,7 @@ class Tracebacks(logging.Filter):
 @pytest.fixture
 def tracebacks():
     found = Tracebacks()
-    loggers = [connection.log, lanes.log, service.log, services.log]
+    loggers = [connection.log, lanes.log, server.log, services.log]
     for logger in loggers:
         logger.addFilter(found)
     yield found
