@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fakes.null_device import use_here
 
@@ -22,6 +23,10 @@ TAIL_LINES = 80
 def pytest_configure(config):
     config.stash[LOGS] = {}
     use_here()
+    # How long an example takes depends on what else the machine does.
+    patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("any machine", **patient)
+    settings.load_profile("any machine")
     os.environ.setdefault("TEST_PYTHON", sys.executable)  # what `fakes/null_python` becomes
     # By default it depends on the machine, and tests count executors.
     os.environ.setdefault("GE_SPARE", "off")
