@@ -3,11 +3,10 @@
 Without buckets a step has its own shapes: those that have one token to compute are a group, those
 with equally many drafts another, short pieces of text of one length too, and each longer piece of a
 prompt is one of its own. A group is computed as long as its longest row, so short rows are one
-apart where that pays. With buckets every
-group has a shape (batch, query, context blocks) that was made ready: the cheapest one that covers
-its rows, from the list of its kind. Decoding rows stay together, with and without drafts; prompts
-go together whose cheapest shapes differ in nothing but the batch. What no shape covers runs in its
-own, and says so.
+apart where that pays. With buckets every group has a shape (batch, query, context blocks) that was
+made ready: the cheapest one that covers its rows, from the list of its kind. Decoding rows stay
+together, with and without drafts; prompts go together whose cheapest shapes differ in nothing but
+the batch. What no shape covers runs in its own, and says so.
 """
 
 from __future__ import annotations
@@ -138,16 +137,15 @@ def _by_length(spans: list[Span]) -> Iterator[list[Span]]:
     if (lengths.max() - lengths.min()) * len(spans) < GROUP_TOKENS:
         yield spans  # in their own order: most steps
         return
-    rest = [spans[place] for place in np.argsort(-lengths, kind="stable")]
-    lengths = -np.sort(-lengths)
-    while rest:
-        saved = (lengths[0] - lengths) * np.arange(len(rest), 0, -1)
-        cut = int(saved.argmax())
-        if saved[cut] < GROUP_TOKENS:
-            yield rest
-            return
-        yield from _by_length(rest[:cut])
-        rest, lengths = rest[cut:], lengths[cut:]
+    order = np.argsort(-lengths, kind="stable")
+    longest_first, lengths = [spans[place] for place in order], lengths[order]
+    saved = (lengths[0] - lengths) * np.arange(len(spans), 0, -1)
+    cut = int(saved.argmax())
+    if saved[cut] < GROUP_TOKENS:
+        yield longest_first
+        return
+    yield from _by_length(longest_first[:cut])
+    yield from _by_length(longest_first[cut:])
 
 
 def _own_shape(spans: Many[Span], block_size: int) -> Shape:
