@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.fields import Fields, is_token
+from ge_backend.openai.fields import Fields, texts_or_tokens
 from ge_backend.tensors import Array
 
 __all__ = ["EmbeddingBody", "embedding_answer", "read_embedding"]
@@ -42,7 +42,7 @@ def read_embedding(block: bytes) -> EmbeddingBody:
     """
     fields = Fields(block)
     model = fields.text("model")
-    inputs = _inputs(fields.take("input"))
+    inputs = texts_or_tokens("input", fields.take("input"), MAX_INPUTS, empty=True)
     form = fields.take("encoding_format")
     if form not in (None, "float", "base64"):
         raise ApiError("encoding_format is 'float' or 'base64'", param="encoding_format")
@@ -75,25 +75,6 @@ def embedding_answer(asked: EmbeddingBody, vectors: Array, tokens: int) -> dict[
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": asked.model, "usage": usage}
-
-
-def _inputs(given: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return the inputs: a text, tokens, or a list of either."""
-    several = given if isinstance(given, list) and given and not is_token(given[0]) else [given]
-    if len(several) > MAX_INPUTS:
-        raise ApiError(f"input has {len(several)} texts; at most {MAX_INPUTS}", param="input")
-    return tuple(_input(one) for one in several)
-
-
-def _input(given: Any) -> str | tuple[int, ...]:
-    if isinstance(given, str):
-        return given
-    if isinstance(given, list) and given and all(map(is_token, given)):
-        return tuple(given)
-    raise ApiError(
-        f"input has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
-        param="input",
-    )
 
 
 def _vector(row: Array, *, as_text: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ge_backend.openai.api_error import ApiError
 
-__all__ = ["Fields", "is_token"]
+__all__ = ["Fields", "texts_or_tokens"]
 
 
 class Fields:
@@ -82,6 +82,37 @@ class Fields:
             )
 
 
-def is_token(value: Any) -> bool:
+def _is_token(value: Any) -> bool:
     """Return whether a value of JSON can be the number of a token."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def texts_or_tokens(
+    name: str, given: Any, most: int, *, empty: bool
+) -> tuple[str | tuple[int, ...], ...]:
+    """Return what a field holds: a text, tokens of one, or a list of either.
+
+    Args:
+        name: of the field.
+        given: its value.
+        most: how many there may be.
+        empty: whether a text may be empty.
+
+    Raises:
+        ApiError: it is something else, or there are more.
+    """
+    several = given if isinstance(given, list) and given and not _is_token(given[0]) else [given]
+    if len(several) > most:
+        raise ApiError(f"{name} has {len(several)} texts; at most {most}", param=name)
+    return tuple(_text_or_tokens(name, one, empty=empty) for one in several)
+
+
+def _text_or_tokens(name: str, given: Any, *, empty: bool) -> str | tuple[int, ...]:
+    if isinstance(given, str) and (given or empty):
+        return given
+    if isinstance(given, list) and given and all(map(_is_token, given)):
+        return tuple(given)
+    raise ApiError(
+        f"{name} has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
+        param=name,
+    )

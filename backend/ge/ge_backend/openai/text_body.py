@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.fields import Fields, is_token
+from ge_backend.openai.fields import Fields, texts_or_tokens
 from ge_backend.openai.messages import Message, read_messages, read_tools
 from ge_backend.openai.structure import (
     GUIDED,
@@ -89,7 +88,7 @@ def read_completion(block: bytes) -> CompletionBody:
     """
     fields = Fields(block)
     model = fields.text("model")
-    prompts = _prompts(fields.take("prompt"))
+    prompts = texts_or_tokens("prompt", fields.take("prompt"), MAX_PROMPTS, empty=False)
     top = fields.whole("logprobs", 0, MAX_COMPLETION_LOGPROBS)
     fields.only("echo", False, why="the answer never begins with the prompt")
     fields.only("suffix", "", why="text is only written behind a prompt")
@@ -180,22 +179,3 @@ def _with_structure(
             param=param,
         )
     return {**sampling, **structure}
-
-
-def _prompts(given: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return the prompts: a text, tokens, or a list of either."""
-    several = given if isinstance(given, list) and given and not is_token(given[0]) else [given]
-    if len(several) > MAX_PROMPTS:
-        raise ApiError(f"prompt has {len(several)} texts; at most {MAX_PROMPTS}", param="prompt")
-    return tuple(_prompt(one) for one in several)
-
-
-def _prompt(given: Any) -> str | tuple[int, ...]:
-    if isinstance(given, str) and given:
-        return given
-    if isinstance(given, Sequence) and given and all(map(is_token, given)):
-        return tuple(given)
-    raise ApiError(
-        f"prompt has to be a text, a list of tokens, or a list of either, got {given!r:.80}",
-        param="prompt",
-    )
