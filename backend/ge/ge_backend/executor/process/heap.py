@@ -16,9 +16,8 @@ def keep_freed_memory() -> None:
     """Have glibc keep what is freed; does nothing with another C library.
 
     By default blocks above a threshold go back to the system as soon as they are freed, and the
-    next step pays for each of their pages again: a step of 32 rows of text generation took more
-    than twice as long (`python -m benchmarks.language_steps`, with and without
-    `--default-heap`).
+    next step pays for each of their pages again: a step of 32 texts took 1.1 times as long
+    (`python -m benchmarks.language_steps`, with and without `--default-heap`).
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
