@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from ge_backend.config.engine_table import engines_for
 from ge_backend.device.engines import preferred
 from ge_backend.device.failures import reason
+from ge_backend.device.openmp import spin_briefly
 
 __all__ = ["LANGUAGE", "acts_for", "rehearse"]
 
@@ -45,7 +45,7 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
 
 def rehearse(acts: Iterable[str]) -> None:
     """Import modules and call functions; what fails here fails again, and is told, at a load."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as where a device loads, before torch
+    spin_briefly()
     for act in acts:
         module, _, function = act.partition(":")
         try:

@@ -8,6 +8,7 @@ import pytest
 from ge_backend.device.base import GraphSource
 from ge_backend.device.kinds import cpu
 from ge_backend.device.kinds.cpu import CpuDevice
+from ge_backend.device.openmp import SPINS
 from ge_backend.errors import DeviceUnavailable, ModelError
 
 
@@ -44,14 +45,15 @@ def test_a_directory_is_no_model(tmp_path):
         CpuDevice().load(GraphSource.of(tmp_path / "m.pt2"))
 
 
-def test_threads_of_torch_sleep_while_they_wait(tmp_path, monkeypatch):
+def test_threads_of_torch_spin_briefly_while_they_wait(tmp_path, monkeypatch):
     """OpenMP is told so before torch is imported, unless the user has chosen."""
     (tmp_path / "m.pt2").touch()
     monkeypatch.setitem(sys.modules, "torch", None)
-    for given, expected in ((None, "passive"), ("active", "active")):
+    for given, expected in ((None, SPINS), ("7", "7")):
         monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
         if given:
-            monkeypatch.setenv("OMP_WAIT_POLICY", given)
+            monkeypatch.setenv("GOMP_SPINCOUNT", given)
         with pytest.raises(DeviceUnavailable):
             CpuDevice().load(GraphSource.of(tmp_path / "m.pt2"))
-        assert os.environ["OMP_WAIT_POLICY"] == expected
+        assert os.environ["GOMP_SPINCOUNT"] == expected

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.engines import Engines
 from ge_backend.device.host_memory import host_memory
+from ge_backend.device.openmp import spin_briefly
 from ge_backend.device.threads import Cores
 from ge_backend.errors import DeviceUnavailable
 
@@ -50,9 +49,7 @@ class CpuDevice:
     def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load a file of one of its engines; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
-        # Read by libgomp when torch is first imported: threads that wait for each other sleep. By
-        # default they spin, and beside other busy processes single runs took 1300 ms, not 90.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        spin_briefly()
         return self._engines.load(source)
 
     def memory(self) -> MemoryInfo:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
 from ge_backend.device.failures import reason
+from ge_backend.device.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable
 
 if TYPE_CHECKING:  # torch is imported when a GPU is opened
@@ -53,8 +53,7 @@ class CudaDevice:
             DeviceUnavailable: torch is missing or has no CUDA, or there is no such GPU, or another
                 process has it for itself.
         """
-        # See CpuDevice.load: torch computes on the host as well, and its threads must not spin.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        spin_briefly()  # torch computes on the host as well
         try:
             from ge_backend.device.pytorch.cuda import open_cuda
         except ImportError as error:

@@ -12,6 +12,7 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import CompileStructure
+from ge_backend.device.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = [
@@ -80,6 +81,7 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         DeviceUnavailable: a library that it needs is not installed, or there is no such device.
         OutOfMemory: the weights do not fit.
     """
+    spin_briefly()
     module, _, name = OPENER.partition(":")
     try:
         opener = getattr(importlib.import_module(module), name)

@@ -18,6 +18,7 @@ from ge_backend.device.language.open import (
     open_language,
     open_scheduled,
 )
+from ge_backend.device.language.own_thread import OwnThread
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import Guide, Structure
 from ge_backend.errors import GeError, Unsupported
@@ -134,11 +135,12 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         cache_dtype=settings.kv_cache_dtype,
         memory=workshop.device.memory,
     )
-    opened = open_language(asked)
+    opener = OwnThread().open if workshop.device.name == "cpu" else open_language
+    opened = opener(asked)
     models = [opened.model]
     if settings.speculative_model is not None:
         draft = replace(asked, folder=settings.speculative_model, text=False)
-        models.append(open_language(draft).model)
+        models.append(opener(draft).model)
     reserved = settings.lora_bytes if has_adapters(beside) else 0
     engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
     if workshop.device.name == "cpu" and not settings.bucketed:
