@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,28 +39,22 @@ def installation() -> ServerInstallation:
     return found
 
 
-@pytest.fixture(scope="session")
-def made_models(tmp_path_factory) -> Path:
-    """The model repository of this project with its model files, made once."""
-    models = tmp_path_factory.mktemp("models")
-    script = ROOT / "model_repository" / "make.py"
-    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
-    return models
+class Servers:
+    """The servers that run, and the ones that are being stopped beside the next tests."""
 
+    def __init__(self, folders, logs: dict[str, Path]) -> None:
+        self._folders, self._logs = folders, logs
+        self._running: dict[str, TritonServer] = {}
+        self._stopping = ThreadPoolExecutor(thread_name_prefix="stop")
+        self._stops: list[Future[None]] = []
+        self.shared: list[Path] = []
 
-@pytest.fixture(scope="session")
-def triton_server(installation, tmp_path_factory, server_logs) -> Iterator[StartServer]:
-    """A function that starts a server on a model repository, or returns the one that serves it.
-
-    `triton_server(repository)`, `triton_server(repository, environment={…}, arguments=(…))`. Ports
-    are free ones, the log is attached to failures, and at the end nothing of any server is left.
-    """
-    running: dict[ServerOptions | str, TritonServer] = {}
-
-    def start(repository: Path, **fields: object) -> TritonServer:
+    def start(
+        self, installation: ServerInstallation, repository: Path, **fields: object
+    ) -> TritonServer:
         key = repr((repository.resolve(), sorted(fields.items())))
-        if key not in running:
-            log = tmp_path_factory.mktemp("log") / "server.log"
+        if key not in self._running:
+            log = self._folders.mktemp("log") / "server.log"
             options = ServerOptions(
                 repositories=(repository,),
                 log_file=log,
@@ -66,14 +62,55 @@ def triton_server(installation, tmp_path_factory, server_logs) -> Iterator[Start
             )
             server = TritonServer(installation, options)
             server.start()
-            server_logs[f"the server of {repository}"] = log
-            running[key] = server
-        return running[key]
+            self._logs[f"the server of {repository}"] = log
+            self._running[key] = server
+        return self._running[key]
 
-    yield start
-    server_logs.clear()
-    for server in running.values():
-        stop_without_a_trace(server)
+    def leave(self) -> None:
+        """Stop those that no other module asks for: what idles takes time of what is tested."""
+        for key, server in list(self._running.items()):
+            (repository,) = server.options.repositories
+            if repository.resolve() not in self.shared:
+                self._logs.pop(f"the server of {repository}", None)
+                self._stops.append(self._stopping.submit(stop_without_a_trace, server))
+                del self._running[key]
+
+    def close(self) -> None:
+        """Stop all, and fail if one has left a trace."""
+        self.shared.clear()
+        self.leave()
+        self._stopping.shutdown()
+        for stop in self._stops:
+            stop.result()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory, server_logs) -> Iterator[Servers]:
+    """All servers of `triton_server`."""
+    servers = Servers(tmp_path_factory, server_logs)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def made_models(tmp_path_factory, servers) -> Path:
+    """The model repository of this project with its model files, made once."""
+    models = tmp_path_factory.mktemp("models")
+    script = ROOT / "model_repository" / "make.py"
+    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
+    servers.shared.append(models.resolve())
+    return models
+
+
+@pytest.fixture(scope="module")
+def triton_server(installation, servers) -> Iterator[StartServer]:
+    """A function that starts a server on a model repository, or returns the one that serves it.
+
+    `triton_server(repository)`, `triton_server(repository, environment={…}, arguments=(…))`. Ports
+    are free ones, the log is attached to failures, and at the end nothing of any server is left.
+    """
+    yield partial(servers.start, installation)
+    servers.leave()
 
 
 def stop_without_a_trace(server: TritonServer) -> None:
