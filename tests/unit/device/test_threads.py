@@ -88,6 +88,17 @@ def test_the_runs_themselves_decide_size_by_size(clock, narrow, wide, chosen):
     assert sorted(set(bench.runs(6, 10_000))) == [NARROW, WIDE]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_unequal_texts_are_compared_with_their_like(clock, seed):
+    """A short text on one core says nothing against a longer one on all of them."""
+    drawn = np.random.default_rng(seed)
+    bench, chosen = Bench(clock).opened(), []
+    for elements in drawn.integers(33, 64, 600).tolist():
+        bench.seconds = {NARROW: elements * 1e-4, WIDE: elements * 0.8e-4}
+        chosen.append(bench.run(elements))
+    assert chosen[100:].count(WIDE) > 0.95 * len(chosen[100:])
+
+
 def test_one_busy_moment_decides_nothing(clock):
     """Each way is judged by the best of its last runs, and the loser is tried again now and then."""
     bench = Bench(clock).opened()
@@ -158,7 +169,7 @@ def test_a_run_that_fails_says_nothing_about_time(clock):
     bench = Bench(clock).opened()
     with pytest.raises(ModelError), bench.choice.session(1000, exclusive=True):
         raise ModelError("no")
-    size = bench.choice._sizes[(1000).bit_length()]
+    *_, size = bench.choice._sizes.values()
     assert not [*size.narrow, *size.wide]
 
 

@@ -9,6 +9,7 @@ comparing took as long as all the rest of a cold start.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -35,8 +36,10 @@ TRIALS = 3
 REMEMBERED = 5
 # One run of so many is of the kind that lost, so that a busy moment does not decide for good.
 CHECKED_EVERY = 64
-# After so many lonely runs of which none gained from all cores they are not tried any more.
+# After so many lonely runs of sizes that have decided, all against all cores, those are given up.
 PATIENCE = 64
+# Sizes that are compared with each other differ by less than 10 %.
+SIZES_PER_OCTAVE = 8
 
 _Session = TypeVar("_Session")
 
@@ -75,10 +78,14 @@ class _Size:
     wide: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     @property
+    def known(self) -> bool:
+        """Whether there were enough runs of both kinds."""
+        return min(len(self.narrow), len(self.wide)) >= TRIALS
+
+    @property
     def gains(self) -> bool:
         """Whether the best wide run is clearly the shorter; False before that is known."""
-        known = min(len(self.narrow), len(self.wide)) >= TRIALS
-        return known and min(self.narrow) >= min(self.wide) * LEAST_GAIN
+        return self.known and min(self.narrow) >= min(self.wide) * LEAST_GAIN
 
     def next_wide(self) -> bool:
         """Return how the next run is to be: in turn at first, then the better way."""
@@ -123,7 +130,7 @@ class ThreadChoice(Generic[_Session]):
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
-        size = self._sizes.setdefault(elements.bit_length(), _Size())
+        size = self._sizes.setdefault(_class_of(elements), _Size())
         use_wide = size.next_wide()
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
@@ -160,7 +167,7 @@ class ThreadChoice(Generic[_Session]):
 
     def _judge(self) -> None:
         """Give the wide session up where no size gains."""
-        sizes = list(self._sizes.values())
+        sizes = [size for size in list(self._sizes.values()) if size.known]
         if sum(size.runs for size in sizes) < PATIENCE or any(size.gains for size in sizes):
             return
         with self._lock:
@@ -168,6 +175,11 @@ class ThreadChoice(Generic[_Session]):
         if dropped is not None:
             del dropped
             self._give_up()
+
+
+def _class_of(elements: int) -> int:
+    """Return the number of the sizes that count as one with this one."""
+    return round(math.log2(max(1, elements)) * SIZES_PER_OCTAVE)
 
 
 def num_elements(inputs: Mapping[str, Array]) -> int:
