@@ -167,8 +167,10 @@ class ThreadChoice(Generic[_Session]):
 
     def _judge(self) -> None:
         """Give the wide session up where no size gains."""
-        sizes = [size for size in list(self._sizes.values()) if size.known]
-        if sum(size.runs for size in sizes) < PATIENCE or any(size.gains for size in sizes):
+        sizes = list(self._sizes.values())
+        if any(size.gains for size in sizes):  # first: what most runs find, and soon
+            return
+        if sum(size.runs for size in sizes if size.known) < PATIENCE:
             return
         with self._lock:
             dropped, self._wide, self._open_wide = self._wide, None, None
