@@ -8,12 +8,13 @@ Source: CANN, "dynamic batch, image size and dims" and aclmdlGetOutputNameByInde
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import repeat
+from typing import Any
 
 from ge_backend.device.acl.codes import acl_type
-from ge_backend.device.acl.gear_order import gear_order
+from ge_backend.device.acl.gear_order import cut_gears, gear_order
 from ge_backend.device.acl.models import AclModels
 from ge_backend.device.files.aipp_file import Block, image_dims
 from ge_backend.errors import ModelError, Unsupported
@@ -42,27 +43,32 @@ class Tensor:
     nbytes: int
 
 
-class Gears(Protocol):
+@dataclass(frozen=True, slots=True)
+class Gears:
     """The shapes that a model was compiled for, beside which it runs none.
 
     Attributes:
         shapes: of all inputs, one entry per gear.
+        values: by which a gear is told: a batch size, a (height, width), or all dims.
+        tell: the call that does, with a model's id, its dataset, the index of the input that
+            chooses, and a value; None where there is one shape.
     """
 
-    @property
-    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The shapes of all inputs, one entry per gear."""
+    shapes: tuple[Mapping[str, Shape], ...]
+    values: Sequence[Any] = ()
+    tell: Callable[[int, int, int, Any], None] | None = None
 
-    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
+    def choose(self, model: int, inputs: int, at: int, gear: int) -> None:
         """Let the next run of a model be in a gear; no run of it may be in flight.
 
         Args:
-            models: the calls.
             model: its id.
             inputs: the dataset of that run.
             at: the index of the input that chooses.
             gear: an index into `shapes`.
         """
+        if self.tell is not None:
+            self.tell(model, inputs, at, self.values[gear])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +138,12 @@ def read_description(
         inputs = _with_images(inputs, aipp, path)
     outputs = _outputs(models, description, path)
     has_gears = gear_at >= 0
+    one_shape = Gears(({tensor.name: tensor.dims for tensor in inputs},))
     freely = not has_gears and any(-1 in tensor.dims for tensor in (*inputs, *outputs))
     return Description(
         inputs=inputs,
         outputs=outputs,
-        gears=_gears(models, description, inputs, order, path) if has_gears else OneShape(inputs),
+        gears=_gears(models, description, inputs, order, path) if has_gears else one_shape,
         gear_at=gear_at,
         gear_bytes=models.input_bytes(description, gear_at) if has_gears else 0,
         aipp_at=aipp_at,
@@ -150,101 +157,28 @@ def read_description(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OneShape:
-    """No choice at all."""
-
-    inputs: Sequence[Tensor]
-
-    @property
-    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The inputs' own dims."""
-        return ({tensor.name: tensor.dims for tensor in self.inputs},)
-
-    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchGears:
-    """Batch sizes, for all inputs whose first dimension varies."""
-
-    inputs: Sequence[Tensor]
-    batches: Sequence[int]
-
-    @property
-    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The inputs' dims with each batch size."""
-        return tuple(
-            {t.name: tuple(batch if dim < 0 else dim for dim in t.dims) for t in self.inputs}
-            for batch in self.batches
-        )
-
-    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
-        """Choose a batch size."""
-        models.choose_batch(model, inputs, at, self.batches[gear])
-
-
-@dataclass(frozen=True, slots=True)
-class ImageGears:
-    """(height, width) of images, for all inputs that have such."""
-
-    inputs: Sequence[Tensor]
-    sizes: Sequence[Shape]
-
-    @property
-    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The inputs' dims with each size."""
-        return tuple({t.name: _filled(t.dims, size) for t in self.inputs} for size in self.sizes)
-
-    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
-        """Choose a size."""
-        models.choose_image(model, inputs, at, self.sizes[gear])
-
-
-@dataclass(frozen=True, slots=True)
-class DimsGears:
-    """Any dimensions of any inputs: a gear has the dims of all inputs, one behind the other.
-
-    Attributes:
-        order: of the inputs in a gear.
-    """
-
-    inputs: Sequence[Tensor]
-    gears: Sequence[Shape]
-    order: Sequence[str]
-
-    @property
-    def shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The dims of each gear, cut apart."""
-        return tuple(self._cut(gear) for gear in self.gears)
-
-    def choose(self, models: AclModels, model: int, inputs: int, at: int, gear: int) -> None:
-        """Choose all dims."""
-        models.choose_dims(model, inputs, at, self.gears[gear])
-
-    def _cut(self, gear: Shape) -> dict[str, Shape]:
-        shapes, at = {}, 0
-        ranks = {tensor.name: len(tensor.dims) for tensor in self.inputs}
-        for name in self.order:
-            shapes[name] = gear[at : at + ranks[name]]
-            at += ranks[name]
-        return {name: shapes[name] for name in ranks}
-
-
 def _gears(
     models: AclModels, description: int, inputs: Sequence[Tensor], order: Sequence[str], path: str
 ) -> Gears:
     """Return the gears of a model that has some; only one of the three kinds answers."""
-    batches = models.batch_gears(description)
-    if batches:
-        return BatchGears(inputs, batches)
-    sizes = models.image_gears(description)
-    if sizes:
-        return ImageGears(inputs, sizes)
+
+    def filled(values: Iterable[Iterable[int]]) -> tuple[Mapping[str, Shape], ...]:
+        return tuple({t.name: _filled(t.dims, value) for t in inputs} for value in values)
+
+    if batches := models.batch_gears(description):
+        return Gears(filled(map(repeat, batches)), batches, models.choose_batch)
+    if sizes := models.image_gears(description):
+        return Gears(filled(sizes), sizes, models.choose_image)
     gears = models.dims_gears(description)
     dims = {tensor.name: tensor.dims for tensor in inputs}
-    return DimsGears(inputs, gears, gear_order(dims, gears, order, path))
+    cut = cut_gears(dims, gears, gear_order(dims, gears, order, path))
+    shapes = tuple({name: cut[name][at] for name in dims} for at in range(len(gears)))
+    return Gears(shapes, gears, models.choose_dims)
+
+
+def _filled(dims: Shape, values: Iterable[int]) -> Shape:
+    left = iter(values)
+    return tuple(next(left) if dim < 0 else dim for dim in dims)
 
 
 def _with_images(inputs: tuple[Tensor, ...], aipp: Block, path: str) -> tuple[Tensor, ...]:
@@ -258,11 +192,6 @@ def _with_images(inputs: tuple[Tensor, ...], aipp: Block, path: str) -> tuple[Te
     images = inputs[rank]
     taken = replace(images, dims=(images.dims[0], *image_dims(aipp, 0, 0, path)))
     return (*inputs[:rank], taken, *inputs[rank + 1 :])
-
-
-def _filled(dims: Shape, sizes: Shape) -> Shape:
-    values = iter(sizes)
-    return tuple(next(values) if dim < 0 else dim for dim in dims)
 
 
 def _input(models: AclModels, description: int, at: int, name: str, path: str) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ge_backend.errors import ModelError
 from ge_backend.tensors import Shape
 
-__all__ = ["gear_order"]
+__all__ = ["cut_gears", "gear_order"]
 
 
 def gear_order(
@@ -37,7 +37,8 @@ def gear_order(
     for order in _fitting(dict(inputs), gears, 0):
         if found is None:
             found = order
-        if _cut(inputs, gears, order) != _cut(inputs, gears, found) or _swaps(inputs, gears, order):
+        differs = cut_gears(inputs, gears, order) != cut_gears(inputs, gears, found)
+        if differs or _swaps(inputs, gears, order):
             names = ", ".join(f'"{name}"' for name in inputs)
             raise ModelError(
                 f"{path}: its gears fit its inputs in several orders; say in which they stood "
@@ -48,6 +49,18 @@ def gear_order(
     return found
 
 
+def cut_gears(
+    inputs: Mapping[str, Shape], gears: Sequence[Shape], order: Sequence[str]
+) -> dict[str, list[Shape]]:
+    """Return the shapes of each input, one per gear, if gears list the inputs in this order."""
+    shapes, at = {}, 0
+    for name in order:
+        end = at + len(inputs[name])
+        shapes[name] = [gear[at:end] for gear in gears]
+        at = end
+    return shapes
+
+
 def _checked(
     inputs: Mapping[str, Shape], gears: Sequence[Shape], stated: Sequence[str], path: str
 ) -> tuple[str, ...]:
@@ -56,7 +69,7 @@ def _checked(
             f"model.om.json beside {path} has the order {', '.join(stated)}; the model's inputs "
             f"are {', '.join(inputs)}"
         )
-    for name, columns in _cut(inputs, gears, stated).items():
+    for name, columns in cut_gears(inputs, gears, stated).items():
         if not all(_fits(inputs[name], shape) for shape in columns):
             raise ModelError(
                 f"{path}: in the order {', '.join(stated)} its gears do not fit: {name!r} is "
@@ -85,23 +98,11 @@ def _fitting(
 
 def _swaps(inputs: Mapping[str, Shape], gears: Sequence[Shape], order: Sequence[str]) -> bool:
     """Whether two inputs with equal dims could change places, and would get other shapes."""
-    shapes = _cut(inputs, gears, order)
+    shapes = cut_gears(inputs, gears, order)
     alike: dict[Shape, list[Shape]] = {}
     return any(
         alike.setdefault(inputs[name], columns) != columns for name, columns in shapes.items()
     )
-
-
-def _cut(
-    inputs: Mapping[str, Shape], gears: Sequence[Shape], order: Sequence[str]
-) -> dict[str, list[Shape]]:
-    """Return the shapes of each input, one per gear."""
-    shapes, at = {}, 0
-    for name in order:
-        end = at + len(inputs[name])
-        shapes[name] = [gear[at:end] for gear in gears]
-        at = end
-    return shapes
 
 
 def _fits(dims: Shape, shape: Shape) -> bool:

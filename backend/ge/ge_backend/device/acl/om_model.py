@@ -172,7 +172,7 @@ class LoadedModel:
     def choose(self, gear: int) -> None:
         """Let the next run be in a gear; no run is in flight."""
         described = self.description
-        described.gears.choose(self._models, self._model, self._inputs, described.gear_at, gear)
+        described.gears.choose(self._model, self._inputs, described.gear_at, gear)
 
     def place_input(self, at: int, address: int, nbytes: int) -> None:
         """Let runs read an input from elsewhere."""
@@ -216,7 +216,7 @@ class LoadedModel:
         try:
             runs = []
             for at, shapes in enumerate(described.gears.shapes):
-                described.gears.choose(self._models, self._model, dataset, described.gear_at, at)
+                described.gears.choose(self._model, dataset, described.gear_at, at)
                 outputs = {
                     tensor.name: self._models.current_output_dims(self._described, index)
                     for index, tensor in enumerate(described.outputs)
