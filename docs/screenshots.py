@@ -34,7 +34,8 @@ from rich.text import Text
 from ge_backend.cli.page.drawing import STYLE, WIDTH_INCHES
 from ge_backend.cli.page.page import Picture, pictures, render
 from ge_backend.cli.page.recording import Recording, record
-from ge_backend.cli.watch.readings import device_lines, model_lines
+from ge_backend.cli.watch.models import model_numbers
+from ge_backend.cli.watch.readings import device_lines
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.cli.watch.screen import screen
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
@@ -117,7 +118,7 @@ def top(server: TritonServer) -> str:
     before = scrape(server.metrics)
     time.sleep(TOP_S)
     after = scrape(server.metrics)
-    return screen(model_lines(before, after), [], device_lines(before, after))
+    return screen(model_numbers(before, after), [], device_lines(before, after))
 
 
 def terminal(text: str, title: str) -> str:

@@ -19,6 +19,51 @@ def series(model, **values):
     return found
 
 
+def look(at_s, **values):
+    """Return one reading of a model called m; keys as those of `series`."""
+    return Reading(at_s=at_s, values=series("m", **values))
+
+
+BEFORE = look(
+    10.0,
+    **{
+        "ge_requests_total": 100,
+        "ge_rows_total": 200,
+        "ge_batches_total": 50,
+        "ge_elements_real_total": 1000,
+        "ge_elements_run_total": 1200,
+        "ge_sub_batches_total__bucket-4x8": 10,
+        "ge_queue_seconds_total__device-cpu": 1.0,
+        "ge_run_seconds_total__device-cpu": 5.0,
+        "ge_planned_seconds_total__device-cpu": 4.0,
+        "ge_plan_error_seconds_total__device-cpu": 1.0,
+    },
+)
+AFTER = look(
+    12.0,
+    **{
+        "ge_requests_total": 160,
+        "ge_request_failures_total__status-INTERNAL": 2,
+        "ge_rows_total": 320,
+        "ge_batches_total": 70,
+        "ge_elements_real_total": 2000,
+        "ge_elements_run_total": 2700,
+        "ge_sub_batches_total__bucket-4x8": 14,
+        "ge_sub_batches_total__bucket-8x8": 16,
+        "ge_sub_batches_total__bucket-1x8": 0,
+        "ge_queue_seconds_total__device-cpu": 1.04,
+        "ge_run_seconds_total__device-cpu": 7.0,
+        "ge_planned_seconds_total__device-cpu": 6.0,
+        "ge_plan_error_seconds_total__device-cpu": 1.1,
+        "ge_device_up__device-cpu": 1,
+        "ge_device_outstanding_seconds__device-cpu": 0.25,
+        "ge_workspace_pool_bytes__device-cpu": 1024,
+        "ge_workspace_used_bytes__device-cpu": 128,
+        "ge_workspace_peak_bytes__device-cpu": 512,
+    },
+)
+
+
 def reading(at_s, share, model="encoder"):
     """Return metrics of a server that has done a share of its work: 100 requests when it is 1."""
     counters = {

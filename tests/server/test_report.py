@@ -9,7 +9,7 @@ import pytest
 import tritonclient.grpc as client
 
 from ge_backend.cli.main import main
-from ge_backend.cli.page.numbers import host_latencies, model_numbers, run_latencies
+from ge_backend.cli.page.numbers import host_latencies, run_latencies, served_models
 from ge_backend.cli.page.page import render
 from ge_backend.cli.page.recording import record
 
@@ -54,7 +54,7 @@ def recording(server):
 
 def test_its_numbers_are_what_was_sent(recording):
     """Every request is counted once at each model that it went through."""
-    found = {model.model: model for model in model_numbers(recording)}
+    found = {model.model: model for model in served_models(recording)}
     assert set(found) == {
         *STEPS,
         "text_classifier_fused",
@@ -71,7 +71,7 @@ def test_the_runs_of_the_executor_are_those_that_the_metrics_count(recording):
     """As many, over as many elements, for as many rows."""
     runs = [run for device in recording.devices for run in device.runs]
     assert {run.error for run in runs} == {""}
-    for model in model_numbers(recording):
+    for model in served_models(recording):
         own = [run for run in runs if run.model == model.model]
         assert len(own) == model.runs
         if model.runs:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ge_backend.cli.watch.readings import device_lines, model_lines
+from ge_backend.cli.watch.models import model_numbers
+from ge_backend.cli.watch.readings import device_lines
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.cli.watch.screen import screen
 from ge_backend.cli.watch.text import text_lines
@@ -54,7 +55,7 @@ def _screens(url: str, every_s: float) -> Iterator[str]:
         time.sleep(every_s)
         after = scrape(url)
         yield screen(
-            model_lines(before, after), text_lines(before, after), device_lines(before, after)
+            model_numbers(before, after), text_lines(before, after), device_lines(before, after)
         )
         before = after
 

@@ -5,17 +5,17 @@ import pytest
 from builders.recordings import RUNS, past_run, reading, recording
 from ge_backend.cli.page.numbers import (
     host_latencies,
-    model_numbers,
     quantile,
     request_rates,
     run_latencies,
+    served_models,
 )
 from ge_backend.cli.watch.readings import Reading
 
 
 def test_a_model_is_told_by_what_changed():
     """Sums over the recording, ratios of sums, times per request."""
-    (model,) = model_numbers(recording())
+    (model,) = served_models(recording())
     assert (model.requests, model.failures, model.rows, model.runs) == (100, 2, 200, 40)
     assert (model.requests_per_s, model.rows_per_batch) == (50, 5)
     assert (model.padding, model.longest) == (1.25, 3)
@@ -29,13 +29,13 @@ def test_a_model_is_told_by_what_changed():
 def test_what_was_before_the_recording_does_not_count():
     """Counters are of the server's whole life."""
     late = recording(readings=(reading(10.0, 0.5), reading(11.0, 1)))
-    (model,) = model_numbers(late)
+    (model,) = served_models(late)
     assert (model.requests, model.requests_per_s) == (50, 50)
 
 
 def test_a_model_that_took_nothing_is_left_out():
     """Its numbers would all be dashes."""
-    assert model_numbers(recording(readings=(reading(10.0, 1), reading(11.0, 1)))) == []
+    assert served_models(recording(readings=(reading(10.0, 1), reading(11.0, 1)))) == []
 
 
 def test_the_host_tells_the_mean_and_what_of_it_was_its_queue():

@@ -4,14 +4,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from builders.recordings import RUNS, recording
-from ge_backend.cli.page.numbers import HostLatency, model_numbers, run_latencies
+from ge_backend.cli.page.numbers import HostLatency, run_latencies, served_models
 from ge_backend.cli.page.spent import draw_latencies, draw_parts
 
 
 def test_parts_of_the_instance_and_of_the_executor_have_a_bar_each():
     """They are not added up: the one waits for the other."""
     figure = Figure()
-    draw_parts(figure, model_numbers(recording()))
+    draw_parts(figure, served_models(recording()))
     (axes,) = figure.axes
     widths = [patch.get_width() for patch in axes.patches]
     assert widths == pytest.approx([1, 2, 3, 10, 4, 5, 8])

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from builders.recordings import recording
 from ge_backend.batching.pipeline import COUNTED_DIGITS
-from ge_backend.cli.page.numbers import model_numbers
+from ge_backend.cli.page.numbers import served_models
 from ge_backend.cli.page.traffic import (
     bins,
     draw_padding,
@@ -32,7 +32,7 @@ def bars(axes):
 def test_lengths_are_shares_and_sizes_that_did_not_come_have_their_place():
     """150 rows up to 8, none up to 12, 50 up to 16."""
     figure = Figure()
-    models = model_numbers(recording())
+    models = served_models(recording())
     draw_shapes(figure, models, COLOURS)
     left, right = figure.axes
     assert bars(left) == [75, 0, 25]
@@ -55,7 +55,7 @@ def test_a_model_without_ragged_axes_has_only_buckets():
         readings=(whole.first, type(whole.last)(at_s=12.0, values=values)),
     )
     figure = Figure()
-    draw_shapes(figure, model_numbers(plain), COLOURS)
+    draw_shapes(figure, served_models(plain), COLOURS)
     assert [text.get_text() for text in figure.axes[0].texts] == ["no ragged axis"]
 
 
@@ -71,5 +71,5 @@ def test_rates_are_drawn_as_steps():
 def test_padding_is_drawn_beside_what_was_sent_and_what_could_have_run():
     """One is what was sent."""
     figure = Figure()
-    draw_padding(figure, model_numbers(recording()))
+    draw_padding(figure, served_models(recording()))
     assert [patch.get_width() for patch in figure.axes[0].patches] == [1, 1.25, 3]

@@ -1,31 +1,24 @@
 """What a person sees."""
 
-from builders.recordings import text_reading
-from ge_backend.cli.watch.readings import DeviceLine, ModelLine
+from dataclasses import replace
+
+from builders.recordings import look, text_reading
+from ge_backend.cli.watch.models import model_numbers
+from ge_backend.cli.watch.readings import DeviceLine
 from ge_backend.cli.watch.screen import screen
 from ge_backend.cli.watch.text import text_lines
 
-MODEL = ModelLine(
+(IDLE,) = model_numbers(look(1.0, ge_buckets=3), look(2.0, ge_buckets=3))
+MODEL = replace(
+    IDLE,
     model="encoder",
     requests_per_s=123.4,
-    failures_per_s=0,
     rows_per_batch=6.0,
     padding=1.25,
     queue_ms=0.5,
     run_ms=12.25,
     plan_error=0.066,
-    buckets=("8x64", "4x32"),
-)
-IDLE = ModelLine(
-    model="idle",
-    requests_per_s=0,
-    failures_per_s=0,
-    rows_per_batch=None,
-    padding=None,
-    queue_ms=None,
-    run_ms=None,
-    plan_error=None,
-    buckets=(),
+    buckets=[("8x64", 5), ("4x32", 2)],
 )
 DEVICE = DeviceLine(
     device="npu:0",
@@ -53,7 +46,7 @@ def test_models_and_devices_have_a_line_each():
         "8x64",
         "4x32",
     ]
-    assert lines[2].split() == ["idle", "0.0", "0.0", "-", "-", "-", "-", "-", "-"]
+    assert lines[2].split() == ["m", "0.0", "0.0", "-", "-", "-", "-", "-", "-"]
     assert lines[5].split() == [
         "npu:0",
         "LOST",

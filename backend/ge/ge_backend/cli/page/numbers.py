@@ -8,58 +8,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ge_backend.cli.page.recording import Recording
-from ge_backend.cli.watch.readings import Reading, change, grown, plan_error
+from ge_backend.cli.watch.models import ModelNumbers, model_numbers, ratio
+from ge_backend.cli.watch.readings import Reading, change, grown
 from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = [
-    "EXECUTOR_PARTS",
-    "INSTANCE_PARTS",
     "QUANTILES",
     "HostLatency",
-    "ModelNumbers",
     "RunLatency",
     "host_latencies",
-    "model_numbers",
     "quantile",
     "request_rates",
     "run_latencies",
+    "served_models",
 ]
 
 QUANTILES = (0.5, 0.9, 0.99)
-# What an instance does one after another, and what happens in the executor while it waits.
-INSTANCE_PARTS = ("read", "plan", "stage", "wait", "split")
-EXECUTOR_PARTS = ("queue", "run")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelNumbers:
-    """A model that took requests; ratios are None where nothing can be said.
-
-    Attributes:
-        padding: elements run for each one that was sent.
-        longest: what it would have been with each batch padded to its longest row.
-        plan_error: by how much runs took longer or shorter than planned, per time planned.
-        sizes: per ragged axis, rows by the bin of their size, ascending; see `ge_row_sizes_total`.
-        buckets: runs by bucket, most used first.
-        parts_ms: milliseconds per request by part; see `INSTANCE_PARTS`, `EXECUTOR_PARTS`.
-        steps_ms: of a fused ensemble, by step.
-    """
-
-    model: str
-    requests: float
-    failures: float
-    rows: float
-    batches: float
-    runs: float
-    requests_per_s: float
-    rows_per_batch: float | None
-    padding: float | None
-    longest: float | None
-    plan_error: float | None
-    sizes: Mapping[str, Sequence[tuple[int, float]]]
-    buckets: Sequence[tuple[str, float]]
-    parts_ms: Mapping[str, float]
-    steps_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +58,10 @@ class RunLatency:
     whole_ms: Mapping[float, float]
 
 
-def model_numbers(recording: Recording) -> list[ModelNumbers]:
+def served_models(recording: Recording) -> list[ModelNumbers]:
     """Return the numbers of each model that took requests, by name."""
-    first, last = recording.first, recording.last
-    served = grown(first, last, "ge_requests_total", "model")
-    return [_of_model(name, first, last) for name in sorted(served)]
+    numbers = model_numbers(recording.first, recording.last)
+    return [model for model in numbers if model.requests]
 
 
 def host_latencies(recording: Recording) -> list[HostLatency]:
@@ -137,41 +100,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def _of_model(model: str, first: Reading, last: Reading) -> ModelNumbers:
-    def changed(name: str) -> float:
-        return change(first, last, name, model=model)
-
-    requests, real = changed("ge_requests_total"), changed("ge_elements_real_total")
-    buckets = grown(first, last, "ge_sub_batches_total", "bucket", model=model)
-    axes = sorted(last.by("ge_row_sizes_total", "axis", model=model))
-    steps = grown(first, last, "ge_step_seconds_total", "step", model=model)
-    return ModelNumbers(
-        model=model,
-        requests=requests,
-        failures=changed("ge_request_failures_total"),
-        rows=changed("ge_rows_total"),
-        batches=changed("ge_batches_total"),
-        runs=changed("ge_sub_batches_total"),
-        requests_per_s=requests / max(last.at_s - first.at_s, 1e-9),
-        rows_per_batch=_ratio(changed("ge_rows_total"), changed("ge_batches_total")),
-        padding=_ratio(changed("ge_elements_run_total"), real),
-        longest=_ratio(changed("ge_elements_longest_total"), real),
-        plan_error=plan_error(first, last, model),
-        sizes={axis: _sizes(model, axis, first, last) for axis in axes},
-        buckets=sorted(buckets.items(), key=lambda item: (-item[1], item[0])),
-        parts_ms={
-            part: 1e3 * changed(f"ge_{part}_seconds_total") / requests
-            for part in (*INSTANCE_PARTS, *EXECUTOR_PARTS)
-        },
-        steps_ms={step: 1e3 * seconds / requests for step, seconds in steps.items()},
-    )
-
-
-def _sizes(model: str, axis: str, first: Reading, last: Reading) -> list[tuple[int, float]]:
-    counts = grown(first, last, "ge_row_sizes_total", "up_to", model=model, axis=axis)
-    return sorted((int(up_to), rows) for up_to, rows in counts.items())
-
-
 def _of_host(model: str, requests: float, first: Reading, last: Reading) -> HostLatency:
     def mean_ms(name: str) -> float:
         return change(first, last, name, model=model) / requests / 1e3
@@ -195,7 +123,7 @@ def _of_runs(model: str, runs: Sequence[PastRun]) -> RunLatency:
         model=model,
         runs=len(runs),
         failed=sum(bool(run.error) for run in runs),
-        filled=_ratio(sum(r.real_rows for r in runs), sum(r.bucket[0] for r in runs)),
+        filled=ratio(sum(r.real_rows for r in runs), sum(r.bucket[0] for r in runs)),
         queue_ms=_quantiles([run.started_ns - run.came_ns for run in runs]),
         run_ms=_quantiles([run.ended_ns - run.started_ns for run in runs]),
         whole_ms=_quantiles([run.ended_ns - run.came_ns for run in runs]),
@@ -204,7 +132,3 @@ def _of_runs(model: str, runs: Sequence[PastRun]) -> RunLatency:
 
 def _quantiles(spans_ns: Sequence[int]) -> dict[float, float]:
     return {share: quantile(spans_ns, share) / 1e6 for share in QUANTILES}
-
-
-def _ratio(value: float, of: float) -> float | None:
-    return value / of if of else None

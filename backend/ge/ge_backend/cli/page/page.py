@@ -11,17 +11,13 @@ from typing import Any
 
 from ge_backend.cli.page.drawing import colours_of, svg
 from ge_backend.cli.page.lanes import draw_busy, draw_lanes, draw_pool, pooled
-from ge_backend.cli.page.numbers import (
-    ModelNumbers,
-    host_latencies,
-    model_numbers,
-    run_latencies,
-)
+from ge_backend.cli.page.numbers import host_latencies, run_latencies, served_models
 from ge_backend.cli.page.recording import Recording
 from ge_backend.cli.page.spent import draw_latencies, draw_parts
 from ge_backend.cli.page.text import draw_cache, draw_tokens
 from ge_backend.cli.page.traffic import draw_padding, draw_rates, draw_shapes, shapes_height
 from ge_backend.cli.watch.executors import DeviceRuns
+from ge_backend.cli.watch.models import ModelNumbers
 from ge_backend.cli.watch.text import text_lines
 from ge_backend.executor.protocol.messages import PastRun
 
@@ -48,7 +44,7 @@ def render(recording: Recording) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    models = model_numbers(recording)
+    models = served_models(recording)
     page: str = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         recording=recording,
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(recording.began_s)),
@@ -69,7 +65,7 @@ def render(recording: Recording) -> str:
 
 def pictures(recording: Recording) -> list[Picture]:
     """Return the pictures that this recording has something for, in the page's order."""
-    models = model_numbers(recording)
+    models = served_models(recording)
     names = {model.model for model in models} | {run.model for run in _runs(recording)}
     names |= {line.model for line in text_lines(recording.first, recording.last)}
     colours = colours_of(sorted(names))

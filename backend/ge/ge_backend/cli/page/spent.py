@@ -6,14 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ge_backend.cli.page.drawing import COLOURS, legend, tidy
-from ge_backend.cli.page.numbers import (
-    EXECUTOR_PARTS,
-    INSTANCE_PARTS,
-    QUANTILES,
-    HostLatency,
-    ModelNumbers,
-    RunLatency,
-)
+from ge_backend.cli.page.numbers import QUANTILES, HostLatency, RunLatency
+from ge_backend.cli.watch.models import EXECUTOR_PARTS, INSTANCE_PARTS, ModelNumbers
 
 __all__ = ["draw_latencies", "draw_parts"]
 

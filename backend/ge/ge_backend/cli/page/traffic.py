@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ge_backend.cli.page.drawing import COLOURS, legend, tidy
-from ge_backend.cli.page.numbers import ModelNumbers, request_rates
+from ge_backend.cli.page.numbers import request_rates
+from ge_backend.cli.watch.models import ModelNumbers
 from ge_backend.cli.watch.readings import Reading
 
 __all__ = ["bins", "draw_padding", "draw_rates", "draw_shapes", "shapes_height"]

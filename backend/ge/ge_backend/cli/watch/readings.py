@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "DeviceLine",
-    "ModelLine",
-    "Reading",
-    "change",
-    "device_lines",
-    "grown",
-    "model_lines",
-    "plan_error",
-]
+__all__ = ["DeviceLine", "Reading", "change", "device_lines", "grown"]
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -58,29 +49,6 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLine:
-    """What a model did between two readings; ratios are None where nothing happened.
-
-    Attributes:
-        rows_per_batch: how many rows the host brought together.
-        padding: elements run for each one that was sent.
-        queue_ms, run_ms: per sub-batch.
-        plan_error: by how much runs took longer or shorter than planned, per time planned.
-        buckets: the most used ones, most used first.
-    """
-
-    model: str
-    requests_per_s: float
-    failures_per_s: float
-    rows_per_batch: float | None
-    padding: float | None
-    queue_ms: float | None
-    run_ms: float | None
-    plan_error: float | None
-    buckets: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
     """A device as it was at the last reading, as its models see it.
 
@@ -96,11 +64,6 @@ class DeviceLine:
     pool_bytes: float
     used_bytes: float
     peak_bytes: float
-
-
-def model_lines(before: Reading, after: Reading, *, num_buckets: int = 3) -> list[ModelLine]:
-    """Return a line for each model, by name."""
-    return [_model_line(name, before, after, num_buckets) for name in after.models]
 
 
 def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
@@ -120,37 +83,9 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
     ]
 
 
-def _model_line(model: str, before: Reading, after: Reading, num_buckets: int) -> ModelLine:
-    seconds = max(after.at_s - before.at_s, 1e-9)
-
-    def changed(name: str) -> float:
-        return change(before, after, name, model=model)
-
-    runs = changed("ge_sub_batches_total")
-    ran = grown(before, after, "ge_sub_batches_total", "bucket", model=model)
-    used = sorted(ran, key=lambda bucket: (-ran[bucket], bucket))
-    return ModelLine(
-        model=model,
-        requests_per_s=changed("ge_requests_total") / seconds,
-        failures_per_s=changed("ge_request_failures_total") / seconds,
-        rows_per_batch=_ratio(changed("ge_rows_total"), changed("ge_batches_total")),
-        padding=_ratio(changed("ge_elements_run_total"), changed("ge_elements_real_total")),
-        queue_ms=_ratio(1e3 * changed("ge_queue_seconds_total"), runs),
-        run_ms=_ratio(1e3 * changed("ge_run_seconds_total"), runs),
-        plan_error=plan_error(before, after, model),
-        buckets=tuple(used[:num_buckets]),
-    )
-
-
 def change(before: Reading, after: Reading, name: str, **labels: str) -> float:
     """Return how much a counter grew; one that fell began anew, with its server."""
     return _growth(before.total(name, **labels), after.total(name, **labels))
-
-
-def plan_error(before: Reading, after: Reading, model: str) -> float | None:
-    """Return by how much a model's runs took longer or shorter than planned, per time planned."""
-    off = change(before, after, "ge_plan_error_seconds_total", model=model)
-    return _ratio(off, change(before, after, "ge_planned_seconds_total", model=model))
 
 
 def grown(
@@ -165,10 +100,6 @@ def grown(
 
 def _growth(then: float, now: float) -> float:
     return now - then if now >= then else now
-
-
-def _ratio(value: float, of: float) -> float | None:
-    return value / of if of else None
 
 
 def _most(reading: Reading, name: str, device: str) -> float:

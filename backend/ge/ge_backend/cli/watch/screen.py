@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ge_backend.cli.report.table import table
-from ge_backend.cli.watch.readings import DeviceLine, ModelLine
+from ge_backend.cli.watch.models import ModelNumbers
+from ge_backend.cli.watch.readings import DeviceLine
 from ge_backend.cli.watch.text import QUANTILES, TextLine
 from ge_backend.config.sizes import format_bytes
 
@@ -19,11 +20,12 @@ TEXTS = (
     *("text", "tokens/s", "prompt/s", "first ms p50/p99", "next ms p50/p99", "step ms"),
     *("running", "waiting", "cache", "preempted"),
 )
+SHOWN_BUCKETS = 3
 DEVICES = ("device", "state", "waiting ms", "busy", "pool", "used", "peak")
 
 
 def screen(
-    models: Sequence[ModelLine], texts: Sequence[TextLine], devices: Sequence[DeviceLine]
+    models: Sequence[ModelNumbers], texts: Sequence[TextLine], devices: Sequence[DeviceLine]
 ) -> str:
     """Return the tables as text; models that generate text have a line in the second."""
     if not models and not texts:
@@ -35,7 +37,7 @@ def screen(
     return "\n".join(lines)
 
 
-def _model(line: ModelLine) -> tuple[str, ...]:
+def _model(line: ModelNumbers) -> tuple[str, ...]:
     return (
         line.model,
         f"{line.requests_per_s:.1f}",
@@ -45,7 +47,7 @@ def _model(line: ModelLine) -> tuple[str, ...]:
         _number(line.queue_ms, 2),
         _number(line.run_ms, 2),
         "-" if line.plan_error is None else f"{line.plan_error:.0%}",
-        "  ".join(line.buckets) or "-",
+        "  ".join(bucket for bucket, _ in line.buckets[:SHOWN_BUCKETS]) or "-",
     )
 
 
