@@ -30,7 +30,8 @@ from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Served, Traffic, Window, make_traffic, serve
 from benchmarks.systems import System, absent, systems
-from ge_backend.cli.watch.readings import Reading, plan_error
+from ge_backend.cli.watch.models import model_numbers
+from ge_backend.cli.watch.readings import Reading
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.tritonserver.installation import find_server
 
@@ -142,8 +143,8 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
 
 def _plan_errors(before: Reading, after: Reading) -> str:
     """Return how far each model's runs were off from what they were planned to take."""
-    off = {model: plan_error(before, after, model) for model in after.models}
-    shown = [f"{model} {error:.0%}" for model, error in off.items() if error is not None]
+    numbers = model_numbers(before, after)
+    shown = [f"{m.model} {m.plan_error:.0%}" for m in numbers if m.plan_error is not None]
     return f"runs took longer or shorter than planned by: {', '.join(shown) or 'nothing to say'}"
 
 
