@@ -6,16 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ge_backend.buckets.axis import Axis, default_axis, listed_axis, parse_axis
-from ge_backend.buckets.declared import declared_grid
-from ge_backend.buckets.grid import (
-    Bucket,
-    BucketGrid,
-    file_grid,
-    label,
-    listed_grid,
-    product_grid,
-)
+from ge_backend.buckets.axis import ROWS, Axis, default_axis, listed_axis, parse_axis
+from ge_backend.buckets.declared import declared_grid, fixed_grid
+from ge_backend.buckets.grid import BucketGrid, file_grid, label, product_grid
 from ge_backend.buckets.prune import prune
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
@@ -25,7 +18,6 @@ from ge_backend.traffic.histogram import SizeHistogram, independent_shapes
 
 __all__ = ["build_grid"]
 
-ROWS = "rows"
 # Where nothing is configured, an engine that runs any shape is measured up to this many elements;
 # beyond, its costs are extrapolated: the largest shapes would take most of the start-up time.
 DEFAULT_MEASURED_ELEMENTS = 4096
@@ -91,8 +83,7 @@ def _fixed(
     config: ModelConfig, layout: Layout, fixed_shapes: Sequence[Mapping[str, Shape]]
 ) -> BucketGrid:
     """Return the grid of the file's own shapes; what is configured may repeat it, not change it."""
-    buckets = [_bucket(layout, shapes) for shapes in fixed_shapes]
-    grid = listed_grid((ROWS, *layout.axes), buckets)
+    grid = fixed_grid(fixed_shapes, layout)
     for axis in grid.axes:
         text = config.buckets.get(axis.name)
         if text is not None and parse_axis(text, name=axis.name).values != axis.values:
@@ -115,32 +106,6 @@ def _fixed(
                 "file for others"
             )
     return grid
-
-
-def _bucket(layout: Layout, shapes: Mapping[str, Shape]) -> Bucket:
-    """Return the bucket that is run in these shapes.
-
-    Raises:
-        ConfigError: they are not one number of rows and one size for each axis.
-    """
-    skip = 1 if layout.batched else 0
-    rows, sizes = 1, [0] * len(layout.axes)
-    for item in layout.inputs:
-        shape = shapes[item.name]
-        rows = shape[0] if skip else 1
-        for size, axis in zip(shape[skip:], item.axes, strict=True):
-            if axis >= 0:
-                sizes[axis] = size
-    for item in layout.inputs:
-        row = item.row_shape(tuple(sizes))
-        if shapes[item.name] != ((rows, *row) if skip else row):
-            shown = ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items())
-            raise ConfigError(
-                f"the model file runs {shown}, which is not one number of rows with one size for "
-                f"each of {', '.join(layout.axes) or 'no axes'}; name the dimensions of "
-                f"{item.name!r} with the parameter 'axes.{item.name}'"
-            )
-    return (rows, *sizes)
 
 
 def _labels(grid: BucketGrid) -> str:

@@ -1,8 +1,8 @@
-"""Buckets that a configuration declares as whole shapes of all inputs."""
+"""Buckets that are whole shapes of all inputs: as a configuration declares them, or a file has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.grid import Bucket, BucketGrid, listed_grid
@@ -10,10 +10,14 @@ from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Shape
 
-__all__ = ["declared_grid"]
+__all__ = ["declared_grid", "fixed_grid"]
+
+InputShapes = Mapping[str, Shape]
+# Says what is wrong with the shapes of an input, which have to have another one.
+Explain = Callable[[InputShapes, InputLayout, Shape], str]
 
 
-def declared_grid(declared: Sequence[Mapping[str, Shape]], layout: Layout) -> BucketGrid:
+def declared_grid(declared: Sequence[InputShapes], layout: Layout) -> BucketGrid:
     """Return the grid of these shapes; free axes that are not padded have any size in it.
 
     Args:
@@ -31,47 +35,61 @@ def declared_grid(declared: Sequence[Mapping[str, Shape]], layout: Layout) -> Bu
                 f"parameter 'ge.inputShape': the model has no input {name!r}; it has "
                 f"{', '.join(known)}"
             )
-    return listed_grid((ROWS, *layout.axes), [_bucket(shapes, layout) for shapes in declared])
-
-
-def _bucket(shapes: Mapping[str, Shape], layout: Layout) -> Bucket:
-    rows, sizes = 1, dict.fromkeys(range(len(layout.axes)), 0)
     for item in layout.inputs:
-        shape = shapes.get(item.name)
-        if shape is None:
-            _check_closed(item, layout)
-            continue
-        row = shape[1:] if layout.batched else shape
-        rows = shape[0] if layout.batched and shape else 1
-        for size, axis in zip(row, item.axes, strict=False):
-            if axis in sizes:
-                sizes[axis] = size
-    for item in layout.inputs:
-        if item.name in shapes:
-            _check(item, shapes[item.name], layout, (rows, *sizes.values()))
-    return (rows, *sizes.values())
+        free = any(0 <= axis < len(layout.axes) for axis in item.axes)
+        if free and not all(item.name in shapes for shapes in declared):
+            raise ConfigError(
+                f"parameter 'ge.inputShape' does not list input {item.name!r}, which has a size "
+                "that is free; add it"
+            )
 
-
-def _check_closed(item: InputLayout, layout: Layout) -> None:
-    """See that an input that is not declared has no size that is free."""
-    if any(0 <= axis < len(layout.axes) for axis in item.axes):
-        raise ConfigError(
-            f"parameter 'ge.inputShape' does not list input {item.name!r}, which has a size that "
-            "is free; add it"
-        )
-
-
-def _check(item: InputLayout, shape: Shape, layout: Layout, bucket: Bucket) -> None:
-    """See that an input's shape is the one that it has in the bucket."""
-    sizes = bucket[1:] + (-1,) * len(layout.matched)
-    row = item.row_shape(sizes)
-    whole = (*bucket[:1], *row) if layout.batched else row
-    agrees = len(whole) == len(shape) and all(
-        want in {-1, have} for want, have in zip(whole, shape, strict=True)
-    )
-    if not agrees:
-        raise ConfigError(
+    def explain(shapes: InputShapes, item: InputLayout, wanted: Shape) -> str:
+        return (
             f"parameters 'ge.inputShape' and 'ge.dynamicDims' make input {item.name!r} "
-            f"{list(shape)}, which has to be {list(whole)} beside the other inputs (-1 is any "
-            "size); rows are one number in a gear, and so is each axis"
+            f"{list(shapes[item.name])}, which has to be {list(wanted)} beside the other inputs "
+            "(-1 is any size); rows are one number in a gear, and so is each axis"
         )
+
+    return _grid(declared, layout, explain)
+
+
+def fixed_grid(fixed: Sequence[InputShapes], layout: Layout) -> BucketGrid:
+    """Return the grid of the only shapes that a model file runs.
+
+    Raises:
+        ConfigError: they are not one number of rows with one size for each axis.
+    """
+
+    def explain(shapes: InputShapes, item: InputLayout, _: Shape) -> str:
+        shown = ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items())
+        return (
+            f"the model file runs {shown}, which is not one number of rows with one size for "
+            f"each of {', '.join(layout.axes) or 'no axes'}; name the dimensions of "
+            f"{item.name!r} with the parameter 'axes.{item.name}'"
+        )
+
+    return _grid(fixed, layout, explain)
+
+
+def _grid(buckets: Sequence[InputShapes], layout: Layout, explain: Explain) -> BucketGrid:
+    entries = [_bucket(shapes, layout, explain) for shapes in buckets]
+    return listed_grid((ROWS, *layout.axes), entries)
+
+
+def _bucket(shapes: InputShapes, layout: Layout, explain: Explain) -> Bucket:
+    skip = int(layout.batched)
+    rows, sizes = 1, [0] * len(layout.axes)
+    given = [(item, shapes[item.name]) for item in layout.inputs if item.name in shapes]
+    for item, shape in given:
+        rows = shape[0] if skip and shape else 1
+        for size, axis in zip(shape[skip:], item.axes, strict=False):
+            if 0 <= axis < len(sizes):
+                sizes[axis] = size
+    for item, shape in given:
+        row = item.row_shape((*sizes, *(-1,) * len(layout.matched)))
+        wanted = (rows, *row) if skip else row
+        if len(shape) != len(wanted) or not all(
+            want in {-1, have} for want, have in zip(wanted, shape, strict=True)
+        ):
+            raise ConfigError(explain(shapes, item, wanted))
+    return (rows, *sizes)
