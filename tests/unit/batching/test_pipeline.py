@@ -30,6 +30,7 @@ from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.messages import TensorRef
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_layout
@@ -186,6 +187,25 @@ def test_outputs_are_cut_to_lengths_that_the_graph_tells(open_pipeline):
     replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
     for position, rows in enumerate(batch):
         assert_echoed(replies[position], rows)
+
+
+@pytest.mark.parametrize(("most", "inside"), [(64, [False, True, False, True]), (63, [False] * 4)])
+def test_outputs_of_unknown_shapes_find_room_in_the_arena_from_the_second_run_on(
+    open_pipeline, monkeypatch, most, inside
+):
+    """As much as a run lacked before, if that is not too much; right wherever they are."""
+    monkeypatch.setattr("ge_backend.batching.pipeline.MOST_ROOM_BYTES", most)
+    ids, length = ECHO["outputs"]
+    told = {**ids, "dims": ["batch", "places"]}
+    pipeline = open_pipeline(outputs=[told, length], lengths={"places": "length"}, arena_bytes=4096)
+    arena = pipeline.fleet.sessions[0].arena
+    whole = TensorRef(name="", dtype="UINT8", shape=(4096,), offset=0, nbytes=4096)
+    found = []
+    for row in ([1] * 8, [2] * 3, [3] * 9, [4] * 8):  # eight numbers take 64 bytes
+        (reply,) = replies_of(pipeline, requests_of(pipeline.layout, [row])).values()
+        assert_echoed(reply, [row])
+        found.append(np.shares_memory(reply.outputs["echo"], arena.view(whole)))
+    assert found == inside
 
 
 def test_one_bad_request_fails_alone(open_pipeline):

@@ -7,6 +7,7 @@ from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
 from ge_backend.batching.stage import draft, stage
 from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.messages import NO_ROOM
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
@@ -80,6 +81,22 @@ def test_an_order_tells_the_timeline_of_its_bucket_and_how_many_rows_are_real():
     tensors = [{"ids": ids([1, 2])}, {"ids": ids([3], [4])}]
     _, order, _ = staged(layout_of(item("ids")), tensors, [(1, 1, 1), (0, 0, 1)], (4, 3))
     assert (order.bucket, order.real_rows) == ((4, 3), 2)
+
+
+def test_a_run_has_the_room_that_is_asked_for_behind_its_tensors():
+    """For outputs of unknown shapes; nothing that is placed lies in it, and none is nowhere."""
+    layout = layout_of(item("ids"))
+    requests = [check_request(0, {"ids": ids([1, 2])}, layout)]
+    spans = (RowSpan(0, 0, 1),)
+    drawn = draft(SubBatch(spans=spans, bucket=(1, 2), rows=1, cost_ns=1.0), requests, layout)
+    arena = Arena(1)
+    arena.reserve(2 * (drawn.nbytes + 100))
+    orders = [stage(drawn, requests, layout, arena, room_bytes=100) for _ in range(2)]
+    ends = [ref.offset + ref.nbytes for order in orders for ref in order.inputs + order.outputs]
+    assert ends[0] <= orders[0].room.offset
+    assert orders[0].room.offset + 100 <= orders[1].inputs[0].offset
+    assert [order.room.nbytes for order in orders] == [100, 100]
+    assert stage(drawn, requests, layout, Arena(drawn.nbytes)).room == NO_ROOM
 
 
 def test_a_mask_is_one_where_a_row_is_real():

@@ -96,6 +96,25 @@ def test_one_device_runs_everything_in_order(fleets):
     assert one.staged == [(one.fleet.sessions[0], (0, 1, 2), False)]
 
 
+def test_each_device_knows_the_last_run_that_it_gets(fleets, monkeypatch):
+    """Nothing follows it but `Cancel`, so whoever reads it may do it; one that is alone is it."""
+    awaited = []
+    submit = Flight.submit
+
+    def watched(flight, index, order, **how):
+        awaited.append((index, how["awaited"]))
+        return submit(flight, index, order, **how)
+
+    monkeypatch.setattr(Flight, "submit", watched)
+    two = fleets(2)
+    assert two.answers(1, 2, 3, 4, 5) == [3, 6, 9, 12, 15]
+    last = {max(chosen) for _, chosen, _ in two.staged}
+    assert len(last) == 2
+    assert {index for index, alone in awaited if alone} == last
+    assert two.answers(6) == [18]
+    assert awaited[-1] == (0, True)
+
+
 def test_a_batch_is_spread_by_cost(fleets):
     """Every run is made once, on the device that it was assigned to, in the order of the plan."""
     two = fleets(2)

@@ -21,6 +21,7 @@ from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GeError, GraphFailed, StateLost
 from ge_backend.executor.client.flight import RunOrder, RunResult
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.arena import aligned
 from ge_backend.executor.protocol.messages import Keeps, KeptRef
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import Layout
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # Leading binary digits of the sizes that rows are counted under: two bins per power of two.
 COUNTED_DIGITS = 2
+# The most of an arena that a run is given for outputs whose shapes it alone knows.
+MOST_ROOM_BYTES = 1 << 20
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
 
@@ -80,6 +83,7 @@ class Pipeline:
     traffic: Traffic
     free_at_ns: float = field(init=False, default=0.0)
     _owner: str = field(init=False, default="")
+    _room_bytes: int = field(init=False, default=0)
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
@@ -217,6 +221,7 @@ class Pipeline:
         for ended in self.fleet.run(costs, staged, unwanted, deadlines):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
+            self._make_room(ended.outcome.spilled_bytes)
             left_ns = remaining_ns / self.policy.lanes
             sub_batch = sub_batches[ended.index]
             replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
@@ -238,10 +243,22 @@ class Pipeline:
         started = time.perf_counter()
         requests, keeping = progress.requests, progress.keeping
         drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
-        session.reserve(sum(drawn.nbytes for drawn in drafts), keep=keep)
-        orders = [stage(drawn, requests, self.layout, session.arena) for drawn in drafts]
+        room_bytes = self._room_bytes
+        session.reserve(sum([drawn.nbytes + room_bytes for drawn in drafts]), keep=keep)
+        orders = [
+            stage(drawn, requests, self.layout, session.arena, room_bytes=room_bytes)
+            for drawn in drafts
+        ]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
+
+    def _make_room(self, spilled_bytes: int) -> None:
+        """Let runs from now on have as much room as this one lacked, if that is not too much.
+
+        A segment of its own is made, mapped on both sides and given back for every run.
+        """
+        if self._room_bytes < spilled_bytes <= MOST_ROOM_BYTES:
+            self._room_bytes = aligned(spilled_bytes)
 
     def _settle(
         self, sub_batch: SubBatch, outcome: RunResult, progress: _Progress, left_ns: float

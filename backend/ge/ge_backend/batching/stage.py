@@ -18,7 +18,7 @@ from ge_backend.batching.plan import SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.protocol.arena import Arena, aligned
-from ge_backend.executor.protocol.messages import FedRef, KeptRef
+from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
@@ -120,11 +120,25 @@ def _drafted_outputs(
     return outputs, kept
 
 
-def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Arena) -> RunOrder:
+def stage(
+    drawn: Draft,
+    requests: Sequence[Request],
+    layout: Layout,
+    arena: Arena,
+    *,
+    room_bytes: int = 0,
+) -> RunOrder:
     """Write a sub-batch's inputs into the arena and return the order to run it.
 
     Rows that only fill the bucket repeat the first row: they are valid for every model, and `split`
     drops them.
+
+    Args:
+        drawn: the sub-batch's shapes.
+        requests: the batch.
+        layout: the graph's.
+        arena: with room for `drawn.nbytes` and `room_bytes`.
+        room_bytes: for outputs whose shape only the run will tell.
     """
     inputs = []
     for item in layout.inputs:
@@ -145,6 +159,9 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         if known is not None:
             nbytes = math.prod(known) * output.dtype.itemsize
             outputs.append(arena.place(output.name, output.dtype.name, known, nbytes))
+    room = NO_ROOM
+    if room_bytes:
+        room = Room(offset=arena.place("room", "UINT8", (), room_bytes).offset, nbytes=room_bytes)
     own = [requests[span.request] for span in drawn.sub_batch.spans]
     stateful = [request for request in own if request.slot >= 0]
     return RunOrder(
@@ -160,6 +177,7 @@ def stage(drawn: Draft, requests: Sequence[Request], layout: Layout, arena: Aren
         dropped=drawn.dropped,
         bucket=drawn.sub_batch.bucket,
         real_rows=drawn.sub_batch.rows,
+        room=room,
     )
 
 

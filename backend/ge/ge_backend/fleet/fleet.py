@@ -380,11 +380,10 @@ class _Share:
             self._member.lose(error)
 
     def _submit(self) -> None:
-        """Submit as much as the socket takes, in order."""
-        awaited = len(self._left) == 1
+        """Submit as much as the socket takes, in order; after the last one nothing is sent."""
         while self._unsent and not (self._solo and self._flight.indices):
             index = self._unsent[0]
-            order = self._left[index]
+            order, awaited = self._left[index], len(self._unsent) == 1
             try:
                 if not self._flight.submit(index, order, solo=self._solo, awaited=awaited):
                     return

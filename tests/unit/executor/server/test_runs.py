@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.errors import DeadlineExceeded, GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.arena import Segment
-from ge_backend.executor.protocol.messages import Prepare, PrepareInput, Run, TensorRef
+from ge_backend.executor.protocol.messages import (
+    NO_ROOM,
+    Prepare,
+    PrepareInput,
+    Room,
+    Run,
+    TensorRef,
+)
 from ge_backend.executor.server.queue import Turn
 from ge_backend.executor.server.registry import Entry
 from ge_backend.executor.server.runs import measure, run
@@ -73,8 +80,16 @@ def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
     return TensorRef(name=name, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes)
 
 
-def run_with(graph, segment, *places, deadline_ns=0, inputs=()):
-    message = Run(id=7, graph=1, arena=0, inputs=inputs, outputs=places, deadline_ns=deadline_ns)
+def run_with(graph, segment, *places, deadline_ns=0, inputs=(), room=NO_ROOM):
+    message = Run(
+        id=7,
+        graph=1,
+        arena=0,
+        inputs=inputs,
+        outputs=places,
+        deadline_ns=deadline_ns,
+        room=room,
+    )
     return run(entry_of(graph), segment, message, turn=turn(alone=True))
 
 
@@ -146,6 +161,37 @@ def test_spilled_results_are_what_the_graph_gave(shapes):
     assert {n: v.tolist() for n, v in results.items()} == {
         n: v.tolist() for n, v in answers.items()
     }
+
+
+@pytest.mark.parametrize(("short", "fits"), [(0, True), (1, False)])
+def test_results_without_a_place_go_into_the_runs_room_if_all_of_them_fit(segment, short, fits):
+    """Texts, too, each at a boundary; a byte too little, and they have a segment of their own."""
+    graph = Graph(y=VALUES, text=np.array([b"ab", b""], object), long=np.arange(40))
+    before = segment.view(TensorRef(name="", dtype="UINT8", shape=(4096,), offset=0, nbytes=4096))
+    before[...] = 7
+    room = Room(offset=512, nbytes=64 + 64 + 320 - short)
+    done, descriptor = run_with(graph, segment, room=room)
+    assert (descriptor is None) == fits
+    if fits:
+        assert [ref.offset for ref in done.spilled] == [512, 576, 640]
+        results = {ref.name: segment.view(ref) for ref in done.spilled}
+    else:
+        assert (before == 7).all()
+        results = spilled(done, descriptor)
+    assert {name: value.tolist() for name, value in results.items()} == {
+        name: value.tolist() for name, value in graph.answers.items()
+    }
+    assert (before[:512] == 7).all()
+    assert (before[960:] == 7).all()
+
+
+def test_a_room_that_does_not_lie_in_the_arena_is_refused(segment):
+    """Before the graph runs: what it gives could not be told of afterwards."""
+    graph = Graph(y=VALUES)
+    with pytest.raises(ProtocolError, match="4096 bytes"):
+        run_with(graph, segment, room=Room(offset=4000, nbytes=97))
+    assert not graph.calls
+    run_with(graph, segment, room=Room(offset=4000, nbytes=96))
 
 
 def test_a_result_that_contradicts_the_signature_is_the_graphs_failure(segment):

@@ -33,6 +33,7 @@ class RunOrder:
     dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
+    room: messages.Room = messages.NO_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class RunResult:
     Attributes:
         kept: outputs that have stayed on the device.
         alone: it may have had all of the device, which is not what plans go by.
+        spilled_bytes: what outputs took that had no place in the arena, nor in the run's room.
     """
 
     outputs: dict[str, Array]
@@ -52,6 +54,7 @@ class RunResult:
     states: Mapping[str, Shape] = field(default_factory=dict)
     kept: tuple[messages.KeptRef, ...] = ()
     alone: bool = False
+    spilled_bytes: int = 0
 
 
 class Flight:
@@ -122,6 +125,7 @@ class Flight:
             bucket=order.bucket,
             real_rows=order.real_rows,
             awaited=awaited,
+            room=order.room,
         )
         if not self._runs:
             wire.send(self._link.sock, message)
@@ -171,9 +175,9 @@ class Flight:
         outputs = {
             ref.name: self._arena.view(ref) for ref in order.outputs if ref.name in answer.settled
         }
-        for descriptor in descriptors:
-            spill = Segment.map(descriptor, os.fstat(descriptor).st_size)
-            outputs |= {ref.name: spill.view(ref) for ref in answer.spilled}
+        spills = [Segment.map(each, os.fstat(each).st_size) for each in descriptors]
+        source = spills[0] if spills else self._arena
+        outputs |= {ref.name: source.view(ref) for ref in answer.spilled}
         return RunResult(
             outputs=outputs,
             error=None,
@@ -183,4 +187,5 @@ class Flight:
             states=answer.states,
             kept=order.kept,
             alone=answer.alone,
+            spilled_bytes=sum(spill.nbytes for spill in spills),
         )

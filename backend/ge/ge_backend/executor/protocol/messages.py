@@ -47,12 +47,14 @@ from ge_backend.executor.protocol.tensor_messages import (
     KeptRef,
     KeptRows,
     PrepareInput,
+    Room,
     TensorRef,
 )
 from ge_backend.tensors import Shape, Signature
 
 __all__ = [
     "NORMAL",
+    "NO_ROOM",
     "VERSION",
     "Attach",
     "Cancel",
@@ -83,6 +85,7 @@ __all__ = [
     "PrepareInput",
     "Prepared",
     "Report",
+    "Room",
     "Run",
     "ServiceOpened",
     "Started",
@@ -93,7 +96,10 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 8
+VERSION = 9
+
+# A run that has none: its message need not make one.
+NO_ROOM = Room()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +237,7 @@ class Run:
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
         awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
             it may run it.
+        room: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
     id: int
@@ -251,6 +258,7 @@ class Run:
     bucket: Shape = ()
     real_rows: int = 0
     awaited: bool = False
+    room: Room = NO_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +282,8 @@ class Done:
 
     Attributes:
         settled: names of those that lie where the run's message said.
-        spilled: those whose shape was not known; they lie in the segment that comes along.
+        spilled: those whose shape was not known; they lie in the segment that comes along, and
+            in the run's room where none does.
         queue_ns: how long the run waited for its turn.
         held_up_ns: for how much of that a lane was free and its workspace was not.
         states: the shape of one row of each state as it is now, by the name of its input.

@@ -18,6 +18,7 @@ __all__ = [
     "KeptRef",
     "KeptRows",
     "PrepareInput",
+    "Room",
     "TensorRef",
 ]
 
@@ -31,6 +32,14 @@ class TensorRef:
     shape: Shape
     offset: int
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Bytes of an arena that a run may fill with outputs whose shapes it alone knows."""
+
+    offset: int = 0
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

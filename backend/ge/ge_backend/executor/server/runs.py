@@ -17,6 +17,7 @@ from ge_backend.executor.protocol.messages import (
     Prepare,
     Prepared,
     PrepareInput,
+    Room,
     Run,
     TensorRef,
 )
@@ -40,7 +41,7 @@ def run(
     *,
     turn: Turn,
 ) -> tuple[Done, int | None]:
-    """Run a graph; return the reply and, if outputs were spilled, a descriptor to send and close.
+    """Run a graph; return the reply and, if outputs had no room, a descriptor to send and close.
 
     Raises:
         DeadlineExceeded: the run was still waiting when its deadline passed.
@@ -50,9 +51,11 @@ def run(
     started_ns = time.monotonic_ns()
     if message.deadline_ns and started_ns > message.deadline_ns:
         raise too_late(started_ns - turn.came_ns, started_ns - message.deadline_ns)
-    graph = loaded_graph(entry)
+    graph, room = loaded_graph(entry), message.room
+    if room.offset + room.nbytes > segment.nbytes:
+        raise ProtocolError(f"{room} does not lie in a segment of {segment.nbytes} bytes")
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
-    # BYTES has no size that could be predicted: it always comes in a segment of its own.
+    # BYTES has no size that could be predicted, and so no place: it is spilled.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
     states: dict[str, Shape] = {}
     if message.fed or message.kept or message.dropped:
@@ -68,7 +71,7 @@ def run(
     ended_ns = time.monotonic_ns()
     try:
         strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
-        spilled, descriptor = _spill(strays, graph)
+        spilled, descriptor = _spill(strays, graph, segment, room)
     except GeError as error:
         if slots is None:
             raise
@@ -160,22 +163,26 @@ def _settle(name: str, value: Array, views: dict[str, Array]) -> bool:
     return True
 
 
-def _spill(strays: dict[str, Array], graph: Graph) -> tuple[tuple[TensorRef, ...], int | None]:
-    """Copy results whose shape nobody could predict into a segment of their own."""
+def _spill(
+    strays: dict[str, Array], graph: Graph, arena: Segment, room: Room
+) -> tuple[tuple[TensorRef, ...], int | None]:
+    """Copy results whose shape nobody could predict into their room, or a segment of their own."""
     if not strays:
         return (), None
     dtypes = {name: _dtype_name(name, value, graph) for name, value in strays.items()}
     texts = {name: encode_bytes(strays[name]) for name, dtype in dtypes.items() if dtype == "BYTES"}
+    sizes = {n: len(texts[n]) if n in texts else value.nbytes for n, value in strays.items()}
+    total = sum(map(aligned, sizes.values()))
+    segment, descriptor, offset = arena, None, room.offset
+    if not 0 < total <= room.nbytes:
+        (segment, descriptor), offset = Segment.create(max(1, total)), 0
     refs: list[TensorRef] = []
-    total = 0
     for name, value in strays.items():
-        nbytes = len(texts[name]) if name in texts else value.nbytes
         shape = tuple(map(int, value.shape))
         refs.append(
-            TensorRef(name=name, dtype=dtypes[name], shape=shape, offset=total, nbytes=nbytes)
+            TensorRef(name=name, dtype=dtypes[name], shape=shape, offset=offset, nbytes=sizes[name])
         )
-        total += aligned(nbytes)
-    segment, descriptor = Segment.create(max(1, total))
+        offset += aligned(sizes[name])
     for ref in refs:
         if ref.name in texts:
             segment.write(ref, texts[ref.name])
