@@ -17,7 +17,7 @@ from ge_backend.cli.report.table import table
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
 from ge_backend.device.atc.cache import CompileCache, Compiled
-from ge_backend.device.atc.compile import compile_model
+from ge_backend.device.atc.compile import compile_onnx
 from ge_backend.device.atc.options import gears_of
 from ge_backend.device.files.om_files import axes_file
 from ge_backend.errors import ConfigError
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in arguments.models:
             ahead = look_ahead(path, soc=soc, options=options, cache_dir=folder)
             with waiting(f"compiling {ahead.name} for {soc}, {len(ahead.grid.entries)} buckets"):
-                made.append((ahead, compile_model(ahead.request, cache)))
+                made.append((ahead, compile_onnx(ahead.request, cache)))
         if arguments.into is not None:
             ahead, compiled = made[0]
             _put(ahead.signature, compiled.path, arguments.into)

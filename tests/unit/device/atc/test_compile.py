@@ -20,7 +20,7 @@ from builders.graphs import masked_mean, plus_one, scaled  # noqa: E402
 from builders.simulated_onnx import onnx_of  # noqa: E402
 from ge_backend.device.atc import compile as atc  # noqa: E402
 from ge_backend.device.atc.cache import CompileCache  # noqa: E402
-from ge_backend.device.atc.compile import compile_model, compile_onnx  # noqa: E402
+from ge_backend.device.atc.compile import compile_onnx  # noqa: E402
 from ge_backend.device.atc.options import CompileRequest  # noqa: E402
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError  # noqa: E402
 from ge_backend.tensors import TensorSpec, data_type  # noqa: E402
@@ -69,11 +69,11 @@ def cache(tmp_path):
 
 def test_a_model_is_compiled_once(request_, cache, runs):
     """The compiler accepts the command line; the second time it is not asked."""
-    path = compile_onnx(request_, cache)
+    path = compile_onnx(request_, cache).path
     assert path.suffix == ".om"
-    assert compile_onnx(request_, cache) == path
+    assert compile_onnx(request_, cache).path == path
     shuffled = replace(request_, shapes=request_.shapes[::-1])
-    assert compile_onnx(shuffled, cache) == path
+    assert compile_onnx(shuffled, cache).path == path
     (run,) = runs()
     assert "--dynamic_dims=1,8,1,8;4,8,4,8;4,16,4,16" in run["arguments"]
     assert "--precision_mode_v2=origin" in run["arguments"]
@@ -96,7 +96,7 @@ def test_the_simulator_loads_what_the_fake_compiles(request_, cache, shapes, bat
     asked = replace(request_, inputs=(x,), shapes=tuple({"x": shape} for shape in shapes))
     acl = Simulator(soc=asked.soc)
     assert acl.init() == acl.rt.set_device(0) == 0
-    model, code = acl.mdl.load_from_file(str(compile_onnx(asked, cache)))
+    model, code = acl.mdl.load_from_file(str(compile_onnx(asked, cache).path))
     assert code == 0
     description = acl.mdl.create_desc()
     assert acl.mdl.get_desc(description, model) == 0
@@ -131,7 +131,7 @@ def test_the_cpu_computes_what_the_simulator_does(tmp_path, graph):
 )
 def test_the_compiler_takes_every_kind_of_gears(request_, cache, shapes):
     """The fake knows the rules of the real one."""
-    assert compile_model(replace(request_, shapes=shapes), cache).fresh
+    assert compile_onnx(replace(request_, shapes=shapes), cache).fresh
 
 
 def test_what_the_result_depends_on(request_, cache, cann, tmp_path, runs):
@@ -143,23 +143,23 @@ def test_what_the_result_depends_on(request_, cache, cann, tmp_path, runs):
         replace(request_, precision="bf16"),
         replace(request_, options=(("ge.aicoreNum", "12|10"),)),
     ]
-    assert all(compile_model(other, cache).fresh for other in others)
+    assert all(compile_onnx(other, cache).fresh for other in others)
     copy = tmp_path / "copy.onnx"
     copy.write_bytes(request_.model.read_bytes())
-    assert not compile_model(replace(request_, model=copy), cache).fresh
+    assert not compile_onnx(replace(request_, model=copy), cache).fresh
     copy.write_bytes(plus_one(onnx.TensorProto.INT64, ("batch", "length")))
     plain = {"inputs": (replace(INPUTS[0], name="x"),), "shapes": ({"x": (1, 8)},)}
-    assert compile_model(replace(request_, model=copy, **plain), cache).fresh
+    assert compile_onnx(replace(request_, model=copy, **plain), cache).fresh
     for info in (cann / "x86_64-linux").iterdir():
         info.write_text(info.read_text().replace("8.5.0", "9.0.0"))
-    assert compile_model(request_, cache).fresh
+    assert compile_onnx(request_, cache).fresh
     assert len(runs()) == 7
 
 
 def test_an_inference_card_compiles_by_default(request_, cache, caplog):
     """In fp16, which is said aloud: its matrix unit has no FP32."""
     with caplog.at_level("WARNING"):
-        assert compile_model(replace(request_, soc="Ascend310P3"), cache).fresh
+        assert compile_onnx(replace(request_, soc="Ascend310P3"), cache).fresh
     assert "Ascend310P3 has no FP32 matrix unit" in caplog.text
 
 
@@ -171,7 +171,7 @@ def test_the_compiler_takes_a_scalar_input(request_, cache):
         TensorSpec(name="scale", dtype=data_type("FP32"), dims=(), axes=()),
     )
     shapes = tuple({"x": (rows, 3), "scale": ()} for rows in (1, 4))
-    assert compile_model(replace(request_, inputs=inputs, shapes=shapes), cache).fresh
+    assert compile_onnx(replace(request_, inputs=inputs, shapes=shapes), cache).fresh
 
 
 def test_nothing_is_in_flight_while_the_compiler_is_started(request_, cache):
@@ -201,11 +201,11 @@ def test_external_weights_count_as_the_model(request_, cache):
     onnx.save_model(
         model, request_.model, save_as_external_data=True, location="weights", size_threshold=0
     )
-    assert compile_model(request_, cache).fresh
-    assert not compile_model(request_, cache).fresh
+    assert compile_onnx(request_, cache).fresh
+    assert not compile_onnx(request_, cache).fresh
     weights = request_.model.parent / "weights"
     weights.write_bytes(weights.read_bytes()[::-1])
-    assert compile_model(request_, cache).fresh
+    assert compile_onnx(request_, cache).fresh
 
 
 def test_files_that_options_name(request_, cache, runs):
@@ -213,20 +213,20 @@ def test_files_that_options_name(request_, cache, runs):
     file = request_.model.parent / "switches.cfg"
     file.write_text("A:off")
     given = replace(request_, options=(("ge.fusionSwitchFile", "switches.cfg"),))
-    assert compile_model(given, cache).fresh
-    assert not compile_model(given, cache).fresh
+    assert compile_onnx(given, cache).fresh
+    assert not compile_onnx(given, cache).fresh
     file.write_text("B:off")
-    assert compile_model(given, cache).fresh
+    assert compile_onnx(given, cache).fresh
     assert f"--fusion_switch_file={file}" in runs()[-1]["arguments"]
     long = replace(request_, options=(("atc.optypelist_for_implmode", "Relu," * 1000),))
-    assert compile_model(long, cache).fresh
+    assert compile_onnx(long, cache).fresh
 
 
 def test_a_relative_path(request_, cache, monkeypatch):
     """The compiler runs elsewhere."""
     monkeypatch.chdir(request_.model.parent)
-    assert compile_model(replace(request_, model=Path("model.onnx")), cache).fresh
-    assert not compile_model(request_, cache).fresh
+    assert compile_onnx(replace(request_, model=Path("model.onnx")), cache).fresh
+    assert not compile_onnx(request_, cache).fresh
 
 
 def test_a_failure_has_the_compilers_words_and_the_command(request_, cache, cann, monkeypatch):
@@ -247,7 +247,7 @@ def test_a_failure_has_the_compilers_words_and_the_command(request_, cache, cann
     done = subprocess.run(["bash", "-c", command], cwd=cann, capture_output=True, check=False)
     assert done.returncode == 0
     assert (cann / "model.om").is_file()
-    assert compile_model(request_, cache).fresh
+    assert compile_onnx(request_, cache).fresh
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_other_ways_to_fail(request_, cache, monkeypatch, fault, said):
         compile_onnx(request_, cache)
     assert cache.entries() == []
     monkeypatch.delenv("FAKE_ATC")
-    assert compile_model(request_, cache).fresh
+    assert compile_onnx(request_, cache).fresh
 
 
 def test_what_the_fake_refuses_reaches_the_caller(request_, cache):
@@ -321,7 +321,7 @@ def test_progress_is_logged(request_, cache, monkeypatch, caplog, tmp_path):
     atc.log.addHandler(listener)
     caplog.set_level(logging.INFO, atc.log.name)
     try:
-        path = compile_onnx(request_, cache)
+        path = compile_onnx(request_, cache).path
         compile_onnx(request_, cache)
     finally:
         atc.log.removeHandler(listener)

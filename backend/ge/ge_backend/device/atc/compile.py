@@ -30,7 +30,7 @@ from ge_backend.device.atc.options import (
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["Quiet", "compile_model", "compile_onnx"]
+__all__ = ["Quiet", "compile_onnx"]
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 def compile_onnx(
     request: CompileRequest, cache: CompileCache, quiet: Quiet = contextlib.nullcontext
-) -> Path:
-    """Return the `.om` of a model with all its buckets; compile it if it is not in the cache.
+) -> Compiled:
+    """Return the cache's `.om` of a model with all its buckets; compile it if it is not there.
 
     It takes minutes the first time, and says so in the log every ten seconds.
 
@@ -64,13 +64,6 @@ def compile_onnx(
         ModelError: the model cannot be compiled; has what `atc` said and how to repeat it.
         DeviceUnavailable: there is no `atc` on this machine.
     """
-    return compile_model(request, cache, quiet).path
-
-
-def compile_model(
-    request: CompileRequest, cache: CompileCache, quiet: Quiet = contextlib.nullcontext
-) -> Compiled:
-    """Do what `compile_onnx` does, and return what else is known of the result."""
     request = replace(request, model=request.model.absolute())
     line = arguments(request)
     if note := precision_note(request):

@@ -233,7 +233,7 @@ def _compiled(
     """Return the `.om` of a request with these shapes, from the cache or made now."""
     machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
     folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
-    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder), quiet)
+    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder), quiet).path
 
 
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:
