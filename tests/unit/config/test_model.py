@@ -37,6 +37,51 @@ def test_an_empty_configuration_is_all_defaults():
     assert config.directory == DIRECTORY
 
 
+def test_nothing_said_is_one_instance_on_the_cpu():
+    """And nothing to note."""
+    found = read()
+    assert (found.options, found.placement.devices, found.instances) == ((), ("cpu",), 1)
+    assert (found.declared_buckets, found.notes) == ((), ())
+
+
+def test_instances_of_all_groups_count():
+    """A group without a number is one."""
+    assert read(instance_group=[{"count": 2}, {"kind": "KIND_CPU"}]).instances == 3
+
+
+def test_the_example_of_the_cpp_backend_runs_where_the_machine_says():
+    """Its cards are NPUs by themselves, and GE_DEVICE sends it elsewhere."""
+    given = {"device_ids": "4,5", "ge.aicoreNum": "12|10"}
+    found = read(parameters=given)
+    assert found.placement.devices == ("npu:4", "npu:5")
+    assert (found.options, found.notes) == ((("ge.aicoreNum", "12|10"),), ())
+    found = read(parameters=given, environment={"GE_DEVICE": "cpu"})
+    assert found.placement.devices == ("cpu",)
+    assert len(found.notes) == 2
+    assert "device_ids '4,5' have no effect" in found.notes[0]
+    assert "ge.aicoreNum: no effect on cpu" in found.notes[1]
+
+
+def test_blocks_are_spread_over_the_devices():
+    """By the number of instances, as in the C++ backend."""
+    given = {"device_ids": "0,1", "instance_exec_blocks": "2"}
+    assert read(parameters=given, instance_group=[{"count": 4}]).lanes == 4
+
+
+def test_gears_are_found():
+    """They are no options any more."""
+    given = {"graph.ge.inputShape": "x:-1,3", "graph.ge.dynamicDims": "1;2"}
+    found = read(parameters=given)
+    assert (found.options, found.declared_buckets) == ((), ({"x": (1, 3)}, {"x": (2, 3)}))
+
+
+def test_dynamic_batching_is_seen():
+    """A block of the host's, for which `static_model` leaves no room."""
+    assert read(parameters={"static_model": "1"}).buckets == {"rows": "1"}
+    with pytest.raises(ConfigError, match="dynamic_batching"):
+        read(parameters={"static_model": "1"}, dynamic_batching={})
+
+
 def test_a_configuration_is_frozen():
     """Nobody changes it after it was read."""
     with pytest.raises(dataclasses.FrozenInstanceError):

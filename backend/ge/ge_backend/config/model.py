@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.config.cpp_ge_keys import translate
 from ge_backend.config.inside import inside
-from ge_backend.config.parameters import ModelParameters
-from ge_backend.config.placement import Placement
+from ge_backend.config.placement import Placement, place
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.config.settings import (
+    COMPILE_PREFIXES,
     ENGINE_PREFIXES,
     FAMILIES,
     GENERATION_SETTINGS,
@@ -55,6 +56,8 @@ BATCH_INPUT_KINDS = (
     "BATCH_ITEM_SHAPE",
     "BATCH_ITEM_SHAPE_FLATTEN",
 )
+# The kind of device for which models are compiled ahead.
+COMPILED = "npu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,8 +242,24 @@ def _read_model(
     version: str,
     environment: Mapping[str, str],
 ) -> ModelConfig:
-    given = ModelParameters.read(config, environment)
-    scalars, families = _sort_keys(given.values)
+    given = {
+        key: str(value.get("string_value", ""))
+        for key, value in dict(config.get("parameters", {})).items()
+    }
+    placement = place(
+        device=given.get("device", "").strip(),
+        device_ids=given.get("device_ids", "").strip(),
+        forced=environment.get("GE_DEVICE", ""),
+    )
+    instances = sum(int(g.get("count", 1)) for g in config.get("instance_group", [])) or 1
+    ours = translate(
+        given,
+        kind=placement.kind,
+        devices=len(placement.devices),
+        instances=instances,
+        dynamic_batching="dynamic_batching" in config,
+    )
+    scalars, families = _sort_keys(ours.parameters)
     values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     return cls(
         name=str(config["name"]),
@@ -249,14 +268,14 @@ def _read_model(
         filename=_filename(config, directory),
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=SequenceBatching.read(config, directory=directory),
-        instances=given.instances,
+        instances=instances,
         inputs=tuple(map(_tensor, config.get("input", []))),
         outputs=tuple(map(_tensor, config.get("output", []))),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
-        placement=given.placement,
-        declared_buckets=given.declared_buckets,
-        notes=given.notes,
+        placement=placement,
+        declared_buckets=ours.declared_buckets,
+        notes=(*placement.notes, *ours.notes, *_idle(ours.parameters, placement.kind)),
         lanes=_count("lanes", values["lanes"], least=0),
         executor=values["executor"],
         fuse=values["fuse"],
@@ -291,6 +310,14 @@ def _read_model(
         ),
         generation={s.key: _setting(s, scalars, environment) for s in GENERATION_SETTINGS},
     )
+
+
+def _idle(parameters: Mapping[str, str], kind: str) -> tuple[str, ...]:
+    """Return the note on options of a compiler, where none will run."""
+    keys = sorted(key for key in parameters if key.startswith(COMPILE_PREFIXES))
+    if not keys or kind == COMPILED:
+        return ()
+    return (f"{', '.join(keys)}: no effect on {kind}, which compiles nothing",)
 
 
 def _sort_keys(
