@@ -28,20 +28,15 @@ REMEMBERED_SIZES = 4096
 
 
 class CostModel(Protocol):
-    """What the planner asks. A run never costs less with more rows.
-
-    Attributes:
-        steps: the row counts worth trying, ascending; the last is the most that one run takes.
-        limits: the largest size of each padded axis that is prepared or was measured.
-    """
+    """What the planner asks. A run never costs less with more rows."""
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """See above."""
+        """The row counts worth trying, ascending; the last is the most that one run takes."""
 
     @property
     def limits(self) -> Shape:
-        """See above."""
+        """The largest size of each padded axis that is prepared or was measured."""
 
     def covers(self, sizes: Shape) -> bool:
         """Whether a row of these sizes is within what was prepared or measured."""

@@ -154,27 +154,25 @@ NO_POOL = NoPool()
 
 
 class Graph(Protocol):
-    """A loaded model. One graph may be run from several threads at once.
-
-    Attributes:
-        signature: inputs and outputs, batch dimension included.
-        static_shapes: it runs only in prepared shapes, so rows must be padded to a bucket. Where
-            it is False a run at the rows' own longest size costs less than one in a bucket.
-        fixed_shapes: the only sets of input shapes that the file can run, by input name; empty
-            where the file leaves them open. They are the model's buckets then.
-    """
+    """A loaded model. One graph may be run from several threads at once."""
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs; empty where the file does not say (TorchScript)."""
+        """Inputs and outputs, batch dimension included; empty where the file does not say."""
 
     @property
     def static_shapes(self) -> bool:
-        """Whether only prepared shapes run."""
+        """Whether only prepared shapes run, so that rows must be padded to a bucket.
+
+        Else a run at the rows' own longest size costs less than one in a bucket.
+        """
 
     @property
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The only sets of input shapes that run; empty where the file leaves them open."""
+        """The only sets of input shapes that run, by input name, and so the model's buckets.
+
+        Empty where the file leaves them open.
+        """
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile or capture for these inputs' shapes; the values are valid but arbitrary."""
@@ -225,42 +223,31 @@ class CompiledAhead(Protocol):
 
 @runtime_checkable
 class Bucketed(Protocol):
-    """What a graph may be that runs any shape: better off with shapes that it has run before.
-
-    Attributes:
-        bucketed: each new shape takes time to make ready, and memory for ever. Rows are padded to
-            buckets where one covers them; all buckets are compiled and prepared at load.
-    """
+    """What a graph may be that runs any shape: better off with shapes that it has run before."""
 
     @property
     def bucketed(self) -> bool:
-        """Whether it is so in its precision."""
+        """Whether in its precision each new shape takes time to make ready, and memory for ever.
+
+        Rows are padded to buckets where one covers them; all are compiled and prepared at load.
+        """
 
 
 @runtime_checkable
 class Packed(Protocol):
-    """What a graph may be that leaves the padding of its rows out, as their mask says.
-
-    Attributes:
-        packed: a run costs the elements that are not masked, however unequal its rows are.
-    """
+    """What a graph may be that leaves the padding of its rows out, as their mask says."""
 
     @property
     def packed(self) -> bool:
-        """Whether it is so."""
+        """Whether a run costs the elements that are not masked, however unequal its rows are."""
 
 
 class Device(Protocol):
-    """One accelerator, opened. Owned by the executor; not used after `close`.
-
-    Attributes:
-        name: `cpu`, `cuda:0`, `npu:1`.
-        lanes: how many runs may be in flight at once.
-    """
+    """One accelerator, opened. Owned by the executor; not used after `close`."""
 
     @property
     def name(self) -> str:
-        """How configurations and logs call it."""
+        """How configurations and logs call it: `cpu`, `cuda:0`, `npu:1`."""
 
     @property
     def lanes(self) -> int:

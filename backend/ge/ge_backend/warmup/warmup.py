@@ -139,8 +139,7 @@ def describe_bucket(bucket: Bucket, layout: Layout) -> str:
 
 def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
     """Return the shape that every input of the graph has in a bucket."""
-    shapes = {item.name: _shape(item, bucket, layout) for item in layout.inputs}
-    return shapes | {s.input: _state_shape(s, bucket, layout) for s in layout.states}
+    return {item.name: item.shape for item in bucket_inputs(bucket, layout)}
 
 
 def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:

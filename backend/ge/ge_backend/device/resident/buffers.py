@@ -43,12 +43,7 @@ class DeviceBuffer(Protocol):
 
 
 class BufferMemory(Protocol):
-    """Where buffers come from. Safe from several threads.
-
-    Attributes:
-        name: graphs of one device whose memory has the same name reach each other's buffers.
-        alignment: copies within the device begin at multiples of so many bytes on both sides.
-    """
+    """Where buffers come from. Safe from several threads."""
 
     @property
     def name(self) -> str:
