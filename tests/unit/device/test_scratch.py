@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
+from ge_backend.device.scratch import ScratchTable, smaller_inputs
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
@@ -59,11 +59,6 @@ def test_a_bound_is_never_below_what_a_covered_run_took(peaks, asked):
     bound = measured.bound({"x": asked})
     assert bound >= min(covering, default=0)
     assert bool(bound) == bool(covering)
-
-
-def test_shapes_of_arrays():
-    """Names and shapes, nothing else."""
-    assert shapes_of({"x": np.zeros((2, 3)), "y": np.zeros(())}) == {"x": (2, 3), "y": ()}
 
 
 def signature(**axes):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+from ge_backend.device.arrays import ShapesKey, shapes_key
 from ge_backend.tensors import Array, Shape, Signature
 
-__all__ = ["ScratchTable", "shapes_of", "smaller_inputs"]
+__all__ = ["ScratchTable", "smaller_inputs"]
 
 Shapes = Mapping[str, Shape]
-_Key = tuple[tuple[str, Shape], ...]
 
 # Measured bytes are rounded up to whole pages: nothing smaller is ever taken from the system.
 PAGE = 4096
@@ -25,25 +25,20 @@ class ScratchTable:
     """
 
     def __init__(self) -> None:
-        self._peaks: dict[_Key, int] = {}
+        self._peaks: dict[ShapesKey, int] = {}
 
     def add(self, shapes: Shapes, peak_bytes: int) -> None:
         """Note a measured peak; 0 says that it could not be measured and is not kept."""
         if peak_bytes > 0:
             # Replaced as a whole: lanes read it meanwhile.
-            self._peaks = {**self._peaks, _key(shapes): -(-peak_bytes // PAGE) * PAGE}
+            self._peaks = {**self._peaks, shapes_key(shapes): -(-peak_bytes // PAGE) * PAGE}
 
     def bound(self, shapes: Shapes) -> int:
         """Return the least measured peak of a run at least as large; 0 if there is none."""
-        key, peaks = _key(shapes), self._peaks
+        key, peaks = shapes_key(shapes), self._peaks
         if key in peaks:
             return peaks[key]
         return min((peak for known, peak in peaks.items() if _covers(known, key)), default=0)
-
-
-def shapes_of(inputs: Mapping[str, Array]) -> dict[str, Shape]:
-    """Return the shapes of arrays by name."""
-    return {name: array.shape for name, array in inputs.items()}
 
 
 def smaller_inputs(inputs: Mapping[str, Array], signature: Signature) -> list[dict[str, Array]]:
@@ -72,11 +67,7 @@ def _corner(axes: tuple[str, ...], cut: Mapping[str, int]) -> tuple[slice, ...]:
     return tuple(slice(cut.get(axis)) for axis in axes)
 
 
-def _key(shapes: Shapes) -> _Key:
-    return tuple(sorted((name, tuple(shape)) for name, shape in shapes.items()))
-
-
-def _covers(known: _Key, key: _Key) -> bool:
+def _covers(known: ShapesKey, key: ShapesKey) -> bool:
     """Whether every input of one run is at least as large in every dimension as the other's."""
     return len(known) == len(key) and all(
         name == other and len(have) == len(want) and all(map(int.__ge__, have, want))

@@ -17,14 +17,13 @@ from ge_backend.device.acl.description import Description, Tensor
 from ge_backend.device.acl.om_model import LoadedFile, OmRun, OmSource
 from ge_backend.device.acl.signature import signature_of
 from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes
+from ge_backend.device.arrays import ShapesKey, shapes_key
 from ge_backend.device.files.om_files import read_axes
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = ["OmGraph"]
-
-Key = tuple[tuple[str, Shape], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,13 @@ class OmGraph:
         self._inputs, self._outputs = _largest(described, self._path)
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._transfer.close)
-        self._choices: dict[Key, _Choice] = {}
+        self._choices: dict[ShapesKey, _Choice] = {}
         runs: list[OmRun] = []
         for file in files:
             file.model.bind(self._transfer)
             for gear, run in enumerate(file.model.runs):
                 runs.append(run)
-                self._choices[_key(run.inputs)] = _Choice(file, gear, run.outputs)
+                self._choices[shapes_key(run.inputs)] = _Choice(file, gear, run.outputs)
         labels = [file.label for file in files if file.label]
         self.signature: Signature = signature_of(
             self._inputs,
@@ -88,7 +87,7 @@ class OmGraph:
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the file that runs these shapes, whatever the gear."""
-        choice = self._choices.get(_key(shapes))
+        choice = self._choices.get(shapes_key(shapes))
         return 0 if choice is None else choice.file.sizes.work
 
     def run(
@@ -128,7 +127,7 @@ class OmGraph:
 
     def _choice(self, inputs: Mapping[str, Array], bound: Bound) -> _Choice:
         shapes = checked_shapes(self._inputs, inputs, self._path, bound)
-        choice = self._choices.get(_key(shapes))
+        choice = self._choices.get(shapes_key(shapes))
         if choice is None:
             raise GraphFailed(
                 f"{self._path} was not compiled for {_shown(shapes)}; it runs "
@@ -167,10 +166,6 @@ def _maximum(tensors: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
 
 def _described(tensors: Sequence[Tensor]) -> str:
     return ", ".join(f"{t.name} {t.dtype.name} {list(t.dims)}" for t in tensors)
-
-
-def _key(shapes: Mapping[str, Shape]) -> Key:
-    return tuple(sorted(shapes.items()))
 
 
 def _shown(shapes: Mapping[str, Shape]) -> str:

@@ -12,6 +12,7 @@ from ge_backend.device.acl.buffers import address
 from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.memory import Slot, Staging
 from ge_backend.device.acl.runtime import AclRuntime
+from ge_backend.device.arrays import check_names, settled
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BoundTensor, merged
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
@@ -87,9 +88,10 @@ class Transfer:
     def results(self, shapes: Mapping[str, Shape], places: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs once they are downloaded, in their places where those fit."""
         return {
-            tensor.name: _settle(
+            tensor.name: settled(
                 _view(self.outputs[tensor.name], tensor, shapes[tensor.name]),
                 places.get(tensor.name),
+                lasting=False,
             )
             for tensor in self._out
             if tensor.name in shapes
@@ -125,9 +127,7 @@ def checked_shapes(
         GraphFailed: they are not.
     """
     given: dict[str, Array | BoundTensor] = {**arrays, **bound.inputs}
-    if set(given) != {tensor.name for tensor in inputs}:
-        known = ", ".join(tensor.name for tensor in inputs)
-        raise GraphFailed(f"{path} takes the inputs {known}; got {', '.join(given) or 'none'}")
+    check_names(path, [tensor.name for tensor in inputs], given)
     for tensor in inputs:
         item = given[tensor.name]
         came = item.dtype if isinstance(item, np.ndarray) else item.dtype.numpy
@@ -166,10 +166,3 @@ def _view(slot: Slot, tensor: Tensor, shape: Shape) -> Array:
     """Return the host side of a slot as an array."""
     nbytes = num_bytes(tensor, shape)
     return slot.bytes[:nbytes].view(tensor.dtype.numpy).reshape(shape)
-
-
-def _settle(value: Array, place: Array | None) -> Array:
-    if place is None or place.shape != value.shape or place.dtype != value.dtype:
-        return value.copy()
-    np.copyto(place, value)
-    return place

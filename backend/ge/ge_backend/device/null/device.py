@@ -24,6 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from ge_backend.device.arrays import (
+    ShapesKey,
+    check_names,
+    settled,
+    shapes_key,
+    shapes_of,
+    wrong_input,
+)
 from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.files.signature_file import read_signature
 from ge_backend.errors import GraphFailed, ModelError
@@ -40,7 +48,6 @@ __all__ = ["NullDevice", "NullGraph", "read_model"]
 
 LANES = 2
 MEMORY_BYTES = 2**30
-Key = tuple[tuple[str, Shape], ...]
 
 
 class NullDevice:
@@ -97,13 +104,13 @@ class NullGraph:
             for shapes in document.get("fixed_shapes", ())
         )
         self._path = path
-        self._prepared: set[Key] = set()
+        self._prepared: set[ShapesKey] = set()
         self._costs_ms: Mapping[str, float] = document.get("cost_ms", {})
         self._computes = _computes(document, self.signature, path)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Note these shapes, which `static_shapes` then allows; see `Graph.prepare`."""
-        self._prepared.add(_key(inputs))
+        self._prepared.add(shapes_key(shapes_of(inputs)))
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return one byte for each input element."""
@@ -119,7 +126,7 @@ class NullGraph:
         """Run once; see `Graph.run`."""
         self._check(inputs)
         results = self.compute(inputs)
-        return {name: _settle(value, outputs.get(name)) for name, value in results.items()}
+        return {name: settled(value, outputs.get(name)) for name, value in results.items()}
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs after the time that a run takes; inputs are checked."""
@@ -131,26 +138,19 @@ class NullGraph:
         """Do nothing."""
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
-        known = [spec.name for spec in self.signature.inputs]
-        if set(known) != set(inputs):
-            raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
-            )
+        check_names(self._path, [spec.name for spec in self.signature.inputs], inputs)
         sizes: dict[str, int] = {}
         for spec in self.signature.inputs:
             _check_input(spec, inputs[spec.name], sizes)
-        if self.static_shapes and _key(inputs) not in self._prepared:
-            shapes = ", ".join(f"{name} {shape}" for name, shape in _key(inputs))
+        key = shapes_key(shapes_of(inputs))
+        if self.static_shapes and key not in self._prepared:
+            shapes = ", ".join(f"{name} {shape}" for name, shape in key)
             raise GraphFailed(f"{self._path}: {shapes} was not prepared, and shapes are static")
 
     def _cost_ms(self, inputs: Mapping[str, Array]) -> float:
         shape = inputs[self.signature.inputs[0].name].shape if inputs else ()
         key = "x".join(map(str, shape))
         return float(self._costs_ms.get(key, self._costs_ms.get("*", 0.0)))
-
-
-def _key(inputs: Mapping[str, Array]) -> Key:
-    return tuple(sorted((name, array.shape) for name, array in inputs.items()))
 
 
 def _check_input(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
@@ -160,16 +160,7 @@ def _check_input(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
         known = sizes.setdefault(axis, size) if axis else size
         fits = fits and size == (known if dim < 0 else dim)
     if not fits:
-        raise GraphFailed(
-            f"input {spec.name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
-        )
-
-
-def _settle(result: Array, place: Array | None) -> Array:
-    if place is None or place.shape != result.shape or place.dtype != result.dtype:
-        return result
-    np.copyto(place, result)
-    return place
+        raise wrong_input(spec, array)
 
 
 KINDS = ("zeros", "echo", "sum", "accumulate")

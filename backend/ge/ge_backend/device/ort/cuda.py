@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 import torch
 
+from ge_backend.device.arrays import settled
 from ge_backend.device.base import GraphSource
 from ge_backend.device.ort.graph import OnDevice, OnnxGraph
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
@@ -131,12 +131,7 @@ class OnnxCudaGraph:
         """Return the outputs that are not hidden, those that stay among them."""
         shown = {name: value for name, value in results.items() if name not in hidden}
         for name in kept.keys() - hidden - shown.keys():
-            value = kept[name].cpu().numpy()
-            place = outputs.get(name)
-            if place is not None and (place.shape, place.dtype) == (value.shape, value.dtype):
-                np.copyto(place, value)
-                value = place
-            shown[name] = value
+            shown[name] = settled(kept[name].cpu().numpy(), outputs.get(name))
         return shown
 
     def _check_types(self, bound: Bound) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from ge_backend.device.arrays import check_names, settled, shapes_of
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.ort.arena import release_unused
@@ -22,7 +23,7 @@ from ge_backend.device.ort.session import (
     open_session,
     signature_of,
 )
-from ge_backend.device.scratch import ScratchTable, shapes_of, smaller_inputs
+from ge_backend.device.scratch import ScratchTable, smaller_inputs
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array, DataType, Shape, TensorSpec
@@ -161,7 +162,8 @@ class OnnxGraph:
         outputs: Mapping[str, Array],
         placed: OnDevice = NOWHERE,
     ) -> dict[str, Array]:
-        self._check_names([*inputs, *placed.inputs])
+        known = [spec.name for spec in self.signature.inputs]
+        check_names(self._path, known, [*inputs, *placed.inputs])
         try:
             if self._has_strings:
                 return self._run_copied(session, inputs)
@@ -181,13 +183,6 @@ class OnnxGraph:
         wrong = {name for name, place in places.items() if results[name].shape != place.shape}
         self._unpredictable |= wrong
         return results
-
-    def _check_names(self, given: Sequence[str]) -> None:
-        known = [spec.name for spec in self.signature.inputs]
-        if set(known) != set(given):
-            raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(given)}"
-            )
 
     def _places(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the given arrays that ONNX Runtime may write into."""
@@ -295,11 +290,7 @@ def _settle(value: Any, place: Array | None, dtype: DataType) -> Array:
     """
     if place is not None and value.data_ptr() == place.ctypes.data:
         return place
-    result = _copied(value, dtype)
-    if place is None or place.shape != result.shape:
-        return result
-    np.copyto(place, result)
-    return place
+    return settled(_copied(value, dtype), place)
 
 
 def _copied(value: Any, dtype: DataType) -> Array:

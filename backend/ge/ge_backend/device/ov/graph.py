@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import openvino
 
+from ge_backend.device.arrays import ShapesKey, check_names, shapes_key, shapes_of
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
@@ -33,8 +34,6 @@ MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
 MOST_MODELS = 16
 INT32 = np.iinfo(np.int32)
-
-_Key = tuple[tuple[str, Shape], ...]
 
 
 class OpenVinoGraph:
@@ -70,8 +69,8 @@ class OpenVinoGraph:
         self.signature = signature_of(self._model, self._path)
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
-        self._chosen: frozenset[_Key] = frozenset()
-        self._compiled: dict[_Key, Any] = {}
+        self._chosen: frozenset[ShapesKey] = frozenset()
+        self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
         several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(
@@ -84,12 +83,12 @@ class OpenVinoGraph:
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Choose the buckets that get a model of their own: the smallest, which gain the most."""
         ordered = sorted(shapes, key=lambda one: sum(map(math.prod, one.values())))
-        self._chosen = frozenset(map(_key, ordered[: self._affordable()]))
+        self._chosen = frozenset(map(shapes_key, ordered[: self._affordable()]))
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile for a bucket that was chosen; see `Graph.prepare`."""
         self._check(inputs)
-        key = _key({name: array.shape for name, array in inputs.items()})
+        key = shapes_key(shapes_of(inputs))
         if key in self._chosen and key not in self._compiled:
             fixed = self._model.clone()
             try:
@@ -116,7 +115,7 @@ class OpenVinoGraph:
         with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
             compiled = session
             if session is self._narrow and self._compiled:
-                key = _key({name: array.shape for name, array in inputs.items()})
+                key = shapes_key(shapes_of(inputs))
                 compiled = self._compiled.get(key, session)
             try:
                 try:
@@ -156,11 +155,7 @@ class OpenVinoGraph:
         return min(MOST_MODELS, fitting)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
-        known = [spec.name for spec in self.signature.inputs]
-        if set(known) != set(inputs):
-            raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
-            )
+        check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
         for spec in self.signature.inputs:
             _check_input(spec, inputs[spec.name])
 
@@ -180,10 +175,6 @@ class OpenVinoGraph:
             spec.name: _result(spec, place, tensor)
             for spec, (place, tensor) in zip(self.signature.outputs, places, strict=True)
         }
-
-
-def _key(shapes: Mapping[str, Shape]) -> _Key:
-    return tuple(sorted((name, tuple(shape)) for name, shape in shapes.items()))
 
 
 def _check_input(spec: TensorSpec, array: Array) -> None:

@@ -21,10 +21,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from ge_backend.device.arrays import bytes_column
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.preprocess.image_file import CHANNELS, ImageSteps, read_image_file
 from ge_backend.device.threads import Cores
-from ge_backend.errors import GraphFailed, InvalidRequest
+from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
 
 __all__ = ["ImageGraph"]
@@ -73,7 +74,7 @@ class ImageGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive
-        images, reasons = self._open_all(self._files(inputs))
+        images, reasons = self._open_all(bytes_column(self._path, self.signature, inputs))
         sizes = np.array([image.shape[:2] for image in images], np.int64)
         pixels = self._place(len(images), sizes.max(axis=0), outputs.get("pixels"))
         rows = pixels if self._steps.layout == "HWC" else np.moveaxis(pixels, 1, -1)
@@ -89,15 +90,6 @@ class ImageGraph:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
-
-    def _files(self, inputs: Mapping[str, Array]) -> Array:
-        """Return the images as BYTES [rows]."""
-        files = inputs.get("image")
-        if files is None or len(inputs) != 1:
-            raise GraphFailed(f"{self._path} takes the input image; got {', '.join(inputs)}")
-        if files.dtype != object or files.shape[1:] != (1,):
-            raise GraphFailed(f"input 'image' is BYTES [batch, 1]; got {files.dtype} {files.shape}")
-        return files[:, 0]
 
     def _open_all(self, files: Array) -> tuple[list[Array], list[str]]:
         """Return the images as UINT8 [height, width, channels], and per row why it is refused.

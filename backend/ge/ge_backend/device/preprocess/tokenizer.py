@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from ge_backend.device.arrays import bytes_column
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.threads import Cores
-from ge_backend.errors import ConfigError, GraphFailed, ModelError
+from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
 
 __all__ = ["TokenizerGraph", "TokenizerOptions", "read_options"]
@@ -122,7 +123,7 @@ class TokenizerGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del outputs, exclusive  # no caller could predict the shapes
-        texts, reasons = _decoded(self._rows(inputs))
+        texts, reasons = _decoded(bytes_column(self._path, self.signature, inputs))
         try:
             encodings = self._tokenizer.encode_batch_fast(
                 texts, add_special_tokens=self._options.add_special_tokens
@@ -141,15 +142,6 @@ class TokenizerGraph:
     def close(self) -> None:
         """Free the vocabulary."""
         del self._tokenizer
-
-    def _rows(self, inputs: Mapping[str, Array]) -> Array:
-        """Return the texts as BYTES [rows]."""
-        text = inputs.get("text")
-        if text is None or len(inputs) != 1:
-            raise GraphFailed(f"{self._path} takes the input text; got {', '.join(inputs)}")
-        if text.dtype != object or text.shape[1:] != (1,):
-            raise GraphFailed(f"input 'text' is BYTES [batch, 1]; got {text.dtype} {text.shape}")
-        return text[:, 0]
 
     def _results(self, ids: list[list[int]], types: list[list[int]]) -> dict[str, Array]:
         """Return the outputs, padded on the right to the longest text.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 import numpy as np
 import torch
 
+from ge_backend.device.arrays import settled
 from ge_backend.device.pytorch.buffers import BoundCopies, RowNumbers
 from ge_backend.device.pytorch.packing import Packing
 from ge_backend.device.pytorch.streams import Streams
@@ -157,14 +158,7 @@ class _Place:
             self._downloaded.record(streams.downloads)
         self._downloaded.synchronize()
         return {
-            name: _delivered(array, outputs.get(name))
+            name: settled(array, outputs.get(name), lasting=False)
             for name, array in self._results.items()
             if name in names
         }
-
-
-def _delivered(result: Array, place: Array | None) -> Array:
-    if place is None or place.shape != result.shape or place.dtype != result.dtype:
-        return result.copy()
-    np.copyto(place, result)
-    return place

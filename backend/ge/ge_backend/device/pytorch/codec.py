@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from ge_backend.device.arrays import check_names, wrong_input
 from ge_backend.device.pytorch.program import Program
 from ge_backend.errors import ConfigError, GraphFailed
 from ge_backend.tensors import DATA_TYPES, Array, DataType, TensorSpec
@@ -67,16 +68,12 @@ class TorchCodec:
             GraphFailed: they are not.
         """
         known = [spec.name for spec in self._signature.inputs]
-        if known and set(known) != set(inputs):
-            raise GraphFailed(
-                f"{self._path} takes the inputs {', '.join(known)}; got {', '.join(inputs)}"
-            )
+        if known:
+            check_names(self._path, known, inputs)
         for name, array in inputs.items():
             spec = self._signature.input(name)
             if spec and (array.dtype, array.ndim) != (spec.dtype.numpy, len(spec.dims)):
-                raise GraphFailed(
-                    f"input {name!r} is {spec.describe()}; got {array.dtype} {array.shape}"
-                )
+                raise wrong_input(spec, array)
 
     def tensor(self, name: str, array: Array) -> torch.Tensor:
         """Return an input as a host tensor of its own type.

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import torch
 
+from ge_backend.device.arrays import shapes_of
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.program import load_program
 from ge_backend.device.pytorch.scratch import peak_bytes
-from ge_backend.device.scratch import ScratchTable, shapes_of
+from ge_backend.device.scratch import ScratchTable
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.tensors import Array, Shape
 

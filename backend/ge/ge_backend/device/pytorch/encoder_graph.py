@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ge_backend.device.arrays import settled, shapes_of
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS
 from ge_backend.device.pytorch.encoder import PackedEncoder
 from ge_backend.device.pytorch.scratch import peak_bytes
-from ge_backend.device.scratch import ScratchTable, shapes_of
+from ge_backend.device.scratch import ScratchTable
 from ge_backend.device.threads import Cores, ThreadChoice
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
@@ -73,11 +74,7 @@ class EncoderGraph:
         """Run once; see `Graph.run`."""
         with self._threads.session(int(inputs[MASK].sum()), exclusive=exclusive) as threads:
             found = self._run(inputs, threads).numpy()
-        place = outputs.get(self._output)
-        if place is None or place.shape != found.shape:
-            return {self._output: found}
-        np.copyto(place, found)
-        return {self._output: place}
+        return {self._output: settled(found, outputs.get(self._output))}
 
     def close(self) -> None:
         """Free the weights."""

@@ -1,0 +1,79 @@
+"""The arrays of a run, whatever the engine: checks of what comes, and where results are put."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from ge_backend.errors import GraphFailed
+from ge_backend.tensors import Array, Shape, Signature, TensorSpec
+
+__all__ = [
+    "ShapesKey",
+    "bytes_column",
+    "check_names",
+    "settled",
+    "shapes_key",
+    "shapes_of",
+    "wrong_input",
+]
+
+# The shapes of all inputs, to find things by.
+ShapesKey = tuple[tuple[str, Shape], ...]
+
+
+def shapes_of(inputs: Mapping[str, Array]) -> dict[str, Shape]:
+    """Return the shapes of arrays by name."""
+    return {name: array.shape for name, array in inputs.items()}
+
+
+def shapes_key(shapes: Mapping[str, Shape]) -> ShapesKey:
+    """Return shapes as a key, the same in whatever order they are named."""
+    return tuple(sorted((name, tuple(shape)) for name, shape in shapes.items()))
+
+
+def check_names(path: str, known: Collection[str], given: Collection[str]) -> None:
+    """See that a run has all inputs of a graph, and no others.
+
+    Raises:
+        GraphFailed: it has not.
+    """
+    if set(known) != set(given):
+        raise GraphFailed(
+            f"{path} takes the inputs {', '.join(known)}; got {', '.join(given) or 'none'}"
+        )
+
+
+def wrong_input(spec: TensorSpec, array: Array) -> GraphFailed:
+    """Return the error for an input of another type or shape."""
+    return GraphFailed(f"input {spec.name!r} is {spec.describe()}; got {array.dtype} {array.shape}")
+
+
+def bytes_column(path: str, signature: Signature, inputs: Mapping[str, Array]) -> Array:
+    """Return the only input of a graph, BYTES `[batch, 1]`, as `[batch]`; a view.
+
+    Raises:
+        GraphFailed: it is something else.
+    """
+    (spec,) = signature.inputs
+    array = inputs.get(spec.name)
+    if array is None or len(inputs) != 1:
+        raise GraphFailed(f"{path} takes the input {spec.name}; got {', '.join(inputs)}")
+    if array.dtype != object or array.shape[1:] != (1,):
+        raise wrong_input(spec, array)
+    return array[:, 0]
+
+
+def settled(result: Array, place: Array | None, *, lasting: bool = True) -> Array:
+    """Return the place with a result copied to it, or the result where no place fits.
+
+    Args:
+        result: of a run.
+        place: where the caller wants it; it may have been predicted wrong.
+        lasting: nobody else will write to the result's memory; else it is copied in any case.
+    """
+    if place is None or place.shape != result.shape or place.dtype != result.dtype:
+        return result if lasting else result.copy()
+    np.copyto(place, result)
+    return place
