@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ge_backend.cli.model.pbtxt_number import set_number
-from ge_backend.cli.model.pbtxt_parameter import set_parameter
+from ge_backend.cli.model.pbtxt_edit import set_number, set_parameter
 from ge_backend.cli.model.replacing import replacing
 from ge_backend.config.model_folder import parse_config
 from ge_backend.errors import ConfigError

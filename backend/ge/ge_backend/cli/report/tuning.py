@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.cli.model.pbtxt_parameter import parameter_line
+from ge_backend.cli.model.pbtxt_edit import parameter_line
 from ge_backend.cli.report.table import table
 from ge_backend.learning.tuning import Option, Proposal
 
