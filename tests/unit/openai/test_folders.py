@@ -1,8 +1,8 @@
-"""Folders of models."""
+"""Folders of models, and the adapters in them that the API lists."""
 
 import pytest
 
-from ge_backend.openai.folders import find_folder
+from ge_backend.openai.folders import adapter_names, find_folder
 
 
 def test_the_first_repository_that_has_a_model_is_taken(tmp_path):
@@ -22,3 +22,23 @@ def test_a_name_is_no_path(tmp_path, name):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.pbtxt").touch()
     assert find_folder((tmp_path / "a",), name) is None
+
+
+def write(repository, model, config='backend: "ge"'):
+    (repository / model / "1").mkdir(parents=True)
+    (repository / model / "config.pbtxt").write_text(config)
+    return repository / model / "1"
+
+
+def test_the_adapters_of_a_model_are_those_beside_its_checkpoint(tmp_path):
+    """None where the model is unknown here or cannot be read: it is still served."""
+    folder = write(tmp_path, "m")
+    assert adapter_names([tmp_path], "m") == adapter_names([tmp_path], "n") == []
+    for name in ("poet", "pirate"):
+        (folder / "adapters" / name).mkdir(parents=True)
+        (folder / "adapters" / name / "adapter_config.json").write_text("{}")
+    assert adapter_names([tmp_path / "none", tmp_path], "m") == ["pirate", "poet"]
+    (folder / "multi_lora.json").write_text("{")
+    assert adapter_names([tmp_path], "m") == []
+    write(tmp_path, "other", 'backend: "python"')
+    assert adapter_names([tmp_path], "other") == []

@@ -19,12 +19,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ge_backend.openai.access import check_key
-from ge_backend.openai.adapters import adapter_names
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.connected import ClientGoneError, merged, while_connected
 from ge_backend.openai.embedding_body import embedding_answer, read_embedding
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
+from ge_backend.openai.folders import adapter_names
 from ge_backend.openai.forms import ChatForm, CompletionForm, Form
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions

@@ -1,11 +1,15 @@
-"""Where a model of the server lies in the repositories that this API sees."""
+"""Where a model of the server lies in the repositories that this API sees, and its adapters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["find_folder"]
+from ge_backend.config.model_folder import read_folder
+from ge_backend.device.language.adapter_folder import adapter_folders
+from ge_backend.errors import GeError
+
+__all__ = ["adapter_names", "find_folder"]
 
 
 def find_folder(repositories: Sequence[Path], model: str) -> Path | None:
@@ -15,3 +19,12 @@ def find_folder(repositories: Sequence[Path], model: str) -> Path | None:
         if folder.parent == repository and (folder / "config.pbtxt").is_file():
             return folder
     return None
+
+
+def adapter_names(repositories: Sequence[Path], model: str) -> list[str]:
+    """Return the LoRA adapters beside a model's checkpoint; none where its folder is not here."""
+    folder = find_folder(repositories, model)
+    try:
+        return sorted(adapter_folders(read_folder(folder).directory)) if folder else []
+    except GeError:  # the server tells those who ask for one
+        return []
