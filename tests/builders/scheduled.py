@@ -1,13 +1,12 @@
 """Models on the null device whose runs wait for the test, and clients that send to them."""
 
 import json
-import urllib.request
 
 import numpy as np
 import tritonclient.grpc as grpcclient
-from prometheus_client.parser import text_string_to_metric_families
 
 from builders.graphs import parameters, write_model
+from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.regions import Answer
 
@@ -81,14 +80,7 @@ class Scheduled:
 
     def figure(self, name, **labels):
         """Return a metric as it is now; 0 while nobody has published it."""
-        with urllib.request.urlopen(self.server.metrics, timeout=30) as page:
-            families = text_string_to_metric_families(page.read().decode())
-        return sum(
-            sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return metric(self.server, name, **labels)
 
     def comes_to(self, value, name, **labels):
         """Wait until a metric has this value."""

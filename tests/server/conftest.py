@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import tritonclient.grpc as grpcclient
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import (
@@ -111,6 +112,13 @@ def triton_server(installation, servers) -> Iterator[StartServer]:
     """
     yield partial(servers.start, installation)
     servers.leave()
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer) -> Iterator[grpcclient.InferenceServerClient]:
+    """A gRPC client of the module's server."""
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        yield connected
 
 
 def stop_without_a_trace(server: TritonServer) -> None:

@@ -4,7 +4,6 @@ import json
 import queue
 import re
 import time
-import urllib.request
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import RAGGED, WIDTH, masked_mean, mean_of, parameters, write_model
+from builders.metrics import metric
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerOptions, TritonServer
 from ge_backend.warmup.store import Store
@@ -120,13 +120,6 @@ def server(begin):
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A gRPC client of the first server."""
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
-
-
 def log_of(server, model):
     """Return what the model's backend logged."""
     lines = server.options.log_file.read_text(errors="replace").splitlines()
@@ -134,19 +127,12 @@ def log_of(server, model):
     return [line.removesuffix('"') for line in told]
 
 
-def metric(server, name, model):
-    """Return the sum of a metric's series of a model."""
-    text = urllib.request.urlopen(server.metrics).read().decode()
-    lines = [line for line in text.splitlines() if line.startswith(name + "{")]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'model="{model}"' in line)
-
-
 def becomes(server, name, model, value, seconds=10.0):
     """Return whether a metric reaches a value within that time."""
     end = time.monotonic() + seconds
-    while metric(server, name, model) < value and time.monotonic() < end:
+    while metric(server, name, model=model) < value and time.monotonic() < end:
         time.sleep(0.1)
-    return metric(server, name, model) == value
+    return metric(server, name, model=model) == value
 
 
 def floats(length, value=1.0, rows=1):
@@ -211,15 +197,15 @@ def test_unplanned_shapes_are_logged_once_and_counted(server, client):
 
 def test_an_oversized_request_gets_a_bucket_for_the_next_one(server, client):
     """It runs at its own shape itself; after the extension nothing is unplanned any more."""
-    before = metric(server, "ge_buckets", "extended")
+    before = metric(server, "ge_buckets", model="extended")
     assert_mean(client, "extended", 50)
     assert becomes(server, "ge_grid_swaps_total", "extended", 1)
-    assert metric(server, "ge_buckets", "extended") > before
-    assert metric(server, "ge_unplanned_shapes_total", "extended") == 1
+    assert metric(server, "ge_buckets", model="extended") > before
+    assert metric(server, "ge_unplanned_shapes_total", model="extended") == 1
     for length in (50, 64, 8):
         assert_mean(client, "extended", length)
     time.sleep(0.5)
-    assert metric(server, "ge_unplanned_shapes_total", "extended") == 1
+    assert metric(server, "ge_unplanned_shapes_total", model="extended") == 1
     assert "buckets are now sequence: list -> 8, 32, 64" in log_of(server, "extended")
 
 
@@ -228,7 +214,7 @@ def test_a_static_engine_refuses_it_until_it_has_a_bucket(server, client):
     with pytest.raises(InferenceServerException, match="'length' is 50, the largest bucket is 32"):
         client.infer("static", floats(50))
     assert becomes(server, "ge_grid_swaps_total", "static", 1)
-    assert metric(server, "ge_buckets", "static") == 9
+    assert metric(server, "ge_buckets", model="static") == 9
     for length in (50, 64, 8):
         assert client.infer("static", floats(length)).as_numpy("y").tolist() == [[float(length)]]
 
@@ -259,7 +245,7 @@ def test_grids_are_learned_under_load(server, client):
             take()
             taken += 1
         time.sleep(0.05)
-        if not swapped_at and metric(server, "ge_grid_swaps_total", "learning"):
+        if not swapped_at and metric(server, "ge_grid_swaps_total", model="learning"):
             swapped_at = len(sent)
     for _ in range(len(sent) - taken):
         take()
@@ -271,9 +257,9 @@ def test_a_model_serves_before_its_buckets_are_measured(server, client):
     """Where any shape runs it begins with estimates, and measures them all beside serving."""
     assert client.infer("early", floats(20)).as_numpy("y").tolist() == [[20.0]]
     end = time.monotonic() + 30
-    while not metric(server, "ge_warmup_seconds", "early") and time.monotonic() < end:
+    while not metric(server, "ge_warmup_seconds", model="early") and time.monotonic() < end:
         time.sleep(0.1)
-    assert metric(server, "ge_warmup_seconds", "early") > 6 * 0.06  # a run of each, at least
+    assert metric(server, "ge_warmup_seconds", model="early") > 6 * 0.06  # a run of each, at least
     logged = log_of(server, "early")
     begun = logged.index("serving with 0 of 6 costs, the others are measured now")
     assert [i for i, line in enumerate(logged) if line.startswith("warm-up 1/6 ")] > [begun]
@@ -285,7 +271,7 @@ def test_a_second_start_is_faster_and_traffic_outlives_the_first(
     begin, server, client, cache, capsys, models
 ):
     """Costs are kept, so little is run again; what was sent is there for `ge-backend tune`."""
-    first = metric(server, "ge_warmup_seconds", "slow")
+    first = metric(server, "ge_warmup_seconds", model="slow")
     client.close()
     server.stop()
     recorded = Store(cache).traffic("learning")
@@ -295,7 +281,7 @@ def test_a_second_start_is_faster_and_traffic_outlives_the_first(
     assert tuned["axes"]["length"]["rows"] == recorded["length"].total
 
     with begin("second") as second:
-        assert metric(second, "ge_warmup_seconds", "slow") < first / 2
+        assert metric(second, "ge_warmup_seconds", model="slow") < first / 2
         assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "slow")
         assert "costs of 6 buckets are kept from an earlier start" in log_of(second, "static")
         assert any("serving with 6 of 6 costs" in line for line in log_of(second, "early"))

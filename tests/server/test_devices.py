@@ -3,7 +3,6 @@
 import json
 import queue
 import time
-import urllib.request
 
 import numpy as np
 import psutil
@@ -12,6 +11,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
+from builders.metrics import metric
 from builders.null_models import comes_true
 from fakes.null_device import EXECUTORS
 from fakes.null_faults import GONE
@@ -66,12 +66,6 @@ def server(tmp_path_factory, gone):
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
-
-
 def ask(client, count, seed=0):
     """Send so many requests of unequal lengths at once; return how many were answered rightly."""
     lengths = np.random.default_rng(seed).choice(LENGTHS, count)
@@ -87,17 +81,6 @@ def ask(client, count, seed=0):
         length, result, error = done.get(timeout=60)
         right += error is None and float(result.as_numpy("y")[0, 0]) == float(length)
     return right
-
-
-def metric(server, name, **labels):
-    """Return the sum of a metric's series that carry these labels, as published now."""
-    text = urllib.request.urlopen(server.metrics).read().decode()
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in text.splitlines()
-        if line.startswith(name + "{") and all(label in line for label in wanted)
-    )
 
 
 def executor(server, device):

@@ -95,12 +95,6 @@ def server(triton_server, models):
     return triton_server(models, arguments=("--exit-on-error=false", "--strict-readiness=false"))
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
-
-
 def ask(client, model, name, rows, *outputs):
     """Return the outputs, by name, of one request with these BYTES rows."""
     column = np.array([[row] for row in rows], object)

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from acl_simulator import MatMul
 from acl_simulator.site import SimulatedPython
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import graph, parameters
+from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.simulated_onnx import onnx_of
 
@@ -212,8 +212,4 @@ def test_both_cards_are_used_and_compiled_for_once(cards):
 
 def spent(server, device):
     """Return the seconds that graphs have run on a device."""
-    text = urllib.request.urlopen(server.metrics).read().decode()
-    found = re.findall(
-        rf'^ge_run_seconds_total{{.*device="{device}".*}} (\S+)$', text, re.MULTILINE
-    )
-    return sum(map(float, found))
+    return metric(server, "ge_run_seconds_total", device=device)

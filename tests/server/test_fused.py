@@ -131,12 +131,6 @@ def server(models, installation, tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
-
-
 def reason(client, model):
     index = client.get_model_repository_index(as_json=True)["models"]
     return next(item.get("reason", "") for item in index if item["name"] == model)

@@ -3,7 +3,6 @@
 import http.client
 import itertools
 import json
-import re
 import signal
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 from builders.adapters import make_adapter
 from builders.graphs import graph, write_model
 from builders.language import beams
+from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
@@ -106,13 +106,6 @@ def generate(server, path, body, model="writer"):
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-
-
-def metric(server, name, **labels):
-    text = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
-    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
 
 
 def executor_of(server):

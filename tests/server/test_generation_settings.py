@@ -1,14 +1,13 @@
 """Orders, preemption, buckets and the end of a model that generates text, on the real server."""
 
-import re
 import shutil
 import threading
-import urllib.request
 
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer
@@ -62,14 +61,6 @@ def server(triton_server, writer):
 def client(server):
     with grpcclient.InferenceServerClient(server.grpc) as client:
         yield TextStream(client)
-
-
-def metric(server, name, **labels):
-    """Return the sum of a metric's series that carry these labels."""
-    text = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
-    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
 
 
 def order_behind_a_blocker(client, model, *sampling):

@@ -4,7 +4,6 @@ import json
 import queue
 import re
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -27,6 +26,7 @@ from acl_simulator.graphs import Echo
 from acl_simulator.site import SimulatedPython
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import parameters, write_model
+from builders.metrics import metric
 from builders.npu_smi import ECC, MAPPING, TEMPERATURE, fake_npu_smi
 from builders.simulated_onnx import onnx_of
 
@@ -136,9 +136,7 @@ class Bench:
 
     def metric(self, name, model):
         time.sleep(0.6)  # they are published four times a second
-        text = urllib.request.urlopen(self.server.metrics).read().decode()
-        lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'model="{model}"' in line)
+        return metric(self.server, name, model=model)
 
 
 @pytest.fixture(scope="module")

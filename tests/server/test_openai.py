@@ -19,6 +19,7 @@ from docs.driven_browser import find_browser, opened_browser
 
 from builders.adapters import make_adapter
 from builders.browser import CONTRAST
+from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.pages import blocks
 from builders.writer import PROMPTS, make_writer
@@ -100,13 +101,6 @@ def client(front):
         base_url=f"{front.url}/v1", api_key=KEY, max_retries=0, timeout=60
     ) as client:
         yield client
-
-
-def metric(server, name, **labels):
-    text = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
-    found = re.findall(rf"^{name}{{(.*)}} (\S+)$", text, re.MULTILINE)
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(float(value) for labels, value in found if all(w in labels for w in wanted))
 
 
 def test_the_models_are_listed(client):

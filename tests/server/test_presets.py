@@ -33,13 +33,6 @@ def server(triton_server, models):
     return triton_server(models)
 
 
-@pytest.fixture
-def client(server):
-    """A client of it."""
-    with grpcclient.InferenceServerClient(server.grpc) as client:
-        yield client
-
-
 def scores(client, model, length):
     given = grpcclient.InferInput("input_ids", [1, length], "INT64")
     given.set_data_from_numpy(np.arange(length, dtype=np.int64)[None])

@@ -9,7 +9,6 @@ from collections import Counter
 import numpy as np
 import psutil
 import pytest
-import tritonclient.grpc as grpcclient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
@@ -165,12 +164,6 @@ def server(models, installation, tmp_path_factory):
     with TritonServer(installation, options) as running:
         yield running
         settled(running)
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
 
 
 def step(client, model, sequence, values, *, start=False, end=False, kind="FP32"):

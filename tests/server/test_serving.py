@@ -4,7 +4,6 @@ import json
 import queue
 import signal
 import time
-import urllib.request
 from pathlib import Path
 
 import ml_dtypes
@@ -29,6 +28,7 @@ from builders.graphs import (
     token_rows,
     write_model,
 )
+from builders.metrics import metric
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
@@ -86,13 +86,6 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A gRPC client of the server."""
-    with grpcclient.InferenceServerClient(server.grpc) as connected:
-        yield connected
-
-
 def tensors(module=grpcclient, **arrays):
     """Return client inputs for arrays by name."""
     inputs = []
@@ -134,13 +127,7 @@ def random_ids(seed, count, longest=64, rows=(1, 4)):
 def counter(server, name, **labels):
     """Return the sum of a metric's series that carry these labels, once it has been published."""
     time.sleep(0.6)
-    text = urllib.request.urlopen(server.metrics).read().decode()
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in text.splitlines()
-        if line.startswith(name + "{") and all(label in line for label in wanted)
-    )
+    return metric(server, name, **labels)
 
 
 @pytest.mark.parametrize("model", ["mean", "mean_two", "mean_inline", "empty_config"])

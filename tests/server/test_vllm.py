@@ -14,6 +14,7 @@ import pytest
 from demo.chat_model import FILES, prepare
 from rich.console import Console
 
+from builders import metrics
 from builders.null_models import comes_true
 from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
@@ -87,10 +88,7 @@ def text(server, model, prompt, sampling=GREEDY):
 
 
 def metric(server, name, **labels):
-    found = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
-    rows = re.findall(rf"^{name}{{(.*)}} (\S+)$", found, re.MULTILINE)
-    wanted = [f'{key}="{value}"' for key, value in {"model": "theirs", **labels}.items()]
-    return sum(float(value) for row, value in rows if all(w in row for w in wanted))
+    return metrics.metric(server, name, **{"model": "theirs", **labels})
 
 
 def executor_of_vllm(server):

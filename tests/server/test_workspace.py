@@ -3,15 +3,14 @@
 import json
 import threading
 import time
-import urllib.request
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
+from builders.metrics import metric
 from fakes.null_device import EXECUTORS
 
 CONFIG = """
@@ -52,28 +51,10 @@ def server(tmp_path_factory, triton_server, gate):
     )
 
 
-@pytest.fixture
-def client(server):
-    with grpcclient.InferenceServerClient(server.grpc) as client:
-        yield client
-
-
 def infer(client, name, value, **options):
     tensor = grpcclient.InferInput("x", [1, 3], "FP32")
     tensor.set_data_from_numpy(np.full((1, 3), value, np.float32))
     return client.infer(name, [tensor], **options).as_numpy("y").item()
-
-
-def figure(server, name, **labels):
-    """Return a metric of the server; 0 while nobody has published it."""
-    with urllib.request.urlopen(server.metrics, timeout=10) as page:
-        text = page.read().decode()
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    )
 
 
 def wait_until(condition):
@@ -96,7 +77,7 @@ def test_a_model_larger_than_the_pool_is_refused_when_it_is_loaded(client):
 
 def test_a_request_that_is_given_up_while_it_waits_is_not_run(client, server, gate):
     """Its client's time passes while a neighbour has the bytes; both are told, and counted."""
-    wait_until(lambda: figure(server, "ge_workspace_pool_bytes", model="a") == POOL)
+    wait_until(lambda: metric(server, "ge_workspace_pool_bytes", model="a") == POOL)
     results = []
     holder = threading.Thread(target=lambda: results.append(infer(client, "a", HELD)))
     holder.start()
@@ -104,7 +85,7 @@ def test_a_request_that_is_given_up_while_it_waits_is_not_run(client, server, ga
     with pytest.raises(InferenceServerException, match="Deadline"):
         infer(client, "b", 4, client_timeout=0.3)
     failed = {"model": "b", "status": "CANCELLED"}
-    wait_until(lambda: figure(server, "ge_request_failures_total", **failed) == 1)
+    wait_until(lambda: metric(server, "ge_request_failures_total", **failed) == 1)
     assert results == []
     gate.unlink()
     holder.join()
@@ -113,7 +94,7 @@ def test_a_request_that_is_given_up_while_it_waits_is_not_run(client, server, ga
 
 def test_a_request_that_waits_for_its_neighbour_is_counted(client, server, gate):
     """It is answered when the neighbour has ended, and the wait is a metric of its model."""
-    before = figure(server, "ge_workspace_waits_total", model="b")
+    before = metric(server, "ge_workspace_waits_total", model="b")
     results = {}
 
     def ask(name, value):
@@ -122,15 +103,15 @@ def test_a_request_that_waits_for_its_neighbour_is_counted(client, server, gate)
     threads = [threading.Thread(target=ask, args=("a", HELD))]
     threads[0].start()
     wait_until(gate.exists)
-    wait_until(lambda: figure(server, "ge_workspace_used_bytes", model="a") > NEEDS["a"])
-    held_s = figure(server, "ge_device_outstanding_seconds", model="a")
+    wait_until(lambda: metric(server, "ge_workspace_used_bytes", model="a") > NEEDS["a"])
+    held_s = metric(server, "ge_device_outstanding_seconds", model="a")
     threads.append(threading.Thread(target=ask, args=("b", 4)))
     threads[1].start()
-    wait_until(lambda: figure(server, "ge_device_outstanding_seconds", model="a") > held_s)
+    wait_until(lambda: metric(server, "ge_device_outstanding_seconds", model="a") > held_s)
     assert results == {}
     gate.unlink()
     for thread in threads:
         thread.join()
     assert results == {"a": 3 * HELD, "b": 12}
-    wait_until(lambda: figure(server, "ge_workspace_waits_total", model="b") == before + 1)
-    assert figure(server, "ge_workspace_wait_seconds_total", model="b") > 0
+    wait_until(lambda: metric(server, "ge_workspace_waits_total", model="b") == before + 1)
+    assert metric(server, "ge_workspace_wait_seconds_total", model="b") > 0

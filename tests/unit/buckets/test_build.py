@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from builders.histograms import histogram_of
 from ge_backend.buckets.build import DEFAULT_MEASURED_ELEMENTS, build_grid
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.traffic.histogram import SizeHistogram
 
 
 @pytest.fixture
@@ -45,13 +45,6 @@ def grid(tmp_path):
 
 def sizes(grid, name):
     return next(axis.values for axis in grid.axes if axis.name == name)
-
-
-def histogram_of(counts):
-    histogram = SizeHistogram()
-    for value, count in counts.items():
-        histogram.add(value, count)
-    return histogram
 
 
 def test_nothing_configured(grid):

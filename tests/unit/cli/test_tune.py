@@ -3,8 +3,8 @@ import json
 
 import pytest
 
+from builders.histograms import histogram_of
 from ge_backend.serving.offline import look_into
-from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 TWO_AXES = """\
@@ -13,13 +13,6 @@ max_batch_size: 4
 parameters { key: "device" value { string_value: "null" } }
 parameters { key: "max_length" value { string_value: "64" } }
 """
-
-
-def histogram_of(counts):
-    histogram = SizeHistogram()
-    for value, count in counts.items():
-        histogram.add(value, count)
-    return histogram
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import best_boundaries, expect
 from ge_backend.traffic.histogram import SizeHistogram
@@ -13,13 +14,6 @@ TRAFFIC = st.dictionaries(st.integers(1, 14), st.integers(1, 50), min_size=1, ma
 GROWING = st.lists(st.floats(0, 10), min_size=31, max_size=31).map(
     lambda steps: list(itertools.accumulate(steps))
 )
-
-
-def histogram_of(counts):
-    histogram = SizeHistogram()
-    for value, count in counts.items():
-        histogram.add(value, count)
-    return histogram
 
 
 def total(counts, boundaries, prices):

@@ -4,19 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
 from ge_backend.learning.tuning import ORIENTATION, mean_of, propose, size_cost, up_to
 from ge_backend.traffic.histogram import SizeHistogram
 
 TRAFFIC = st.dictionaries(st.integers(1, 60), st.integers(1, 50), min_size=1, max_size=10)
 NOW = st.sets(st.integers(1, 64), min_size=1, max_size=6).map(sorted)
-
-
-def histogram_of(counts):
-    histogram = SizeHistogram()
-    for value, count in counts.items():
-        histogram.add(value, count)
-    return histogram
 
 
 @given(counts=TRAFFIC, now=NOW)

@@ -5,19 +5,13 @@ import os
 
 import pytest
 
+from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
 from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.store import Store
 
 COSTS = {(1, 16): 1000.0, (8, 512): 2e6}
 KEY = ["model.onnx", "cpu"]
-
-
-def histogram_of(counts):
-    histogram = SizeHistogram()
-    for value, count in counts.items():
-        histogram.add(value, count)
-    return histogram
 
 
 def files_of(directory):

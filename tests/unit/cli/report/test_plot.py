@@ -1,9 +1,9 @@
 import pytest
 
+from builders.histograms import histogram_of
 from ge_backend.cli.report.plot import MOST_BARS, write_plot
 from ge_backend.cli.report.tuning import Tuning
 from ge_backend.learning.tuning import propose
-from ge_backend.traffic.histogram import SizeHistogram
 
 pytest.importorskip("matplotlib")
 
@@ -11,10 +11,7 @@ pytest.importorskip("matplotlib")
 def tuning_of(*traffics, measured=False, now=(16, 64)):
     proposals = []
     for counts in traffics:
-        histogram = SizeHistogram()
-        for value, count in counts.items():
-            histogram.add(value, count)
-        proposals.append(propose("length", histogram, now, None, float))
+        proposals.append(propose("length", histogram_of(counts), now, None, float))
     return Tuning(
         model="tiny",
         source="t",

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 
 from acl_simulator import Accumulate, DimsGears, Static
-from builders.npu import INVALID, Npu
+from builders.npu import INVALID
 from builders.npu_states import GEARS, WIDTH, plan, state
 from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
-
-
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
 
 
 @pytest.fixture

@@ -4,16 +4,10 @@ import threading
 
 import pytest
 
-from acl_simulator import Simulator
 from ge_backend.device.acl.device import AclDevice
 from ge_backend.errors import DeviceFault, GraphFailed
 
 PATIENCE_MS = 1000
-
-
-@pytest.fixture
-def sim():
-    return Simulator()
 
 
 @pytest.fixture

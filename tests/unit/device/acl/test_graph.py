@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from acl_simulator import Echo, ImageGears
-from builders.npu import Npu, encoder, floats, kinds, run, tokens
+from builders.npu import encoder, floats, kinds, run, tokens
 from ge_backend.errors import GraphFailed
-
-
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
 
 
 def test_the_shapes_are_the_gears(npu):

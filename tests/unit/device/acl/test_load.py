@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 
 from acl_simulator import BatchGears, Echo, Encoder, MatMul, Ranges, Static, Sums, write_om
-from builders.npu import Npu, floats, run, tokens
+from builders.npu import floats, run, tokens
 from ge_backend.device.acl.graph import OmGraph
 from ge_backend.device.acl.range_graph import RangeGraph
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ModelError
-
-
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
 
 
 def grid(folder: Path, *sizes, stem="model", graph=None):

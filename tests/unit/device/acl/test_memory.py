@@ -5,21 +5,12 @@ import pytest
 
 from acl_simulator import Simulator
 from ge_backend.device.acl.memory import Block, SharedWeights, Staging
-from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.errors import OutOfMemory
 
 
 @pytest.fixture
 def sim():
     return Simulator(hbm_bytes=1 << 20)
-
-
-@pytest.fixture
-def runtime(sim):
-    runtime = AclRuntime(sim)
-    runtime.initialise()
-    runtime.open_device(0)
-    return runtime
 
 
 def sizes(sim):

@@ -2,15 +2,10 @@
 
 import pytest
 
-from acl_simulator import Echo, Ranges, Simulator, Static, write_om
+from acl_simulator import Echo, Ranges, Static, write_om
 from ge_backend.device.acl.models import AclModels
 from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.errors import GraphFailed
-
-
-@pytest.fixture
-def sim():
-    return Simulator()
 
 
 @pytest.fixture

@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 
 from acl_simulator import DimsGears, Encoder, MatMul, Static
-from builders.npu import PAIRS, Npu, encoder, tokens
+from builders.npu import PAIRS, encoder, tokens
 from ge_backend.device.acl.memory import Block
 from ge_backend.device.acl.om_model import LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.transfer import Transfer
 from ge_backend.device.base import NO_POOL
 from ge_backend.errors import GraphFailed, OutOfMemory
-
-
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
 
 
 def source_of(npu, path):

@@ -11,13 +11,6 @@ NAMED = {"x": ["batch", "length"], "y": ["batch"]}
 FREE = Ranges({"x": ((1, 64), (1, 64))})
 
 
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
-
-
 def test_any_shape_within_the_ranges_runs(npu):
     """Larger and smaller ones, in any order."""
     graph = npu.load(npu.write(Sums(), FREE, axes=NAMED))

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acl_simulator import Simulator
 from acl_simulator.facts import CALLS
 from builders.api_use import uses
 from ge_backend.device.acl import models as acl_models
@@ -23,19 +22,6 @@ USED = sorted(
         for use in uses(Path(module.__file__), root)
     }
 )
-
-
-@pytest.fixture
-def sim():
-    return Simulator()
-
-
-@pytest.fixture
-def runtime(sim):
-    runtime = AclRuntime(sim)
-    assert runtime.initialise()
-    runtime.open_device(0)
-    return runtime
 
 
 def test_the_calls_are_found():

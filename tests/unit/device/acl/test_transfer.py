@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Simulator
 from ge_backend.device.acl.description import Tensor
-from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes, num_bytes
 from ge_backend.device.resident.buffers import Bound, BoundTensor
 from ge_backend.errors import GraphFailed, OutOfMemory
@@ -14,19 +12,6 @@ from ge_backend.tensors import DATA_TYPES
 
 def tensor(name, dtype="FP32", nbytes=64, dims=(-1, -1)):
     return Tensor(name=name, dtype=DATA_TYPES[dtype], dims=dims, nbytes=nbytes)
-
-
-@pytest.fixture
-def sim():
-    return Simulator()
-
-
-@pytest.fixture
-def runtime(sim):
-    runtime = AclRuntime(sim)
-    runtime.initialise()
-    runtime.open_device(0)
-    return runtime
 
 
 def test_there_and_back(sim, runtime):

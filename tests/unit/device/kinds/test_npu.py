@@ -51,13 +51,6 @@ from ge_backend.workspace.pool import Pool
 ALLOCATING = ("malloc", "create_", "load", "free", "destroy_")
 
 
-@pytest.fixture
-def npu(tmp_path):
-    npu = Npu(tmp_path)
-    yield npu
-    npu.close()
-
-
 class Places:
     """A workspace whose place is where the test says."""
 
