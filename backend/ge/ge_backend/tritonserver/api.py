@@ -31,19 +31,11 @@ class ServerApi:
 
     def is_live(self) -> bool:
         """Whether the server answers at all."""
-        try:
-            self._ask("GET", "/v2/health/live")
-        except ServerError:
-            return False
-        return True
+        return self._answers("/v2/health/live")
 
     def is_ready(self) -> bool:
         """Whether the server calls itself and all its models ready."""
-        try:
-            self._ask("GET", "/v2/health/ready")
-        except ServerError:
-            return False
-        return True
+        return self._answers("/v2/health/ready")
 
     def models(self) -> dict[str, str]:
         """Return the state of each model: `READY`, `LOADING`, `UNLOADING`, `UNAVAILABLE` or ""."""
@@ -82,6 +74,13 @@ class ServerApi:
     def unload(self, model: str) -> None:
         """Begin to unload a model."""
         self._ask("POST", f"/v2/repository/models/{model}/unload", {})
+
+    def _answers(self, path: str) -> bool:
+        try:
+            self._ask("GET", path)
+        except ServerError:
+            return False
+        return True
 
     def _ask(
         self,

@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class NullGraph:
         self._path = path
         self._prepared: set[ShapesKey] = set()
         self._costs_ms: Mapping[str, float] = document.get("cost_ms", {})
-        self._computes = _computes(document, self.signature, path)
+        self._outputs = _outputs(document, self.signature, path)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Note these shapes, which `static_shapes` then allows; see `Graph.prepare`."""
@@ -132,7 +132,7 @@ class NullGraph:
         """Return the outputs after the time that a run takes; inputs are checked."""
         if cost_ms := self._cost_ms(inputs):  # to sleep for no time takes 0.1 ms
             time.sleep(cost_ms / 1e3)
-        return {name: compute(inputs) for name, compute in self._computes.items()}
+        return {o.spec.name: _computed(o, self.signature, inputs) for o in self._outputs}
 
     def close(self) -> None:
         """Do nothing."""
@@ -165,11 +165,18 @@ def _check_input(spec: TensorSpec, array: Array, sizes: dict[str, int]) -> None:
 
 KINDS = ("zeros", "echo", "sum", "accumulate")
 
-Compute = Callable[[Mapping[str, Array]], Array]
+
+class _Output(NamedTuple):
+    """What one output is made of: zeros where it has no source."""
+
+    spec: TensorSpec
+    source: TensorSpec | None
+    kind: str
+    former: str
 
 
-def _computes(document: Mapping[str, Any], signature: Signature, path: str) -> dict[str, Compute]:
-    computes: dict[str, Compute] = {}
+def _outputs(document: Mapping[str, Any], signature: Signature, path: str) -> list[_Output]:
+    outputs = []
     for spec, entry in zip(signature.outputs, document["outputs"], strict=True):
         kind = entry.get("compute", "zeros")
         source = signature.input(entry.get("of", ""))
@@ -178,51 +185,34 @@ def _computes(document: Mapping[str, Any], signature: Signature, path: str) -> d
                 f"{path}: output {spec.name!r} computes {kind!r} of {entry.get('of')!r}; "
                 "expected zeros, or echo, sum or accumulate of an input"
             )
-        if kind == "zeros" or source is None:
-            computes[spec.name] = _zeros(spec, signature)
-        elif kind == "echo":
-            computes[spec.name] = _echo(source)
-        elif kind == "sum":
-            computes[spec.name] = _sum(source, spec)
-        else:
-            computes[spec.name] = _accumulate(source, spec, str(entry.get("from")))
-    return computes
+        source = None if kind == "zeros" else source
+        outputs.append(_Output(spec, source, kind, str(entry.get("from"))))
+    return outputs
 
 
-def _zeros(spec: TensorSpec, signature: Signature) -> Compute:
-    def compute(inputs: Mapping[str, Array]) -> Array:
-        sizes = {
-            axis: size
-            for known in signature.inputs
-            for axis, size in zip(known.axes, inputs[known.name].shape, strict=True)
-        }
-        shape = tuple(
-            sizes.get(axis, 1) if dim < 0 else dim
-            for dim, axis in zip(spec.dims, spec.axes, strict=True)
-        )
-        zero = b"" if spec.dtype.name == "BYTES" else 0
-        return np.full(shape, zero, dtype=spec.dtype.numpy)
-
-    return compute
+def _computed(output: _Output, signature: Signature, inputs: Mapping[str, Array]) -> Array:
+    if output.source is None:
+        return _zeros(output.spec, signature, inputs)
+    values = inputs[output.source.name]
+    if output.kind == "echo":
+        return values.copy()
+    if output.source.dtype.name == "BF16":
+        values = bf16_to_float32(values)
+    dtype = output.spec.dtype
+    total = np.asarray(values.sum(axis=tuple(range(len(output.spec.dims), values.ndim))))
+    total = float32_to_bf16(total) if dtype.name == "BF16" else total.astype(dtype.numpy)
+    return total if output.kind == "sum" else inputs[output.former] + total
 
 
-def _echo(source: TensorSpec) -> Compute:
-    return lambda inputs: inputs[source.name].copy()
-
-
-def _sum(source: TensorSpec, spec: TensorSpec) -> Compute:
-    def compute(inputs: Mapping[str, Array]) -> Array:
-        values = inputs[source.name]
-        if source.dtype.name == "BF16":
-            values = bf16_to_float32(values)
-        total = np.asarray(values.sum(axis=tuple(range(len(spec.dims), values.ndim))))
-        if spec.dtype.name == "BF16":
-            return float32_to_bf16(total)
-        return total.astype(spec.dtype.numpy)
-
-    return compute
-
-
-def _accumulate(source: TensorSpec, spec: TensorSpec, former: str) -> Compute:
-    total = _sum(source, spec)
-    return lambda inputs: inputs[former] + total(inputs)
+def _zeros(spec: TensorSpec, signature: Signature, inputs: Mapping[str, Array]) -> Array:
+    sizes = {
+        axis: size
+        for known in signature.inputs
+        for axis, size in zip(known.axes, inputs[known.name].shape, strict=True)
+    }
+    shape = tuple(
+        sizes.get(axis, 1) if dim < 0 else dim
+        for dim, axis in zip(spec.dims, spec.axes, strict=True)
+    )
+    zero = b"" if spec.dtype.name == "BYTES" else 0
+    return np.full(shape, zero, dtype=spec.dtype.numpy)
