@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,6 +69,10 @@ class Ours:
         await self._channel.close()
         await asyncio.to_thread(self._server.stop)
         self._folder.cleanup()
+
+    def awake(self) -> AbstractContextManager[None]:
+        """See `System`."""
+        return nullcontext()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens each response brings."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ class Padded:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[precision]).eval()
         self._waiting: list[tuple[Ask, asyncio.Future[None]]] = []
         self._busy = False
+
+    def awake(self) -> AbstractContextManager[None]:
+        """See `System`."""
+        return nullcontext()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield all tokens at once, when the whole batch is done."""

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,9 @@ class System(Protocol):
     @property
     def workloads(self) -> Collection[str]:
         """Those that make sense for it."""
+
+    def awake(self) -> AbstractContextManager[None]:
+        """Let it run while the block does; one that takes CPU time while idle is stopped else."""
 
     def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens have come, whenever some do."""
@@ -53,9 +57,10 @@ class Outcome:
 
 async def drive(system: System, asks: Sequence[Ask]) -> Outcome:
     """Send the requests at their times and wait for all tokens."""
-    cpu_s, began = system.cpu_s(), time.perf_counter()
-    stamps = await asyncio.gather(*(_stamps(system, ask, began) for ask in asks))
-    seconds = time.perf_counter() - began
+    with system.awake():
+        cpu_s, began = system.cpu_s(), time.perf_counter()
+        stamps = await asyncio.gather(*(_stamps(system, ask, began) for ask in asks))
+        seconds = time.perf_counter() - began
     written = sum(len(own) for own in stamps)
     expected = sum(ask.tokens for ask in asks)
     if written != expected:

@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -87,6 +87,7 @@ class Vllm:
         except RuntimeError:
             await self._end()
             raise
+        self._signal(psutil.Process.suspend)
         return self
 
     async def __aexit__(
@@ -96,6 +97,19 @@ class Vllm:
         trace: TracebackType | None,
     ) -> None:
         await self._end()
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let its processes run while the block does.
+
+        They poll for work (some 8 % of a core with vLLM 0.32 on a CPU), which is no work of whoever
+        is measured meanwhile.
+        """
+        self._signal(psutil.Process.resume)
+        try:
+            yield
+        finally:
+            self._signal(psutil.Process.suspend)
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens have come, from the running usage of each chunk."""
@@ -138,11 +152,17 @@ class Vllm:
         paths = [Path(f"/proc/{process.pid}/smaps_rollup") for process in self._processes()]
         return sum(read_pss(path.read_text()) for path in paths) / 2**20
 
+    def _signal(self, send: Callable[[psutil.Process], None]) -> None:
+        for process in self._processes():
+            send(process)
+
     def _processes(self) -> list[psutil.Process]:
         parent = psutil.Process(self._process.pid)
         return [parent, *parent.children(recursive=True)]
 
     async def _end(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._signal(psutil.Process.resume)
         for signum in (signal.SIGTERM, signal.SIGKILL):  # its server outlives a SIGTERM at times
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self._process.pid, signum)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.generate.chunk import FIRST, SMALLEST, ChunkController
+from ge_backend.generate.chunk import FIRST, PATIENCE, SMALLEST, ChunkController
 
 
 def step_s(decodes, prompt_tokens):
@@ -82,3 +82,23 @@ def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
         chunk = controller.tokens(8)
         controller.observe(decodes=8, prompt_tokens=chunk, seconds=step_s(8, chunk))
     assert step_s(8, controller.tokens(8)) == pytest.approx(0.1, rel=0.2)
+
+
+@pytest.mark.parametrize(("newcomers", "times"), [(0, 1), (8, 1), (24, 3), (1000, PATIENCE)])
+def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
+    """A step takes as many times the target as more wait for a first token than for a next one."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    learned(controller)
+    chunk = controller.tokens(8, newcomers)
+    assert step_s(8, chunk) == pytest.approx(0.1 * times, rel=0.1)
+
+
+def test_rows_that_were_never_seen_alone_are_no_cost_of_prompts():
+    """While prompts come in every step, more and more rows do not make a prompt token dearer."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    controller.observe(decodes=1, prompt_tokens=0, seconds=0.02)
+    for decodes in range(2, 40):
+        chunk = controller.tokens(decodes)
+        seconds = 0.02 + 0.001 * (decodes - 1 + chunk)
+        controller.observe(decodes=decodes, prompt_tokens=chunk, seconds=seconds)
+    assert controller.token_s == pytest.approx(0.001, rel=0.05)

@@ -241,7 +241,9 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="itl_target_ms",
         default="100",
-        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps.",
+        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps. "
+        "Where more texts wait for their first token than for their next one, it is as many times "
+        "longer, up to eight.",
     ),
     Setting(key="block_size", default="16", help="Tokens of one block of the key-value cache."),
     Setting(

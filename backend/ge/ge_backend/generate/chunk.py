@@ -1,9 +1,12 @@
 """How many prompt tokens a step may have so that those who wait for their next one wait no longer.
 
 A step takes as long as its decoding alone would, and more for each prompt token. Both are measured:
-the first per number of rows (in powers of two), the second as what a step took beyond the first.
-The chunk is what the target leaves room for. Steps in which nobody waits for a next token may be
-as large as the budget.
+the first per number of rows (in powers of two), the second as what a step took beyond the first; a
+row more than was measured counts as a prompt token does.
+The chunk is what the target leaves room for. Where more texts wait for their first token than for
+their next one, a step may take as many times longer, within bounds: what is lost to the few is less
+than what the many gain, because large chunks are computed faster. Steps in which nobody waits for a
+next token may be as large as the budget.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ __all__ = ["ChunkController"]
 
 SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
+PATIENCE = 8.0  # times the target that a step takes at most
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
 
@@ -29,7 +33,7 @@ class ChunkController:
         Args:
             fixed: the answer, whatever is measured; 0: by measurement.
             budget: tokens of a step.
-            target_s: how long a step may take while somebody waits for a next token.
+            target_s: how long a step may take while most wait for a next token.
         """
         self.token_s = 0.0
         self._fixed = fixed
@@ -37,16 +41,23 @@ class ChunkController:
         self._target_s = target_s
         self._decode_s: dict[int, float] = {}
 
-    def tokens(self, decodes: int) -> int:
-        """Return the prompt tokens of a step with so many rows that get their next token."""
+    def tokens(self, decodes: int, newcomers: int = 0) -> int:
+        """Return the prompt tokens of a step.
+
+        Args:
+            decodes: rows that get their next token.
+            newcomers: texts that wait for their first one.
+        """
         if self._fixed:
             return min(self._fixed, self.budget)
         if not decodes:
             return self.budget
         if not self.token_s:
             return min(FIRST, self.budget)
-        left_s = self._target_s - self._decoding(decodes)
-        return min(max(SMALLEST, int(left_s / self.token_s)), self.budget)
+        target_s = self._target_s * min(max(1.0, newcomers / decodes), PATIENCE)
+        known_s, unknown = self._decoding(decodes)
+        left = int((target_s - known_s) / self.token_s) - unknown
+        return min(max(SMALLEST, left), self.budget)
 
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step."""
@@ -57,16 +68,19 @@ class ChunkController:
         for size, known_s in self._decode_s.items():
             if size <= decodes.bit_length():  # a step with prompts on top shows an upper bound
                 self._decode_s[size] = min(known_s, seconds)
-        extra = max(seconds - self._decoding(decodes), 0.0) / prompt_tokens
+        known_s, unknown = self._decoding(decodes)
+        extra = max(seconds - known_s, 0.0) / (prompt_tokens + unknown)
         # Of a short chunk mostly noise is measured, and noise is what makes it slow.
         full = FIRST if extra > self.token_s else SMALLEST
         weight = _WEIGHT * min(1.0, prompt_tokens / full)
         self.token_s = _mean(self.token_s, extra, weight)
 
-    def _decoding(self, decodes: int) -> float:
-        """Return what a step of so many rows takes without prompts: the next smaller one known."""
+    def _decoding(self, decodes: int) -> tuple[float, int]:
+        """Return what a step takes without prompts, as far as known, and for how many rows not."""
         size = decodes.bit_length()
-        return max((s for known, s in self._decode_s.items() if known <= size), default=0.0)
+        known = [(s, other) for other, s in self._decode_s.items() if other <= size]
+        seconds, measured = max(known, default=(0.0, 0))
+        return seconds, 0 if measured == size else decodes - 2**measured + 1
 
 
 def _mean(former: float, latest: float, weight: float) -> float:

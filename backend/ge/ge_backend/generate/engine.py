@@ -197,7 +197,9 @@ class Engine:
 
     def _schedule(self) -> StepPlan:
         begun_s = self._clock()
-        chunk = self._chunk.tokens(self._scheduler.num_decoding)
+        decodes = self._scheduler.num_decoding
+        newcomers = len(self._scheduler.running) - decodes + len(self._scheduler.waiting)
+        chunk = self._chunk.tokens(decodes, newcomers)
         drafts = None
         if self._speculation is not None:
             drafts = self._speculation.propose(self._scheduler.running)

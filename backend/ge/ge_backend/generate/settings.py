@@ -55,7 +55,7 @@ class EngineSettings:
         max_num_batched_tokens: tokens that one step computes at most.
         max_num_seqs: sequences that run at once; a step has room for a token of each.
         prefill_chunk: prompt tokens of one step at most; 0: chosen by measured step times so that
-            running streams keep `itl_target_ms`.
+            running streams keep `itl_target_ms`; see `ChunkController`.
         itl_target_ms: time from one token of a stream to its next; see `prefill_chunk`.
         kv_cache_bytes: 0: what the device has left.
         kv_cache_dtype: of keys and values: `model` or `bf16`.
