@@ -19,6 +19,7 @@ from ge_backend.device.language.adapter import Product
 from ge_backend.device.pytorch.language.attention import Attend
 from ge_backend.device.pytorch.language.cache import KeyValueShape
 from ge_backend.device.pytorch.language.linear import Linear, linear
+from ge_backend.device.pytorch.language.norm import RmsNorm
 from ge_backend.device.pytorch.language.rotary import ROTARY_KINDS, Rotation, frequencies
 from ge_backend.device.pytorch.language.step import StepTensors
 from ge_backend.errors import ModelError
@@ -65,11 +66,11 @@ def not_covered(checkpoint: Checkpoint) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
     attend: Attend
-    before_attention: torch.Tensor
+    before_attention: RmsNorm
     query_key_value: Linear
     norms: torch.Tensor | None
     output: Linear
-    before_mlp: torch.Tensor
+    before_mlp: RmsNorm
     gate_up: Linear
     down: Linear
 
@@ -107,7 +108,7 @@ class LlamaDecoder:
         )
         self._layers = [self._layer(index, _window(config, index)) for index in range(count)]
         self.products = tuple(p for index in range(count) for p in self._products(index))
-        self._norm = self._weights("model.norm.weight", self._hidden)
+        self._norm = self._rms_norm("model.norm.weight")
         tied = config.get("tie_word_embeddings", False) or not self._weights.has("lm_head.weight")
         self._head = linear(
             self._embedding
@@ -123,7 +124,7 @@ class LlamaDecoder:
         rows = functional.embedding(step.ids, self._embedding)
         for index, layer in enumerate(self._layers):
             rows = self._run(index, layer, rows, rotate, step)
-        return self._head(self._normed(rows.index_select(0, step.sampled), self._norm))
+        return self._head(self._norm(rows.index_select(0, step.sampled)))
 
     def _run(
         self,
@@ -134,7 +135,7 @@ class LlamaDecoder:
         step: StepTensors,
     ) -> torch.Tensor:
         heads, keys, first = self._heads, self._key_heads, index * PER_LAYER
-        normed = self._normed(rows, layer.before_attention)
+        normed = layer.before_attention(rows)
         mixed = layer.query_key_value(normed)
         step.adapt(first + QUERY_KEY_VALUE, normed, mixed)
         mixed = mixed.view(len(rows), heads + 2 * keys, self._dim)
@@ -147,7 +148,7 @@ class LlamaDecoder:
         )
         rows = layer.output.added_to(rows, found)
         step.adapt(first + OUTPUT, found, rows)
-        normed = self._normed(rows, layer.before_mlp)
+        normed = layer.before_mlp(rows)
         mixed = layer.gate_up(normed)
         step.adapt(first + GATE_UP, normed, mixed)
         gate, up = mixed.chunk(2, -1)
@@ -156,8 +157,8 @@ class LlamaDecoder:
         step.adapt(first + DOWN, inner, rows)
         return rows
 
-    def _normed(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return functional.rms_norm(rows, (self._hidden,), weight, self._epsilon)
+    def _rms_norm(self, name: str) -> RmsNorm:
+        return RmsNorm(self._weights(name, self._hidden), self._epsilon)
 
     def _layer(self, index: int, window: int) -> _Layer:
         name = f"model.layers.{index}"
@@ -165,11 +166,11 @@ class LlamaDecoder:
         across, weights = self._across, self._weights
         return _Layer(
             attend=Attend(scale=self._dim**-0.5, window=window),
-            before_attention=weights(f"{name}.input_layernorm.weight", self._hidden),
+            before_attention=self._rms_norm(f"{name}.input_layernorm.weight"),
             query_key_value=weights.linear(attention, across, self._hidden),
             norms=self._head_norms(attention),
             output=weights.linear(attention, {"o_proj": self._hidden}, self._heads * self._dim),
-            before_mlp=weights(f"{name}.post_attention_layernorm.weight", self._hidden),
+            before_mlp=self._rms_norm(f"{name}.post_attention_layernorm.weight"),
             gate_up=weights.linear(
                 mlp, {"gate_proj": self._inner, "up_proj": self._inner}, self._hidden
             ),
