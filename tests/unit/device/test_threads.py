@@ -88,13 +88,15 @@ def test_the_runs_themselves_decide_size_by_size(clock, narrow, wide, chosen):
     assert sorted(set(bench.runs(6, 10_000))) == [NARROW, WIDE]
 
 
+@pytest.mark.parametrize(("fixed", "gain"), [(0, 0.8), (64, 0.7)])
 @pytest.mark.parametrize("seed", range(10))
-def test_unequal_texts_are_compared_with_their_like(clock, seed):
+def test_unequal_texts_are_compared_with_their_like(clock, seed, fixed, gain):
     """A short text on one core says nothing against a longer one on all of them."""
     drawn = np.random.default_rng(seed)
     bench, chosen = Bench(clock).opened(), []
     for elements in drawn.integers(33, 64, 600).tolist():
-        bench.seconds = {NARROW: elements * 1e-4, WIDE: elements * 0.8e-4}
+        narrow_s = (fixed + elements) * 1e-4
+        bench.seconds = {NARROW: narrow_s, WIDE: narrow_s * gain}
         chosen.append(bench.run(elements))
     assert chosen[100:].count(WIDE) > 0.95 * len(chosen[100:])
 

@@ -38,8 +38,8 @@ REMEMBERED = 5
 CHECKED_EVERY = 64
 # After so many lonely runs of sizes that have decided, all against all cores, those are given up.
 PATIENCE = 64
-# Sizes that are compared with each other differ by less than 10 %.
-SIZES_PER_OCTAVE = 8
+# Sizes that are compared with each other, by seconds per element, differ by less than 20 %.
+SIZES_PER_OCTAVE = 4
 
 _Session = TypeVar("_Session")
 
@@ -71,7 +71,7 @@ class Cores:
 
 @dataclass(slots=True)
 class _Size:
-    """The last runs of about one size: seconds, narrow and wide ones."""
+    """The last runs of about one size: seconds per element, narrow and wide ones."""
 
     runs: int = 0
     narrow: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -134,7 +134,8 @@ class ThreadChoice(Generic[_Session]):
         use_wide = size.next_wide()
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
-        (size.wide if use_wide else size.narrow).append(time.perf_counter() - started)
+        took = (time.perf_counter() - started) / max(1, elements)
+        (size.wide if use_wide else size.narrow).append(took)
         self._judge()
 
     def close(self) -> None:
