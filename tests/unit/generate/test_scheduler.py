@@ -270,6 +270,19 @@ def test_a_chunk_bounds_all_prompts_of_a_step_and_no_decoding():
     assert spans(rig.step(chunk=10)) == [(0, 5, 1), (1, 7, 1), (2, 3, 6)]
 
 
+def test_newcomers_are_those_that_a_larger_chunk_would_help():
+    """Whoever has part of a prompt before it, and of those that wait as many as may join."""
+    rig = Rig(max_seqs=3, max_tokens=6)
+    for _ in range(5):
+        rig.add(prompt=4, output=8)
+    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (0, 3)
+    rig.step()
+    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (1, 2)
+    rig.step()
+    rig.step()
+    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (3, 0)
+
+
 def test_every_chunk_has_its_blocks():
     """Blocks come with the tokens, for the last chunk as for the first."""
     rig = Rig(blocks=8, block_size=4)

@@ -197,9 +197,8 @@ class Engine:
 
     def _schedule(self) -> StepPlan:
         begun_s = self._clock()
-        decodes = self._scheduler.num_decoding
-        newcomers = len(self._scheduler.running) - decodes + len(self._scheduler.waiting)
-        chunk = self._chunk.tokens(decodes, newcomers)
+        scheduler = self._scheduler
+        chunk = self._chunk.tokens(scheduler.num_decoding, scheduler.num_newcomers)
         drafts = None
         if self._speculation is not None:
             drafts = self._speculation.propose(self._scheduler.running)

@@ -125,6 +125,12 @@ class Scheduler:
         """How many of those that run lack one token only, so that they get their next one."""
         return sum(s.num_tokens - s.num_computed == 1 for s in self.running)
 
+    @property
+    def num_newcomers(self) -> int:
+        """How many lack more than that: of those that run, and of those there are seats for."""
+        seats = self._max_seqs - len(self.running)
+        return len(self.running) - self.num_decoding + min(len(self.waiting), seats)
+
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         self.waiting.add(sequence)
