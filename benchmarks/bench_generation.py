@@ -3,9 +3,9 @@
 SmolLM2-135M-Instruct, greedy, outputs of fixed lengths (`ignore_eos`). Workloads: `mixed`, 32
 requests at once of very unequal lengths; `steady`, the same kind arriving by chance at a rate;
 `intruder`, a prompt of 2,000 tokens amid eight streams; `single`, one stream. Systems take turns
-within each round; figures are medians over the rounds. vLLM, whose idle processes poll, is stopped
-while others are measured. It is measured where `--vllm` names a
-Python that has it; it runs its own server, and both are asked from this process.
+within each round; figures are medians over the rounds. vLLM is measured where `--vllm` names a
+Python that has it; it runs its own server, and both are asked from this process. Its idle
+processes poll, so it is stopped while others are measured.
 """
 
 from __future__ import annotations
