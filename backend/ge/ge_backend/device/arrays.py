@@ -59,7 +59,7 @@ def bytes_column(path: str, signature: Signature, inputs: Mapping[str, Array]) -
     (spec,) = signature.inputs
     array = inputs.get(spec.name)
     if array is None or len(inputs) != 1:
-        raise GraphFailed(f"{path} takes the input {spec.name}; got {', '.join(inputs)}")
+        raise GraphFailed(f"{path} takes the input {spec.name}; got {', '.join(inputs) or 'none'}")
     if array.dtype != object or array.shape[1:] != (1,):
         raise wrong_input(spec, array)
     return array[:, 0]

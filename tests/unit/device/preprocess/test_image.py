@@ -199,7 +199,7 @@ def test_random_damage_is_refused_or_read(load):
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
-        ({}, "takes the input image"),
+        ({}, "takes the input image; got none"),
         ({"picture": np.array([[b""]], object)}, "got picture"),
         ({"image": np.array([[1]], np.uint8)}, "uint8"),
         ({"image": np.array([b""], object)}, r"object \(1,\)"),

@@ -142,7 +142,7 @@ def test_a_text_that_is_too_long_can_be_refused(load):
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [
-        ({}, "takes the input text"),
+        ({}, "takes the input text; got none"),
         ({"words": np.array([[b"a"]], object)}, "got words"),
         ({"text": np.array([[1]])}, "int64"),
         ({"text": np.array([b"a"], object)}, r"object \(1,\)"),
