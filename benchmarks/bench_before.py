@@ -14,9 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +23,14 @@ import psutil
 
 from benchmarks.client import BenchmarkError, LoadProcess
 from benchmarks.cpu import roles_of
-from benchmarks.figures import percentile
+from benchmarks.figures import median_ratio, percentile
 from benchmarks.load import Order, Report
 from benchmarks.mixes import MIXES
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Traffic, make_traffic
 from benchmarks.systems import OURS, System, write_repository
+from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.directory import processes_of
 from ge_backend.tritonserver.options import free_ports
 
@@ -63,10 +62,9 @@ class _Side:
 
     name: str
     load: LoadProcess
-    processes: Callable[[], list[int]]
+    roles: Mapping[str, str]
 
     def measure(self, concurrency: int, round_number: int, seconds: float) -> Window:
-        roles = {str(pid): role for pid, role in roles_of(self.processes()).items()}
         report = self.load.measure(
             Order(
                 model=OURS,
@@ -75,7 +73,7 @@ class _Side:
                 offset=37 * round_number % POOL_ROWS,
                 settle_s=SETTLE_S,
                 measure_s=seconds,
-                roles=roles,
+                roles=self.roles,
             )
         )
         return Window(
@@ -115,15 +113,27 @@ def lines(windows: Sequence[Window]) -> Iterator[str]:
         f"{'p99 x':>7} {'cpu x':>7}"
     )
     for concurrency in dict.fromkeys(window.concurrency for window in windows):
-        here = {(w.side, w.round_number): w for w in windows if w.concurrency == concurrency}
-        pairs = [(here[BEFORE, n], here[AFTER, n]) for side, n in here if side == BEFORE]
-        yield (
-            f"{concurrency:>9} {statistics.median(b.per_s for b, _ in pairs):>13.1f} "
-            f"{statistics.median(a.per_s for _, a in pairs):>12.1f} "
-            f"{statistics.median(a.per_s / b.per_s for b, a in pairs):>13.2f} "
-            f"{statistics.median(a.p99_ms / b.p99_ms for b, a in pairs):>7.2f} "
-            f"{statistics.median(a.cpu_ms / b.cpu_ms for b, a in pairs):>7.2f}"
+        here = [window for window in windows if window.concurrency == concurrency]
+        before = {w.round_number: w for w in here if w.side == BEFORE}
+        after = {w.round_number: w for w in here if w.side == AFTER}
+        throughput, p99, cpu = (
+            _ratio(before, after, figure)
+            for figure in (lambda w: w.per_s, lambda w: w.p99_ms, lambda w: w.cpu_ms)
         )
+        yield (
+            f"{concurrency:>9} {statistics.median(w.per_s for w in before.values()):>13.1f} "
+            f"{statistics.median(w.per_s for w in after.values()):>12.1f} "
+            f"{throughput:>13.2f} {p99:>7.2f} {cpu:>7.2f}"
+        )
+
+
+def _ratio(
+    before: Mapping[int, Window], after: Mapping[int, Window], figure: Callable[[Window], float]
+) -> float:
+    return median_ratio(
+        {number: figure(window) for number, window in after.items()},
+        {number: figure(window) for number, window in before.items()},
+    )
 
 
 def _windows(sides: Sequence[_Side], options: argparse.Namespace) -> Iterator[Window]:
@@ -172,21 +182,20 @@ def _served(name: str, tree: Path, models: Path, traffic: Traffic, folder: Path)
         try:
             _wait(server, http)
             with LoadProcess(traffic.pools, "http", f"127.0.0.1:{http}") as load:
-                yield _Side(name=name, load=load, processes=lambda: _processes(server.pid))
+                roles = {str(pid): role for pid, role in roles_of(_processes(server.pid)).items()}
+                yield _Side(name=name, load=load, roles=roles)
         finally:
             server.terminate()
 
 
 def _wait(server: subprocess.Popen[bytes], port: int) -> None:
+    api = ServerApi("127.0.0.1", port)
     for _ in range(START_S):
         if server.poll() is not None:
             raise BenchmarkError(f"the server ended with status {server.returncode}")
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=1).close()
-        except (urllib.error.URLError, OSError):
-            time.sleep(1)
-        else:
+        if api.is_ready():
             return
+        time.sleep(1)
     raise BenchmarkError(f"the server was not ready after {START_S} s")
 
 
