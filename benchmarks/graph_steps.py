@@ -29,6 +29,7 @@ from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
 from ge_backend.device.pytorch.language.loading import DTYPES
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.streams import Streams
@@ -192,7 +193,7 @@ def random_decoder(checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.
         drawn = torch.randn(shapes[name], device=device, dtype=torch.float32) * 0.02
         return (drawn + 1 if name.endswith("norm.weight") else drawn).to(dtype)
 
-    return LlamaDecoder(checkpoint, read, dtype=dtype, device=device)
+    return LlamaDecoder(LlamaWeights(checkpoint, read), dtype=dtype, device=device)
 
 
 def shapes_of(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

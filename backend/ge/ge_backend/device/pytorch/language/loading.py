@@ -13,7 +13,8 @@ import torch
 
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.pytorch.language.base import Decoder
-from ge_backend.device.pytorch.language.llama import LlamaDecoder, not_covered
+from ge_backend.device.pytorch.language.llama import LlamaDecoder
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
 from ge_backend.errors import DeviceUnavailable, ModelError
 
 __all__ = ["DTYPES", "load_decoder"]
@@ -38,7 +39,8 @@ def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) ->
     reason = not_covered(checkpoint)
     if not reason:
         with _reader(checkpoint, DTYPES[dtype], device) as read:
-            return LlamaDecoder(checkpoint, read, dtype=DTYPES[dtype], device=device)
+            weights = LlamaWeights(checkpoint, read)
+            return LlamaDecoder(weights, dtype=DTYPES[dtype], device=device)
     log.info(
         "transformers' modules run this checkpoint",
         extra={"folder": str(checkpoint.folder), "because": reason},

@@ -1,0 +1,202 @@
+"""What a checkpoint of the Llama family has: its sizes, and its weights, stacked as they are used.
+
+One skeleton with options: biases, norms of queries and keys, sliding windows, tied embeddings,
+scaled rotary embeddings. Queries, keys and values come out of one product, gate and up out of
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.language.adapter import Product
+from ge_backend.device.pytorch.language.rotary import ROTARY_KINDS, frequencies
+from ge_backend.errors import ModelError
+
+__all__ = ["Dense", "LlamaLayer", "LlamaWeights", "Read", "not_covered"]
+
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+)
+# Settings whose defaults differ between the architectures: who leaves one out is not covered.
+SAID: Mapping[str, tuple[str, ...]] = {
+    "llama": (),
+    "mistral": ("num_key_value_heads", "sliding_window"),
+    "qwen2": ("num_key_value_heads", "max_window_layers"),
+    "qwen3": ("num_key_value_heads", "max_window_layers", "head_dim"),
+}
+# Reads one tensor of the checkpoint by its name, in the type that is served, on the device.
+Read = Callable[[str], torch.Tensor]
+
+
+def not_covered(checkpoint: Checkpoint) -> str:
+    """Return what of a checkpoint this decoder cannot do; "" where it can do all of it."""
+    config, rotary = checkpoint.config, checkpoint.rotary
+    kind, names = checkpoint.model_type, config.get("architectures") or ()
+    missing = sorted(set(SAID.get(kind, ())) - config.keys())
+    activation, partial = config.get("hidden_act", "silu"), rotary.get("partial_rotary_factor", 1)
+    reasons = (
+        (not set(names) <= set(ARCHITECTURES), f"architecture {', '.join(names)}"),
+        (kind not in SAID, f"model_type {kind}"),
+        (bool(missing), f"config.json without {', '.join(missing)}"),
+        (activation != "silu", f"hidden_act {activation}"),
+        (rotary["rope_type"] not in ROTARY_KINDS, f"rope_type {rotary['rope_type']}"),
+        (partial != 1, f"partial_rotary_factor {partial}"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A linear layer, or several whose outputs lie side by side: weight [out, in], bias [out]."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaLayer:
+    """The weights of one layer. Letters: D elements of a head.
+
+    Attributes:
+        window: how many tokens a token sees; 0 is all.
+        before_attention, before_mlp: of the norms, [hidden].
+        head_norms: of the norms of queries and keys, [heads + key_heads, D]; None: it has none.
+    """
+
+    window: int
+    before_attention: torch.Tensor
+    query_key_value: Dense
+    head_norms: torch.Tensor | None
+    output: Dense
+    before_mlp: torch.Tensor
+    gate_up: Dense
+    down: Dense
+
+
+class LlamaWeights:
+    """Sizes at once; weights when they are asked for, each read once.
+
+    Args:
+        checkpoint: one that `not_covered` has nothing against.
+        read: returns a tensor of it by name.
+
+    Attributes:
+        dim: elements of a head.
+        frequencies: float32 [dim / 2], radians per position.
+
+    Raises:
+        ModelError: a tensor is missing or has another shape than the configuration says.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, read: Read) -> None:
+        config = checkpoint.config
+        self._checkpoint, self._read = checkpoint, read
+        self.heads = checkpoint.number("num_attention_heads")
+        self.key_heads = checkpoint.number("num_key_value_heads", "num_attention_heads")
+        self.hidden = checkpoint.number("hidden_size")
+        self.dim = int(config.get("head_dim") or self.hidden // self.heads)
+        self.inner = checkpoint.number("intermediate_size")
+        self.epsilon = float(config.get("rms_norm_eps", 1e-6))
+        self.num_layers = checkpoint.number("num_hidden_layers")
+        self.frequencies = frequencies(checkpoint.rotary, self.dim)
+        heads = {"q_proj": self.heads, "k_proj": self.key_heads, "v_proj": self.key_heads}
+        self._across = {part: number * self.dim for part, number in heads.items()}
+
+    def embedding(self) -> torch.Tensor:
+        """Return [vocabulary, hidden]."""
+        return self._tensor("model.embed_tokens.weight", self._checkpoint.vocabulary, self.hidden)
+
+    def head(self) -> torch.Tensor | None:
+        """Return [vocabulary, hidden]; None where it is the embedding."""
+        name = "lm_head.weight"
+        if self._checkpoint.config.get("tie_word_embeddings", False) or not self._has(name):
+            return None
+        return self._tensor(name, self._checkpoint.vocabulary, self.hidden)
+
+    def norm(self) -> torch.Tensor:
+        """Return the last norm's weights, [hidden]."""
+        return self._tensor("model.norm.weight", self.hidden)
+
+    def layer(self, index: int) -> LlamaLayer:
+        """Return what one layer has."""
+        name = f"model.layers.{index}"
+        attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+        return LlamaLayer(
+            window=_window(self._checkpoint.config, index),
+            before_attention=self._tensor(f"{name}.input_layernorm.weight", self.hidden),
+            query_key_value=self._dense(attention, self._across, self.hidden),
+            head_norms=self._head_norms(attention),
+            output=self._dense(attention, {"o_proj": self.hidden}, self.heads * self.dim),
+            before_mlp=self._tensor(f"{name}.post_attention_layernorm.weight", self.hidden),
+            gate_up=self._dense(mlp, {"gate_proj": self.inner, "up_proj": self.inner}, self.hidden),
+            down=self._dense(mlp, {"down_proj": self.hidden}, self.inner),
+        )
+
+    def products(self, index: int) -> Iterator[Product]:
+        """Yield the products of one layer as adapters name them: first the two of its attention."""
+        for inputs, part, layers in (
+            (self.hidden, "self_attn", self._across),
+            (self.heads * self.dim, "self_attn", {"o_proj": self.hidden}),
+            (self.hidden, "mlp", {"gate_proj": self.inner, "up_proj": self.inner}),
+            (self.inner, "mlp", {"down_proj": self.hidden}),
+        ):
+            prefix = f"model.layers.{index}.{part}"
+            named = {f"{prefix}.{layer}": outputs for layer, outputs in layers.items()}
+            yield Product(inputs=inputs, layers=named)
+
+    def _head_norms(self, attention: str) -> torch.Tensor | None:
+        if not self._has(f"{attention}.q_norm.weight"):
+            return None
+        norms = [
+            self._tensor(f"{attention}.{part}_norm.weight", self.dim).expand(heads, -1)
+            for part, heads in (("q", self.heads), ("k", self.key_heads))
+        ]
+        return torch.cat(norms)
+
+    def _dense(self, prefix: str, parts: Mapping[str, int], inputs: int) -> Dense:
+        """Return one layer for several, with what biases exist."""
+        weight = torch.cat(
+            [self._tensor(f"{prefix}.{part}.weight", out, inputs) for part, out in parts.items()]
+        )
+        if not any(self._has(f"{prefix}.{part}.bias") for part in parts):
+            return Dense(weight, None)
+        biases = [self._tensor(f"{prefix}.{part}.bias", out) for part, out in parts.items()]
+        return Dense(weight, torch.cat(biases))
+
+    def _has(self, name: str) -> bool:
+        return name in self._checkpoint.tensors
+
+    def _tensor(self, name: str, *shape: int) -> torch.Tensor:
+        stored = self._checkpoint.tensors.get(name)
+        if stored is None or stored.shape != shape:
+            found = "nothing" if stored is None else f"{list(stored.shape)}"
+            raise ModelError(
+                f"{self._checkpoint.folder}: tensor {name!r} of shape {list(shape)} expected by "
+                f"config.json, found {found}"
+            )
+        return self._read(name)
+
+
+def _window(config: Mapping[str, Any], index: int) -> int:
+    """Return how many tokens a layer's tokens see; 0 is all.
+
+    Source: transformers, configuration_mistral.py (all layers have it) and
+    configuration_qwen2.py, configuration_qwen3.py (those that `layer_types` says, else those from
+    `max_window_layers` on, and only with `use_sliding_window`).
+    """
+    window = int(config.get("sliding_window") or 0)
+    if not window or not config.get("use_sliding_window", config["model_type"] == "mistral"):
+        return 0
+    kinds = config.get("layer_types")
+    if kinds:
+        return window if kinds[index] == "sliding_attention" else 0
+    return window if index >= int(config.get("max_window_layers", 0)) else 0
