@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # For what imports ONNX Runtime without this package: the demo's export, rivals of benchmarks.
 export ORT_DISABLE_TELEMETRY := 1
 
-EXTRAS_run := server,onnx,torch,text,generation,structure,image,openai,tools,import,demo
+EXTRAS_run := server,onnx,openvino,torch,text,generation,structure,image,openai,tools,import,demo
 EXTRAS_bench := $(EXTRAS_run),test
 EXTRAS_test := $(EXTRAS_bench)
 EXTRAS_check := check

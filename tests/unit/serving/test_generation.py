@@ -118,7 +118,7 @@ def test_vllm_gets_a_process_of_its_own_and_its_arguments(opened):
         ({"engine": "vllm", "max_num_seqs": "8"}, "'max_num_seqs' is of no use with engine 'vllm'"),
         ({"engine": "vllm", "buckets__batch": "8"}, "'buckets.batch' is of no use"),
         ({"engine": "vllm", "executor": "inline"}, "vLLM needs a process"),
-        ({"engine": "onnxruntime"}, "runs on 'torch' or 'vllm'"),
+        ({"engine": "onnxruntime"}, "runs on 'openvino', 'torch' or 'vllm'"),
         ({"engine": "vllm", "speculative_model": "draft"}, "'speculative_model' is of no use"),
         ({"device": "cuda", "device_ids": "0,1"}, "device_ids name 2 devices"),
         ({"vllm__max_model_len": "512"}, "'vllm.max_model_len' is for engine 'vllm'"),

@@ -103,7 +103,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="What runs the model file, where several engines can. `first`: the first one that is "
         "installed and can compute in `precision`, in the order of the table below. "
         "`auto`: the fastest of these, measured on some of the model's buckets at its first start. "
-        "`vllm`: for a model that generates text (docs/generation.md).",
+        "A model that generates text has `openvino`, `torch` and `vllm` (docs/generation.md).",
     ),
     Setting(
         key="threads",
@@ -245,7 +245,11 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         "Where more texts wait for their first token than for their next one, it is as many times "
         "longer, up to eight.",
     ),
-    Setting(key="block_size", default="16", help="Tokens of one block of the key-value cache."),
+    Setting(
+        key="block_size",
+        default="32",
+        help="Tokens of one block of the key-value cache. OpenVINO takes 32 and no other number.",
+    ),
     Setting(
         key="kv_cache_bytes",
         default="0",

@@ -12,7 +12,7 @@ from ge_backend.device.engines import preferred
 from ge_backend.device.failures import reason
 from ge_backend.device.openmp import spin_briefly
 
-__all__ = ["LANGUAGE", "acts_for", "rehearse"]
+__all__ = ["acts_for", "language_acts", "rehearse"]
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ DEVICES = {"cuda": ("torch",), "npu": ("acl",)}
 # The first `torch.export.load` of a process imports for longer than it loads.
 PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
 LANGUAGE = ("torch", "ge_backend.device.pytorch.language.open")
+LANGUAGE_ON_CPU = ("openvino", "ge_backend.device.ov.language.open")
 
 
 def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
@@ -41,6 +42,11 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
         acts += [row.libraries[0], row.module]
         acts += [PROGRAM] if path.suffix == ".pt2" else []
     return tuple(dict.fromkeys(acts))
+
+
+def language_acts(device: str) -> tuple[str, ...]:
+    """Return what to rehearse for a language model on this device."""
+    return (*LANGUAGE, *(LANGUAGE_ON_CPU if device == "cpu" else ()))
 
 
 def rehearse(acts: Iterable[str]) -> None:

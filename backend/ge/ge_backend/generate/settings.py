@@ -77,7 +77,7 @@ class EngineSettings:
     max_num_seqs: int = 64
     prefill_chunk: int = 0
     itl_target_ms: float = 100.0
-    block_size: int = 16
+    block_size: int = 32
     kv_cache_bytes: int = 0
     kv_cache_dtype: str = "model"
     scheduling: Scheduling = Scheduling.FCFS

@@ -10,7 +10,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import GENERATION_SETTINGS, VLLM
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import stamp_of
-from ge_backend.device.rehearsal import LANGUAGE
+from ge_backend.device.rehearsal import language_acts
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
@@ -21,7 +21,8 @@ from ge_backend.serving.connect import executor_of, kept_files
 __all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
-OWN_ENGINES = ("", "auto", "torch")
+# As a configuration calls them, and as a service does.
+OWN_ENGINES = {"": "", "auto": "", "torch": "torch", "openvino": "openvino"}
 # Figures of an engine, and what they are as metrics; those with a label say which.
 LEVELS = (
     *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
@@ -59,7 +60,7 @@ def open_generation(
     """
     served = (_vllm if config.engine == VLLM else _own)(config)
     client = GenerationClient(
-        executor_of(config, config.device, LANGUAGE),
+        executor_of(config, config.device, language_acts(config.device)),
         served.key,
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),
@@ -73,7 +74,7 @@ def _own(config: ModelConfig) -> ServedCheckpoint:
     if config.engine not in OWN_ENGINES:
         raise ConfigError(
             f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
-            f"'torch' or {VLLM!r}"
+            f"'openvino', 'torch' or {VLLM!r}"
         )
     theirs = [key for key, _ in config.options if key.startswith(f"{VLLM}.")]
     if theirs:
@@ -85,7 +86,8 @@ def _own(config: ModelConfig) -> ServedCheckpoint:
         )
     draft = draft_checkpoint(config, read_checkpoint(config.directory))
     beside = [*(draft.files if draft else ()), *filter(None, [config.bucket_file])]
-    return _served(config, generation_settings(config), beside)
+    engine = OWN_ENGINES[config.engine]
+    return _served(config, generation_settings(config), beside, engine=engine)
 
 
 def _vllm(config: ModelConfig) -> ServedCheckpoint:

@@ -106,7 +106,7 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, 
     (folder / "1").mkdir(parents=True)
     model = make_writer(folder / "1").model
     settings = {"kv_cache_bytes": cache, "kv_cache_dtype": kept, "precision": precision}
-    settings |= {"max_num_seqs": "3"}
+    settings |= {"max_num_seqs": "3", "block_size": "16"}
     lines = [
         f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in settings.items()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import CompileStructure
 from ge_backend.device.openmp import spin_briefly
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import DeviceUnavailable, Unsupported
+
+log = logging.getLogger(__name__)
 
 __all__ = [
     "OpenLanguage",
@@ -27,11 +30,14 @@ __all__ = [
     "open_scheduled",
 ]
 
-OPENER = "ge_backend.device.pytorch.language.open:open_torch"
+# In this order: the first that can opens a checkpoint, unless one is asked for.
+OPENERS = {
+    "openvino": "ge_backend.device.ov.language.open:open_openvino",
+    "torch": "ge_backend.device.pytorch.language.open:open_torch",
+}
 DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
-EXTRA = "pip install 'triton-ge-backend[generation]'"
 VLLM = "ge_backend.device.vllm.open:open_vllm"
 
 
@@ -48,6 +54,8 @@ class OpenLanguage:
         memory: the device's memory, now.
         cache_dtype: `model`, or `bf16`.
         text: whether its tokenizer is wanted, and what compiles structures.
+        engine: `openvino` or `torch`; "": the first of them that can.
+        padded: steps will be padded to static shapes.
     """
 
     device: str
@@ -58,6 +66,8 @@ class OpenLanguage:
     memory: Callable[[], MemoryInfo]
     cache_dtype: str = "model"
     text: bool = True
+    engine: str = ""
+    padded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +92,26 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         OutOfMemory: the weights do not fit.
     """
     spin_briefly()
-    module, _, name = OPENER.partition(":")
+    opened = None
+    about = {"folder": str(asked.folder)}
+    if not asked.engine and asked.device == "cpu":
+        try:
+            opened = _opened("openvino", asked)
+            log.info("OpenVINO computes a language model", extra=about)
+        except (DeviceUnavailable, Unsupported) as error:
+            log.info("torch computes a language model", extra={**about, "because": str(error)})
+    return opened or _opened(asked.engine or "torch", asked)
+
+
+def _opened(engine: str, asked: OpenLanguage) -> OpenedLanguage:
+    module, _, name = OPENERS[engine].partition(":")
     try:
         opener = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise DeviceUnavailable(f"a language model needs {error.name}; {EXTRA}") from error
+        extra = error.name if error.name in OPENERS else "generation"
+        raise DeviceUnavailable(
+            f"a language model needs {error.name}; pip install 'triton-ge-backend[{extra}]'"
+        ) from error
     opened: OpenedLanguage = opener(asked)
     return opened
 

@@ -54,7 +54,7 @@ class ServiceSpec:
         served_as: the model's name in timelines.
         settings: as `generate.settings.read_settings` takes them; vLLM's own arguments, without
             the `vllm.` before them, where that is the engine.
-        engine: `vllm`; "" is ours.
+        engine: `vllm`, or what computes our own: `torch`, `openvino`, or "", the first that can.
     """
 
     folder: str

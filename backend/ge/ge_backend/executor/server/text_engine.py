@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ge_backend.config.settings import VLLM
 from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.adapter_folder import AdapterFolder, has_adapters
 from ge_backend.device.language.base import LanguageModel, Tokenizer
@@ -92,7 +93,7 @@ def open_engine(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     Raises:
         GeError: the checkpoint cannot be served as the specification says.
     """
-    return (_delegate if spec.engine else _own)(spec, workshop)
+    return (_delegate if spec.engine == VLLM else _own)(spec, workshop)
 
 
 def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
@@ -134,6 +135,8 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         block_size=settings.block_size,
         cache_dtype=settings.kv_cache_dtype,
         memory=workshop.device.memory,
+        engine=spec.engine,
+        padded=settings.bucketed,
     )
     opener = OwnThread().open if workshop.device.name == "cpu" else open_language
     opened = opener(asked)

@@ -55,6 +55,6 @@ def test_one_row_alone_reads_no_more_than_its_keys(cache):
         sampled=np.zeros(0, np.int64),
         rows=(),
     )
-    alone, together = stage(batch, cache, CPU).parts
+    alone, together = stage(batch, cache, CPU).parts()
     assert (alone.length, alone.alone) == (6, True)
     assert (together.length, together.alone) == (8, False)

@@ -30,3 +30,6 @@ class Decoder(Protocol):
 
     def logits(self, step: StepTensors) -> torch.Tensor:
         """Write the new tokens' keys and values and return FP [S, vocabulary]."""
+
+    def close(self) -> None:
+        """Free the weights; nothing is asked of it afterwards."""

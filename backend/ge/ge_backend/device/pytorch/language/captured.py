@@ -96,7 +96,7 @@ class CapturedStep:
                 positions=positions,
                 slots=slots,
                 sampled=sampled,
-                parts=(part,),
+                parts=lambda: (part,),
             )
             out.copy_(decoder.logits(step))
 

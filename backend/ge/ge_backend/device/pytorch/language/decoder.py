@@ -93,6 +93,10 @@ class TransformersDecoder:
         logits: torch.Tensor = found.logits[0]
         return logits
 
+    def close(self) -> None:
+        """See `Decoder`."""
+        del self._model, self._linears
+
     @contextlib.contextmanager
     def _adapting(self, step: StepTensors) -> Iterator[None]:
         """Let the layers that this step's adapters change say what they compute, for one run."""

@@ -54,7 +54,7 @@ class LlamaDecoder:
         count = weights.num_layers
         shape = KeyValueShape(heads=self._key_heads, key_dim=self._dim, value_dim=self._dim)
         self.shapes = (shape,) * count
-        self.products = tuple(p for index in range(count) for p in weights.products(index))
+        self.products = weights.products()
         self._embedding = weights.embedding()
         self._layers = [self._layer(weights, index) for index in range(count)]
         self._norm = self._rms_norm(weights.norm())
@@ -69,6 +69,10 @@ class LlamaDecoder:
         for index, layer in enumerate(self._layers):
             rows = self._run(index, layer, rows, rotate, step)
         return self._head(self._norm(rows.index_select(0, step.sampled)))
+
+    def close(self) -> None:
+        """See `Decoder`."""
+        del self._embedding, self._layers, self._head
 
     def _run(
         self,

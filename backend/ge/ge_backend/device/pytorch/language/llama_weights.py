@@ -141,8 +141,11 @@ class LlamaWeights:
             down=self._dense(mlp, {"down_proj": self.hidden}, self.inner),
         )
 
-    def products(self, index: int) -> Iterator[Product]:
-        """Yield the products of one layer as adapters name them: first the two of its attention."""
+    def products(self) -> tuple[Product, ...]:
+        """Return what adapters change, four of each layer: in and out of attention and MLP."""
+        return tuple(product for n in range(self.num_layers) for product in self._products(n))
+
+    def _products(self, index: int) -> Iterator[Product]:
         for inputs, part, layers in (
             (self.hidden, "self_attn", self._across),
             (self.heads * self.dim, "self_attn", {"o_proj": self.hidden}),

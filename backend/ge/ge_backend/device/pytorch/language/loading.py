@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
-from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, Read, not_covered
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["DTYPES", "load_decoder"]
+__all__ = ["CPU", "DTYPES", "load_decoder", "reading"]
 
 log = logging.getLogger(__name__)
 
+CPU = torch.device("cpu")
 DTYPES = {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16}
 
 
@@ -38,7 +39,7 @@ def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) ->
     """
     reason = not_covered(checkpoint)
     if not reason:
-        with _reader(checkpoint, DTYPES[dtype], device) as read:
+        with reading(checkpoint, DTYPES[dtype], device) as read:
             weights = LlamaWeights(checkpoint, read)
             return LlamaDecoder(weights, dtype=DTYPES[dtype], device=device)
     log.info(
@@ -51,10 +52,15 @@ def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) ->
 
 
 @contextlib.contextmanager
-def _reader(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
-) -> Iterator[Callable[[str], torch.Tensor]]:
-    """Give what reads a tensor by name; the files are mapped meanwhile."""
+def reading(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device = CPU
+) -> Iterator[Read]:
+    """Give what reads a tensor by name; the files are mapped meanwhile.
+
+    Raises:
+        ModelError: a file cannot be read.
+        DeviceUnavailable: safetensors is not installed.
+    """
     try:
         import safetensors
     except ImportError as error:

@@ -179,6 +179,7 @@ class TorchLanguageModel:
         with self._running():
             self._captured.clear()
             self._cache = None
+            self._decoder.close()
             del self._decoder, self._adapters
 
     def _drawn(self, batch: Batch) -> Drawn:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import torch
 
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
+from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm
 from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
 
-__all__ = ["open_torch"]
+__all__ = ["open_torch", "opened_with"]
 
 
 def open_torch(asked: OpenLanguage) -> OpenedLanguage:
@@ -28,6 +29,18 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     decoder = load_decoder(checkpoint, dtype=dtype, device=device)
     if streams is not None:
         streams.vendor.synchronize()  # weights were brought by another stream
+    return opened_with(decoder, checkpoint, asked, cache_dtype=cache_dtype, streams=streams)
+
+
+def opened_with(
+    decoder: Decoder,
+    checkpoint: Checkpoint,
+    asked: OpenLanguage,
+    *,
+    cache_dtype: torch.dtype,
+    streams: Streams | None = None,
+) -> OpenedLanguage:
+    """Return a decoder as a language model, with what stands beside it in its checkpoint."""
     model = TorchLanguageModel(
         checkpoint,
         decoder,

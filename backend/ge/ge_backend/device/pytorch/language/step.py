@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache as cached
 
 import numpy as np
 import torch
@@ -15,7 +17,9 @@ from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.lora import StepAdapters
 from ge_backend.tensors import Array
 
-__all__ = ["StepTensors", "stage"]
+__all__ = ["Part", "StepTensors", "stage"]
+
+Part = RowAttention | BlockAttention
 
 
 @dataclass(slots=True)
@@ -25,7 +29,9 @@ class StepTensors:
     Attributes:
         ids, positions, slots: int64 [T].
         sampled: int64 [S].
-        parts: attention of the groups, in the order of their tokens.
+        parts: returns the attention of the groups, in the order of their tokens; made when it is
+            first asked for, since some engine attends by itself.
+        groups: the batch's own; none where a step is captured.
         adapters: of the tokens that have one; None: none has.
     """
 
@@ -34,7 +40,8 @@ class StepTensors:
     positions: torch.Tensor
     slots: torch.Tensor
     sampled: torch.Tensor
-    parts: tuple[RowAttention | BlockAttention, ...]
+    parts: Callable[[], tuple[Part, ...]]
+    groups: tuple[Group, ...] = ()
     adapters: StepAdapters | None = None
     _places: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -60,12 +67,13 @@ class StepTensors:
         self.cache.write(layer, self._places_of(key.shape[1]), key, value)
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         dtype, query = query.dtype, query.to(keys.dtype)
-        if len(self.parts) == 1:
-            return self.parts[0].attend(how, query, keys, values).to(dtype)
-        sizes = [part.positions.numel() for part in self.parts]
+        parts = self.parts()
+        if len(parts) == 1:
+            return parts[0].attend(how, query, keys, values).to(dtype)
+        sizes = [part.positions.numel() for part in parts]
         results = [
             part.attend(how, asked, keys, values)
-            for part, asked in zip(self.parts, query.split(sizes), strict=True)
+            for part, asked in zip(parts, query.split(sizes), strict=True)
         ]
         return torch.cat(results).to(dtype)
 
@@ -97,11 +105,15 @@ def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
     positions = placed(batch.positions)
-    sizes = [group.rows * group.query for group in batch.groups]
-    parts = tuple(
-        _part(group, of_group.view(group.rows, group.query), cache)
-        for group, of_group in zip(batch.groups, positions.split(sizes), strict=True)
-    )
+
+    @cached
+    def parts() -> tuple[Part, ...]:
+        sizes = [group.rows * group.query for group in batch.groups]
+        return tuple(
+            _part(group, of_group.view(group.rows, group.query), cache)
+            for group, of_group in zip(batch.groups, positions.split(sizes), strict=True)
+        )
+
     return StepTensors(
         cache=cache,
         ids=placed(batch.ids),
@@ -109,12 +121,11 @@ def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
         slots=placed(batch.slots),
         sampled=placed(batch.sampled),
         parts=parts,
+        groups=batch.groups,
     )
 
 
-def _part(
-    group: Group, positions: torch.Tensor, cache: PagedCache
-) -> RowAttention | BlockAttention:
+def _part(group: Group, positions: torch.Tensor, cache: PagedCache) -> Part:
     if positions.device.type == "cpu" and group.query <= FEW_QUERIES:
         plan = plan_blocks(group, cache.block_size, cache.block_bytes)
         if plan is not None:

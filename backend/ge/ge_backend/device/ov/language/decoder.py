@@ -1,0 +1,140 @@
+"""A decoder whose whole step is one run of OpenVINO, on the paged cache that all decoders have.
+
+Nothing of it is Python between two layers, and OpenVINO shares work out among its threads in small
+pieces, so that a core that somebody else needs for a moment does not hold up the other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache as cached
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+
+from ge_backend.device.language.batch import Group
+from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, shared
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause
+from ge_backend.device.ov.signal_stack import signal_stack_kept
+from ge_backend.device.pytorch.language.base import Decoder
+from ge_backend.device.pytorch.language.cache import KeyValueShape, PagedCache
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
+from ge_backend.device.pytorch.language.step import StepTensors
+from ge_backend.errors import Unsupported
+from ge_backend.tensors import Array
+
+__all__ = ["OpenVinoDecoder"]
+
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+class OpenVinoDecoder:
+    """See the module; a `Decoder`, on a CPU, for blocks of 32 tokens and steps without padding.
+
+    A step in which a text has an adapter is another decoder's, on the same cache.
+
+    Args:
+        weights: in `dtype`, on the CPU; the graph takes over their memory.
+        dtype: of the arithmetic, and of keys and values.
+        threads: of one step.
+        adapting: returns the decoder of steps with adapters; called when the first one comes.
+
+    Raises:
+        ModelError: a weight is missing or has another shape than the configuration says.
+        Unsupported: OpenVINO cannot compile it; says why.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        weights: LlamaWeights,
+        *,
+        dtype: torch.dtype,
+        threads: int,
+        adapting: Callable[[], Decoder],
+    ) -> None:
+        self.dtype = dtype
+        self._adapting = cached(adapting)
+        shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
+        self.shapes = (shape,) * weights.num_layers
+        self.products = weights.products()
+        self._frequencies = weights.frequencies.numpy()
+        self._compiled = _compiled(llama_graph(weights, dtype), PRECISIONS[dtype], threads)
+        self._request = self._compiled.create_infer_request()
+        self._bound: PagedCache | None = None
+
+    def logits(self, step: StepTensors) -> torch.Tensor:
+        """See `Decoder`. The scores are FP32, and the graph's own until the next step."""
+        if step.adapters is not None:
+            return self._adapting().logits(step)
+        self._bind(step.cache)
+        inputs = {
+            "ids": step.ids.numpy(),
+            **self._rotation(step.positions.numpy()),
+            "sampled": step.sampled.numpy(),
+            **_sequences(step.groups),
+        }
+        for name, array in inputs.items():
+            self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+        self._request.infer()
+        return torch.from_numpy(self._request.get_output_tensor(0).data)
+
+    def close(self) -> None:
+        """See `Decoder`."""
+        with signal_stack_kept():
+            self._bound = None
+            del self._request, self._compiled
+
+    def _bind(self, cache: PagedCache) -> None:
+        """Let the graph work on a cache where it is, from now on."""
+        if cache is self._bound:
+            return
+        for part, layers in (("key", cache.keys), ("value", cache.values)):
+            for index, blocks in enumerate(layers):
+                self._request.set_tensor(f"{part}_cache.{index}", shared(blocks))
+        self._bound = cache
+
+    def _rotation(self, positions: Array) -> dict[str, Array]:
+        """Return cosines and sines float32 [T, 1, 1, D]: the two halves of a head are alike."""
+        angles = positions[:, None, None, None].astype(np.float32) * self._frequencies
+        angles = np.concatenate((angles, angles), -1)
+        return {"cos": np.cos(angles), "sin": np.sin(angles)}
+
+
+def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
+    """Return which of the tokens are whose, and where their keys are: int32."""
+    counts = np.concatenate([np.full(group.rows, group.query) for group in groups])
+    past = np.concatenate([np.maximum(group.lengths - group.query, 0) for group in groups])
+    lengths = past + counts
+    held = -(-lengths // BLOCK_SIZE)
+    tables, first = [], 0
+    for group in groups:
+        used = np.arange(group.tables.shape[1]) < held[first : first + group.rows, None]
+        tables.append(group.tables[used])
+        first += group.rows
+    found = {
+        "past_lens": past,
+        "subsequence_begins": np.concatenate(([0], counts.cumsum())),
+        "block_indices": np.concatenate(tables),
+        "block_indices_begins": np.concatenate(([0], held.cumsum())),
+        "max_context_len": lengths.max(),
+    }
+    return {name: np.asarray(array, np.int32) for name, array in found.items()}
+
+
+def _compiled(graph: Any, precision: str, threads: int) -> Any:
+    options = {
+        "INFERENCE_PRECISION_HINT": precision,
+        "KV_CACHE_PRECISION": precision,
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    try:
+        with signal_stack_kept():
+            return openvino.Core().compile_model(graph, "CPU", options)
+    except ENGINE_ERRORS as error:
+        raise Unsupported(f"OpenVINO cannot compile it: {cause(error)}") from error

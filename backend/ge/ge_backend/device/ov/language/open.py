@@ -1,0 +1,46 @@
+"""A checkpoint as a language model that OpenVINO computes; cache and drawing are torch's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ge_backend.device.cores import usable_cores
+from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder
+from ge_backend.device.ov.language.graph import BLOCK_SIZE
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
+from ge_backend.device.pytorch.language.loading import CPU, DTYPES, load_decoder, reading
+from ge_backend.device.pytorch.language.open import opened_with
+from ge_backend.errors import Unsupported
+
+__all__ = ["open_openvino"]
+
+
+def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
+    """See `open_language`."""
+    checkpoint = read_checkpoint(asked.folder)
+    held = held_as(checkpoint.dtype, asked.precision, asked.device)
+    reason = _unable(asked, held) or not_covered(checkpoint)
+    if reason:
+        raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
+    dtype = DTYPES[held]
+    with reading(checkpoint, dtype) as read:
+        decoder = OpenVinoDecoder(
+            LlamaWeights(checkpoint, read),
+            dtype=dtype,
+            threads=asked.threads or usable_cores(),
+            adapting=partial(load_decoder, checkpoint, dtype=held, device=CPU),
+        )
+    return opened_with(decoder, checkpoint, asked, cache_dtype=dtype)
+
+
+def _unable(asked: OpenLanguage, held: str) -> str:
+    """Return what speaks against it, whatever the checkpoint; "" where nothing does."""
+    reasons = (
+        (asked.device != "cpu", f"device {asked.device}"),
+        (asked.block_size != BLOCK_SIZE, f"block_size {asked.block_size}, it has {BLOCK_SIZE}"),
+        (cached_as(held, asked.cache_dtype) != held, f"kv_cache_dtype {asked.cache_dtype}"),
+        (asked.padded, "buckets, and its shapes are free"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
