@@ -1,9 +1,9 @@
 """What one step of decoding takes: `python -m benchmarks.language_steps`.
 
 Random weights in the sizes of SmolLM2-135M, every row with the same number of cached tokens. Our
-decoder and transformers' modules run over the same kind of paged cache, in turns; of each the
-fastest run counts. Parts of our step are timed by themselves. With one thread its own CPU time
-counts, which others on the machine disturb less.
+decoder in OpenVINO and in torch, and transformers' modules, run over the same kind of paged cache,
+in turns; of each the fastest run counts. Parts of torch's step are timed by themselves. With one
+thread its own CPU time counts, which others on the machine disturb less.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ import transformers
 
 from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.language.batch import Batch, Group, SampleRow
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.pytorch.language.attention import Attend
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 from ge_backend.device.pytorch.language.linear import linear
-from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder, reading
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.executor.process.heap import keep_freed_memory
@@ -36,7 +38,7 @@ from ge_backend.executor.process.heap import keep_freed_memory
 __all__ = ["decoding_batch", "main", "measure", "step_clock"]
 
 CPU = torch.device("cpu")
-COLUMNS = ("transformers", "ours", "attention", "head", "draw", "transformers / ours")
+COLUMNS = ("transformers", "openvino", "torch", "attention", "head", "draw")
 Run = Callable[[], object]
 
 
@@ -54,14 +56,13 @@ def main() -> None:
         keep_freed_memory()
     torch.set_num_threads(given.threads)
     print(f"ms per step, {given.cached} cached tokens, {given.threads} threads")
-    print(f"{'':14}" + "".join(f"{name:>22}" for name in COLUMNS))
+    print(f"{'':14}" + "".join(f"{name:>14}" for name in COLUMNS))
     for precision in given.precision:
         for rows, found in measure(
             SMOLLM2, precision, given.batch, cached=given.cached, rounds=given.rounds
         ):
-            ratio = found["transformers"] / found["ours"]
-            times = "".join(f"{found[name] * 1e3:22.2f}" for name in COLUMNS[:-1])
-            print(f"{precision} x {rows:<6}{times:>}{ratio:22.2f}", flush=True)
+            times = "".join(f"{found[name] * 1e3:14.2f}" for name in COLUMNS)
+            print(f"{precision} x {rows:<6}{times}", flush=True)
 
 
 def measure(
@@ -76,14 +77,30 @@ def measure(
         del model
         checkpoint = read_checkpoint(Path(folder))
         ours = load_decoder(checkpoint, dtype=precision, device=CPU)
+        fused = in_openvino(checkpoint, precision)
         theirs = TransformersDecoder(checkpoint, dtype=DTYPES[precision], device=CPU)
         with torch.inference_mode():
             for rows in batches:
-                runs = _runs(ours, theirs, rows, cached, sizes["num_attention_heads"])
+                runs = _runs((fused, ours, theirs), rows, cached, sizes["num_attention_heads"])
                 yield rows, _fastest(runs, rounds)
 
 
-def _runs(ours: Decoder, theirs: Decoder, rows: int, cached: int, heads: int) -> dict[str, Run]:
+def in_openvino(checkpoint: Checkpoint, precision: str) -> OpenVinoDecoder:
+    """Return the decoder of a checkpoint in OpenVINO, for as many threads as torch has."""
+    dtype = DTYPES[precision]
+    with reading(checkpoint, dtype) as read:
+        return OpenVinoDecoder(
+            LlamaWeights(checkpoint, read),
+            dtype=dtype,
+            threads=torch.get_num_threads(),
+            adapting=lambda: load_decoder(checkpoint, dtype=precision, device=CPU),
+        )
+
+
+def _runs(
+    decoders: tuple[Decoder, Decoder, Decoder], rows: int, cached: int, heads: int
+) -> dict[str, Run]:
+    fused, ours, theirs = decoders
     batch = decoding_batch(rows, cached)
     cache = PagedCache(
         ours.shapes,
@@ -109,7 +126,8 @@ def _runs(ours: Decoder, theirs: Decoder, rows: int, cached: int, heads: int) ->
     head = linear(torch.randn(logits.shape[1], hidden.shape[1]).to(ours.dtype))
     return {
         "transformers": lambda: draw(theirs.logits(stage(batch, cache, CPU)), batch.rows),
-        "ours": lambda: draw(ours.logits(stage(batch, cache, CPU)), batch.rows),
+        "openvino": lambda: draw(fused.logits(stage(batch, cache, CPU)), batch.rows),
+        "torch": lambda: draw(ours.logits(stage(batch, cache, CPU)), batch.rows),
         "attention": attention,
         "head": lambda: head(hidden),
         "draw": lambda: draw(logits, batch.rows),

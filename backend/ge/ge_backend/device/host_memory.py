@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import OutOfMemory
 
-__all__ = ["check_room", "host_memory", "read_memory"]
+__all__ = ["check_room", "give_back_freed", "host_memory", "read_memory"]
 
 # What is smaller is not worth asking the system for.
 SMALL_BYTES = 64 << 20
@@ -32,6 +33,17 @@ def check_room(nbytes: int, what: str) -> None:
         raise OutOfMemory(
             f"{what} takes {format_bytes(nbytes)}, and the machine has {format_bytes(free)} left"
         )
+
+
+def give_back_freed() -> None:
+    """Give the system back what the C library keeps of memory that is free again.
+
+    It is worth it after something large has been made by way of copies. Other C libraries than
+    glibc have no such call. Source: malloc_trim(3).
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def read_memory(meminfo: str) -> MemoryInfo:

@@ -6,6 +6,7 @@ from functools import partial
 
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
@@ -32,6 +33,7 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
             threads=asked.threads or usable_cores(),
             adapting=partial(load_decoder, checkpoint, dtype=held, device=CPU),
         )
+    give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
     return opened_with(decoder, checkpoint, asked, cache_dtype=dtype)
 
 
