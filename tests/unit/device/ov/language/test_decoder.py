@@ -23,6 +23,7 @@ from ge_backend.device.language.batch import full_batch, padding_batch
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
 from ge_backend.device.ov.signal_stack import signal_stack
+from ge_backend.errors import GraphFailed
 
 LENGTHS = (1, 3, 31, 32, 33, 17, 2, 70)
 GROWTH = 10
@@ -104,6 +105,27 @@ def test_rows_of_padding_touch_nobodys_keys(tmp_path):
     for cache in (*model._cache.keys, *model._cache.values):
         assert (cache[0] != 3).any()
         assert (cache[1:] == 3).all()
+
+
+def test_a_step_may_draw_nothing(tmp_path):
+    """A piece of a prompt that goes on."""
+    make(tmp_path, "llama")
+    model = in_openvino(tmp_path, blocks=6)
+    (text,), _ = texts_for([prompts()[-1]], np.random.default_rng(5), BLOCK_SIZE, LONGEST)
+    drawn = model.step(batch_of([(text, 40)], BLOCK_SIZE))
+    assert drawn.tokens.shape == (0,)
+
+
+def test_a_run_that_fails_says_what_was_wrong(tmp_path):
+    """Not in which of OpenVINO's files."""
+    make(tmp_path, "llama")
+    model = in_openvino(tmp_path, blocks=6)
+    batch = padding_batch((1, 1, 1))
+    outside = dataclasses.replace(batch, sampled=np.array([[0]]))
+    with pytest.raises(GraphFailed, match=r"(?i)shape|rank|dim") as raised:
+        model.step(outside)
+    assert "Exception from" not in str(raised.value)
+    assert model.step(batch).tokens.shape == (1,)
 
 
 def test_a_step_of_the_largest_size_is_one_that_can_be_run(tmp_path):

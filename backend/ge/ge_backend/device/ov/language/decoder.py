@@ -36,7 +36,7 @@ class OpenVinoDecoder:
     A step in which a text has an adapter is another decoder's, on the same cache.
 
     Args:
-        weights: in `dtype`, on the CPU; the graph takes over their memory.
+        weights: in `dtype`, on the CPU; the graph copies them, one by one.
         dtype: of the arithmetic, and of keys and values.
         threads: of one step.
         adapting: returns the decoder of steps with adapters; called when the first one comes.
@@ -77,9 +77,12 @@ class OpenVinoDecoder:
             "sampled": step.sampled.numpy(),
             **_sequences(step.groups),
         }
-        for name, array in inputs.items():
-            self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-        self._request.infer()
+        try:
+            for name, array in inputs.items():
+                self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+            self._request.infer()
+        except RuntimeError as error:
+            raise RuntimeError(cause(error)) from error  # its first lines are OpenVINO's own files
         return torch.from_numpy(self._request.get_output_tensor(0).data)
 
     def close(self) -> None:

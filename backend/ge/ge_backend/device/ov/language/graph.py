@@ -10,6 +10,7 @@ Weights are the constants that they were read as; OpenVINO packs them when it co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,26 @@ __all__ = ["BLOCK_SIZE", "llama_graph", "shared"]
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
 BLOCK_SIZE = 32
 TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
-# The operator's inputs behind `max_context_len`, none of which is used here: windows for scores,
-# rotation and eviction of blocks, sparse attention, sinks, kinds of tokens, trees of guesses.
+# The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
 # Source: openvino/op/paged_attention.hpp, 2026.4; it is not promised to stay as it is.
-UNUSED: tuple[tuple[type[np.generic], int | None], ...] = (
-    *((np.int32, 0), (np.int32, 0), (np.int32, 0), (np.float32, 0)),
-    *((np.float32, 0), (np.int32, None), (np.int32, None), (np.float32, 0)),
-    *((np.int32, None), (np.int32, 0), (np.int32, 0), (np.int32, 0)),
-    *((np.int32, 0), (np.uint8, 0), (np.int32, 0)),
-)
+SCALAR, EMPTY = (), (0,)
+UNUSED: Mapping[str, tuple[type[np.generic], tuple[int, ...]]] = {
+    "score_aggregation_window": (np.int32, EMPTY),
+    "rotated_block_indices": (np.int32, EMPTY),
+    "rotation_deltas": (np.int32, EMPTY),
+    "rotation_trig_lut": (np.float32, EMPTY),
+    "xattention_threshold": (np.float32, EMPTY),
+    "xattention_block_size": (np.int32, SCALAR),
+    "xattention_stride": (np.int32, SCALAR),
+    "sinks": (np.float32, EMPTY),
+    "adaptive_rkv_start_size": (np.int32, SCALAR),
+    "adaptive_rkv_evictable_sizes": (np.int32, EMPTY),
+    "adaptive_rkv_diversity_block_set_indices": (np.int32, EMPTY),
+    "adaptive_rkv_diversity_block_set_indices_begins": (np.int32, EMPTY),
+    "token_type_ids": (np.int32, EMPTY),
+    "qq_bias": (np.uint8, EMPTY),
+    "qq_bias_begins": (np.int32, EMPTY),
+}
 
 
 def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
@@ -64,12 +76,8 @@ class _Builder:
         ids = self._input("ids", Type.i64, [-1])
         around = [self._input(name, Type.f32, [-1, 1, 1, weights.dim]) for name in ("cos", "sin")]
         sampled = self._input("sampled", Type.i64, [-1])
-        whose = [
-            self._input(name, Type.i32, [-1])
-            for name in (
-                *("past_lens", "subsequence_begins", "block_indices", "block_indices_begins"),
-            )
-        ]
+        tables = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
+        whose = [self._input(name, Type.i32, [-1]) for name in tables]
         whose.append(self._input("max_context_len", Type.i32, []))
         embedding = _constant(weights.embedding())
         rows = ops.unsqueeze(ops.gather(embedding, ids, _whole(0)), _whole(1))
@@ -98,12 +106,12 @@ class _Builder:
             self._input(f"{part}_cache.{index}", self._kind, [-1, keys, BLOCK_SIZE, dim])
             for part in ("key", "value")
         ]
-        past_lens, begins, blocks, block_begins, longest = whose
+        *tables, longest = whose
         operator = _paged_attention(
             *(query, key, ops.reshape(parts.output(2), _whole([-1, keys * dim]), False), *caches),
-            *(past_lens, begins, blocks, block_begins, _number(dim**-0.5), _small(layer.window)),
-            *(_empty(np.float32), longest),
-            *(_empty(kind) if size == 0 else ops.constant(kind(0)) for kind, size in UNUSED),
+            *(*tables, _number(dim**-0.5)),
+            *(ops.constant(np.int32(layer.window)), ops.constant(np.zeros(0, np.float32)), longest),
+            *(ops.constant(np.zeros(shape, kind)) for kind, shape in UNUSED.values()),
         )
         for name, size in (("k_head_size", dim), ("v_head_size", dim)):
             operator.get_rt_info()[name] = size
@@ -177,13 +185,5 @@ def _whole(value: int | list[int]) -> Any:
     return ops.constant(np.array(value, np.int64))
 
 
-def _small(value: int) -> Any:
-    return ops.constant(np.int32(value))
-
-
 def _number(value: float) -> Any:
     return ops.constant(np.float32(value))
-
-
-def _empty(kind: type[np.generic]) -> Any:
-    return ops.constant(np.zeros(0, kind))
