@@ -37,6 +37,17 @@ def test_inputs_and_output_are_those_that_are_documented(tmp_path):
     assert out.get_partial_shape()[1].get_length() == VOCABULARY
 
 
+def test_weights_in_half_precision_stay_as_they_are(tmp_path):
+    """OpenVINO would hold a wide copy of each for good."""
+    make(tmp_path, "llama")
+    checkpoint = read_checkpoint(tmp_path)
+    with reading(checkpoint, torch.bfloat16) as read:
+        model = llama_graph(LlamaWeights(checkpoint, read), torch.bfloat16)
+    weights = [op for op in model.get_ordered_ops() if op.get_type_name() == "Convert"]
+    assert len(weights) == 2 + 4 * 3
+    assert all("decompression_0" in op.get_rt_info() for op in weights)
+
+
 def test_another_paged_attention_is_told_with_the_version(tmp_path, monkeypatch):
     """The operator is not promised to stay as it is; torch serves the model then."""
     make(tmp_path, "llama")

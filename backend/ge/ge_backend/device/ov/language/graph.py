@@ -28,6 +28,9 @@ __all__ = ["BLOCK_SIZE", "llama_graph", "shared"]
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
 BLOCK_SIZE = 32
+# Marks what makes a weight wide, so that OpenVINO does not do it once and for all: that would be one
+# more copy of all of them. Source: openvino/core/rt_info/decompression.hpp, `Decompression`.
+AS_IT_IS = "decompression_0"
 TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
 # The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
 # Source: openvino/op/paged_attention.hpp, 2026.4; it is not promised to stay as it is.
@@ -170,7 +173,11 @@ def _constant(tensor: torch.Tensor) -> Any:
     A copy, since a constant on somebody's memory does not keep it alive.
     """
     constant = openvino.op.Constant(shared(tensor.contiguous()), shared_memory=False)
-    return constant if tensor.dtype == torch.float32 else ops.convert(constant, Type.f32)
+    if tensor.dtype == torch.float32:
+        return constant
+    wide = ops.convert(constant, Type.f32)
+    wide.get_rt_info()[AS_IT_IS] = ""
+    return wide
 
 
 def shared(tensor: torch.Tensor) -> Any:
