@@ -28,8 +28,8 @@ __all__ = ["BLOCK_SIZE", "llama_graph", "shared"]
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
 BLOCK_SIZE = 32
-# Marks what makes a weight wide, so that OpenVINO does not do it once and for all: that would be one
-# more copy of all of them. Source: openvino/core/rt_info/decompression.hpp, `Decompression`.
+# Marks what makes a weight wide, so that OpenVINO does not do it once and for all, which would be
+# one more copy of all of them. Source: openvino/core/rt_info/decompression.hpp, `Decompression`.
 AS_IT_IS = "decompression_0"
 TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
 # The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
