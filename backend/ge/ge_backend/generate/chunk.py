@@ -15,6 +15,7 @@ __all__ = ["ChunkController"]
 
 SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
+EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
 PATIENCE = 8.0  # times the target that a step takes at most
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
@@ -57,7 +58,8 @@ class ChunkController:
         target_s = self._target_s * min(max(1.0, newcomers / decodes), PATIENCE)
         known_s, unknown = self._decoding(decodes)
         left = int((target_s - known_s) / self.token_s) - unknown
-        return min(max(SMALLEST, left), self.budget)
+        even = (decodes + left) // EVEN * EVEN - decodes
+        return min(max(SMALLEST, even), self.budget)
 
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step."""
