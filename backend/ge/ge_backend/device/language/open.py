@@ -93,13 +93,12 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
     """
     spin_briefly()
     opened = None
-    about = {"folder": str(asked.folder)}
     if not asked.engine and asked.device == "cpu":
         try:
             opened = _opened("openvino", asked)
-            log.info("OpenVINO computes a language model", extra=about)
+            log.info("%s: OpenVINO computes it", asked.folder)
         except (DeviceUnavailable, Unsupported) as error:
-            log.info("torch computes a language model", extra={**about, "because": str(error)})
+            log.info("torch computes it. %s", error)
     return opened or _opened(asked.engine or "torch", asked)
 
 

@@ -28,9 +28,11 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("origin", "FP32"), ("bf16", "BF16"), ("fp16", "FP32")]
 )
-def test_it_comes_first_in_the_precisions_that_a_cpu_has(folder, precision, dtype):
-    """Nobody has to ask for it."""
-    model = open_language(asked(folder, precision=precision)).model
+def test_it_comes_first_in_the_precisions_that_a_cpu_has(folder, caplog, precision, dtype):
+    """Nobody has to ask for it, and the log says so."""
+    with caplog.at_level(logging.INFO):
+        model = open_language(asked(folder, precision=precision)).model
+    assert f"{folder}: OpenVINO computes it" in caplog.text
     assert isinstance(model._decoder, OpenVinoDecoder)
     assert (model.dtype, model.block_size) == (dtype, 32)
     assert len(model.products) == 4 * 3
@@ -55,7 +57,7 @@ def test_what_it_cannot_do_is_torchs(folder, caplog, given, reason):
     with caplog.at_level(logging.INFO):
         model = open_language(asked(folder, **given)).model
     assert isinstance(model._decoder, LlamaDecoder)
-    assert any(reason in getattr(record, "because", "") for record in caplog.records)
+    assert f"torch computes it. {folder}: OpenVINO does not run it: {reason}" in caplog.text
     with pytest.raises(Unsupported, match=f"OpenVINO does not run it: {reason}"):
         open_language(asked(folder, engine="openvino", **given))
 

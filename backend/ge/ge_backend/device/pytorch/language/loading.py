@@ -42,10 +42,7 @@ def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) ->
         with reading(checkpoint, DTYPES[dtype], device) as read:
             weights = LlamaWeights(checkpoint, read)
             return LlamaDecoder(weights, dtype=DTYPES[dtype], device=device)
-    log.info(
-        "transformers' modules run this checkpoint",
-        extra={"folder": str(checkpoint.folder), "because": reason},
-    )
+    log.info("%s: transformers' modules compute it: %s", checkpoint.folder, reason)
     from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 
     return TransformersDecoder(checkpoint, dtype=DTYPES[dtype], device=device)
