@@ -4,12 +4,15 @@ import logging
 import sys
 
 import pytest
+import torch
 
 from builders.language import make
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage, open_language
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder
+from ge_backend.device.ov.language import open as module
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder, computes
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
+from ge_backend.device.pytorch.language.loading import DTYPES
 from ge_backend.errors import DeviceUnavailable, Unsupported
 
 
@@ -30,6 +33,8 @@ def folder(tmp_path):
 )
 def test_it_comes_first_in_the_precisions_that_a_cpu_has(folder, caplog, precision, dtype):
     """Nobody has to ask for it, and the log says so."""
+    if not computes(DTYPES[dtype]):
+        pytest.skip(f"this processor does not compute in {dtype}")
     with caplog.at_level(logging.INFO):
         model = open_language(asked(folder, precision=precision)).model
     assert f"{folder}: OpenVINO computes it" in caplog.text
@@ -60,6 +65,15 @@ def test_what_it_cannot_do_is_torchs(folder, caplog, given, reason):
     assert f"torch computes it. {folder}: OpenVINO does not run it: {reason}" in caplog.text
     with pytest.raises(Unsupported, match=f"OpenVINO does not run it: {reason}"):
         open_language(asked(folder, engine="openvino", **given))
+
+
+def test_a_processor_without_bf16_has_torch(folder, monkeypatch):
+    """OpenVINO would take another type by itself, and then refuse the cache."""
+    monkeypatch.setattr(module, "computes", lambda dtype: dtype == torch.float32)
+    model = open_language(asked(folder, precision="bf16")).model
+    assert isinstance(model._decoder, LlamaDecoder)
+    with pytest.raises(Unsupported, match="BF16, which this processor does not compute in"):
+        open_language(asked(folder, precision="bf16", engine="openvino"))
 
 
 def test_other_architectures_are_torchs(tmp_path):

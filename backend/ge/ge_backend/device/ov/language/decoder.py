@@ -25,7 +25,7 @@ from ge_backend.device.pytorch.language.step import StepTensors
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
-__all__ = ["OpenVinoDecoder"]
+__all__ = ["OpenVinoDecoder", "computes"]
 
 PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -105,6 +105,12 @@ class OpenVinoDecoder:
         angles = positions[:, None, None, None].astype(np.float32) * self._frequencies
         angles = np.concatenate((angles, angles), -1)
         return {"cos": np.cos(angles), "sin": np.sin(angles)}
+
+
+def computes(dtype: torch.dtype) -> bool:
+    """Return whether this processor computes in a type; in BF16 few older ones do."""
+    known: list[str] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and "BF16" in known)
 
 
 def _sequences(groups: Sequence[Group]) -> dict[str, Array]:

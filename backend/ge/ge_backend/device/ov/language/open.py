@@ -8,7 +8,7 @@ from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder, computes
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
 from ge_backend.device.pytorch.language.loading import CPU, DTYPES, load_decoder, reading
@@ -44,5 +44,6 @@ def _unable(asked: OpenLanguage, held: str) -> str:
         (asked.block_size != BLOCK_SIZE, f"block_size {asked.block_size}, it has {BLOCK_SIZE}"),
         (cached_as(held, asked.cache_dtype) != held, f"kv_cache_dtype {asked.cache_dtype}"),
         (asked.padded, "buckets, and its shapes are free"),
+        (not computes(DTYPES[held]), f"{held}, which this processor does not compute in"),
     )
     return next((reason for holds, reason in reasons if holds), "")
