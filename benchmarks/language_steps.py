@@ -20,17 +20,16 @@ import transformers
 
 from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
+from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.language.batch import Batch, Group, SampleRow
 from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder
+from ge_backend.device.ov.language.open import load_openvino
 from ge_backend.device.pytorch.language.attention import Attend
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 from ge_backend.device.pytorch.language.linear import linear
-from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
-from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder, reading
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.executor.process.heap import keep_freed_memory
@@ -77,24 +76,12 @@ def measure(
         del model
         checkpoint = read_checkpoint(Path(folder))
         ours = load_decoder(checkpoint, dtype=precision, device=CPU)
-        fused = in_openvino(checkpoint, precision)
+        fused = load_openvino(checkpoint, dtype=precision, threads=torch.get_num_threads())
         theirs = TransformersDecoder(checkpoint, dtype=DTYPES[precision], device=CPU)
         with torch.inference_mode():
             for rows in batches:
                 runs = _runs((fused, ours, theirs), rows, cached, sizes["num_attention_heads"])
                 yield rows, _fastest(runs, rounds)
-
-
-def in_openvino(checkpoint: Checkpoint, precision: str) -> OpenVinoDecoder:
-    """Return the decoder of a checkpoint in OpenVINO, for as many threads as torch has."""
-    dtype = DTYPES[precision]
-    with reading(checkpoint, dtype) as read:
-        return OpenVinoDecoder(
-            LlamaWeights(checkpoint, read),
-            dtype=dtype,
-            threads=torch.get_num_threads(),
-            adapting=lambda: load_decoder(checkpoint, dtype=precision, device=CPU),
-        )
 
 
 def _runs(

@@ -15,11 +15,10 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.language.batch import Batch, Group, SampleRow
 from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
+from ge_backend.device.ov.language.open import load_openvino
 from ge_backend.device.pytorch.language.cache import CacheForm
-from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
-from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder, reading
+from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 
 # Threads that wait for each other cost more than they gain on models this small.
@@ -147,14 +146,7 @@ def opened(
 
 def in_openvino(folder: Path, *, blocks=0, dtype="FP32", threads=1):
     """Return the language model of a folder whose steps OpenVINO computes; blocks of 32 tokens."""
-    checkpoint, kind = read_checkpoint(folder), DTYPES[dtype]
-    with reading(checkpoint, kind) as read:
-        decoder = OpenVinoDecoder(
-            LlamaWeights(checkpoint, read),
-            dtype=kind,
-            threads=threads,
-            adapting=lambda: load_decoder(checkpoint, dtype=dtype, device=CPU),
-        )
+    decoder = load_openvino(read_checkpoint(folder), dtype=dtype, threads=threads)
     return opened(folder, blocks=blocks, block_size=BLOCK_SIZE, decoder=decoder, threads=threads)
 
 

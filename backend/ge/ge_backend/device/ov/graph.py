@@ -16,7 +16,15 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
-from ge_backend.device.ov.model import ELEMENTS, ENGINE_ERRORS, cause, read_model, signature_of
+from ge_backend.device.ov.model import (
+    ELEMENTS,
+    ENGINE_ERRORS,
+    cause,
+    compile_for_cpu,
+    read_model,
+    shared,
+    signature_of,
+)
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
@@ -137,15 +145,10 @@ class OpenVinoGraph:
 
     def _compile(self, model: Any, threads: int, streams: int) -> Any:
         """Compile a model for so many threads a run, and so many runs at once."""
-        options = {
-            "INFERENCE_PRECISION_HINT": self._precision,
-            "INFERENCE_NUM_THREADS": threads * streams,
-            "NUM_STREAMS": streams,
-            "ENABLE_CPU_PINNING": False,
-        }
         try:
-            with signal_stack_kept():
-                return openvino.Core().compile_model(model, "CPU", options)
+            return compile_for_cpu(
+                model, precision=self._precision, threads=threads * streams, streams=streams
+            )
         except ENGINE_ERRORS as error:
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
 
@@ -204,9 +207,7 @@ def _readable(array: Array) -> Array:
 
 def _tensor(spec: TensorSpec, array: Array) -> Any:
     """Return the array's own memory as a tensor."""
-    if spec.dtype.name == "BF16":
-        return openvino.Tensor(array, list(array.shape), openvino.Type.bf16)
-    return openvino.Tensor(array, shared_memory=True)
+    return shared(array, ELEMENTS[spec.dtype.name])
 
 
 def _place(spec: TensorSpec, port: Any, place: Array | None) -> tuple[Array | None, Any]:

@@ -9,10 +9,19 @@ from typing import Any
 import openvino
 
 from ge_backend.device.files.onnx_axes import onnx_axes
+from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import ModelError, Unsupported
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import DATA_TYPES, Array, Signature, TensorSpec
 
-__all__ = ["ELEMENTS", "ENGINE_ERRORS", "cause", "read_model", "signature_of"]
+__all__ = [
+    "ELEMENTS",
+    "ENGINE_ERRORS",
+    "cause",
+    "compile_for_cpu",
+    "read_model",
+    "shared",
+    "signature_of",
+]
 
 # Triton's name of a type -> OpenVINO's.
 ELEMENTS: Mapping[str, Any] = {
@@ -47,6 +56,47 @@ def read_model(path: Path) -> Any:
         return openvino.Core().read_model(path)
     except ENGINE_ERRORS as error:
         raise ModelError(f"{path}: OpenVINO cannot load it: {cause(error)}") from error
+
+
+def compile_for_cpu(
+    model: Any, *, precision: str, threads: int, streams: int = 1, **options: str
+) -> Any:
+    """Return a model compiled for so many threads in all, and so many runs at once.
+
+    Args:
+        model: which others may go on using.
+        precision: of the arithmetic, as OpenVINO calls it.
+        threads: of all runs together.
+        streams: runs at once.
+        options: OpenVINO's own besides.
+
+    Raises:
+        RuntimeError: or another one of `ENGINE_ERRORS`: it cannot be compiled.
+    """
+    with signal_stack_kept():
+        return openvino.Core().compile_model(
+            model,
+            "CPU",
+            {
+                "INFERENCE_PRECISION_HINT": precision,
+                "INFERENCE_NUM_THREADS": threads,
+                "NUM_STREAMS": streams,
+                "ENABLE_CPU_PINNING": False,
+                **options,
+            },
+        )
+
+
+def shared(array: Array, kind: Any) -> Any:
+    """Return an array's own memory as a tensor of OpenVINO's; it has to be kept meanwhile.
+
+    Args:
+        array: contiguous, and writable.
+        kind: its type as OpenVINO has it; numpy has no BF16 by itself.
+    """
+    if kind == openvino.Type.bf16:
+        return openvino.Tensor(array, list(array.shape), kind)
+    return openvino.Tensor(array, shared_memory=True)
 
 
 def signature_of(model: Any, path: Path) -> Signature:

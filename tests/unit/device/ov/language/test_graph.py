@@ -6,7 +6,7 @@ import torch
 
 from builders.language import VOCABULARY, make
 from ge_backend.device.files.checkpoint import read_checkpoint
-from ge_backend.device.ov.language.graph import llama_graph, shared
+from ge_backend.device.ov.language.graph import llama_graph, tensor_of
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
 from ge_backend.device.pytorch.language.loading import reading
 from ge_backend.errors import ModelError, Unsupported
@@ -79,7 +79,7 @@ def test_a_missing_weight_is_named(tmp_path):
 def test_a_shared_tensor_is_the_same_memory(dtype):
     """A cache is written to where it is."""
     tensor = torch.arange(6, dtype=dtype).view(2, 3)
-    seen = shared(tensor)
+    seen = tensor_of(tensor)
     assert list(seen.shape) == [2, 3]
     tensor[1, 2] = 40
     bits = torch.from_numpy(seen.data).view(dtype)

@@ -15,8 +15,8 @@ import openvino
 import torch
 
 from ge_backend.device.language.batch import Group
-from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, shared
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause
+from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, tensor_of
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import KeyValueShape, PagedCache
@@ -97,7 +97,7 @@ class OpenVinoDecoder:
             return
         for part, layers in (("key", cache.keys), ("value", cache.values)):
             for index, blocks in enumerate(layers):
-                self._request.set_tensor(f"{part}_cache.{index}", shared(blocks))
+                self._request.set_tensor(f"{part}_cache.{index}", tensor_of(blocks))
         self._bound = cache
 
     def _rotation(self, positions: Array) -> dict[str, Array]:
@@ -135,15 +135,9 @@ def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
 
 
 def _compiled(graph: Any, precision: str, threads: int) -> Any:
-    options = {
-        "INFERENCE_PRECISION_HINT": precision,
-        "KV_CACHE_PRECISION": precision,
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,
-    }
     try:
-        with signal_stack_kept():
-            return openvino.Core().compile_model(graph, "CPU", options)
+        return compile_for_cpu(
+            graph, precision=precision, threads=threads, KV_CACHE_PRECISION=precision
+        )
     except ENGINE_ERRORS as error:
         raise Unsupported(f"OpenVINO cannot compile it: {cause(error)}") from error

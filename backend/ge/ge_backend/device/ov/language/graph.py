@@ -19,11 +19,11 @@ import torch
 from openvino import Type
 from openvino import opset13 as ops
 
-from ge_backend.device.ov.model import cause
+from ge_backend.device.ov.model import cause, shared
 from ge_backend.device.pytorch.language.llama_weights import Dense, LlamaLayer, LlamaWeights
 from ge_backend.errors import Unsupported
 
-__all__ = ["BLOCK_SIZE", "llama_graph", "shared"]
+__all__ = ["BLOCK_SIZE", "llama_graph", "tensor_of"]
 
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
@@ -172,7 +172,7 @@ def _constant(tensor: torch.Tensor) -> Any:
 
     A copy, since a constant on somebody's memory does not keep it alive.
     """
-    constant = openvino.op.Constant(shared(tensor.contiguous()), shared_memory=False)
+    constant = openvino.op.Constant(tensor_of(tensor.contiguous()), shared_memory=False)
     if tensor.dtype == torch.float32:
         return constant
     wide = ops.convert(constant, Type.f32)
@@ -180,12 +180,10 @@ def _constant(tensor: torch.Tensor) -> Any:
     return wide
 
 
-def shared(tensor: torch.Tensor) -> Any:
-    """Return a tensor's own memory as one of OpenVINO's; it has to be kept meanwhile."""
-    if tensor.dtype == torch.float32:
-        return openvino.Tensor(tensor.numpy(), shared_memory=True)
-    bits = tensor.view(torch.int16).numpy()
-    return openvino.Tensor(bits, openvino.Shape(list(bits.shape)), TYPES[tensor.dtype])
+def tensor_of(tensor: torch.Tensor) -> Any:
+    """Return a tensor's own memory as one of OpenVINO's; see `shared`."""
+    array = tensor if tensor.dtype == torch.float32 else tensor.view(torch.int16)
+    return shared(array.numpy(), TYPES[tensor.dtype])
 
 
 def _whole(value: int | list[int]) -> Any:

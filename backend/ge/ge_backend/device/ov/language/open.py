@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.ov.language.decoder import OpenVinoDecoder, computes
@@ -15,7 +15,7 @@ from ge_backend.device.pytorch.language.loading import CPU, DTYPES, load_decoder
 from ge_backend.device.pytorch.language.open import opened_with
 from ge_backend.errors import Unsupported
 
-__all__ = ["open_openvino"]
+__all__ = ["load_openvino", "open_openvino"]
 
 
 def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
@@ -25,16 +25,30 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
     reason = _unable(asked, held) or not_covered(checkpoint)
     if reason:
         raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
-    dtype = DTYPES[held]
-    with reading(checkpoint, dtype) as read:
+    decoder = load_openvino(checkpoint, dtype=held, threads=asked.threads or usable_cores())
+    return opened_with(decoder, checkpoint, asked, cache_dtype=decoder.dtype)
+
+
+def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVinoDecoder:
+    """Return the decoder of a checkpoint that `not_covered` has nothing against.
+
+    Args:
+        checkpoint: complete; see `read_checkpoint`.
+        dtype: FP32 or BF16.
+        threads: of one step.
+
+    Raises:
+        ModelError, Unsupported: as `OpenVinoDecoder` does.
+    """
+    with reading(checkpoint, DTYPES[dtype]) as read:
         decoder = OpenVinoDecoder(
             LlamaWeights(checkpoint, read),
-            dtype=dtype,
-            threads=asked.threads or usable_cores(),
-            adapting=partial(load_decoder, checkpoint, dtype=held, device=CPU),
+            dtype=DTYPES[dtype],
+            threads=threads,
+            adapting=partial(load_decoder, checkpoint, dtype=dtype, device=CPU),
         )
     give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
-    return opened_with(decoder, checkpoint, asked, cache_dtype=dtype)
+    return decoder
 
 
 def _unable(asked: OpenLanguage, held: str) -> str:
