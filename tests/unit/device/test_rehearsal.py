@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.device.rehearsal import acts_for, rehearse
+from ge_backend.device.rehearsal import acts_for, language_acts, rehearse
 
 PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
 
@@ -39,3 +39,21 @@ def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
     assert called == ["begin"]
     assert "colorsys" in sys.modules
     assert "no_such_module cannot be rehearsed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "expected"),
+    [
+        ("cpu", "", ["openvino", "torch"]),
+        ("cpu", "torch", ["torch"]),
+        ("cpu", "openvino", ["openvino"]),
+        ("cuda:1", "", ["torch"]),
+    ],
+)
+def test_a_language_model_waits_for_the_engines_that_may_compute_it(device, engine, expected):
+    """And for no other: an import takes memory, too. Each has its opener beside it."""
+    acts = language_acts(device, engine)
+    assert list(acts[::2]) == expected
+    for opener in acts[1::2]:
+        assert opener.startswith("ge_backend.device.")
+        assert opener.endswith(".language.open")

@@ -10,6 +10,7 @@ from pathlib import Path
 from ge_backend.config.engine_table import engines_for
 from ge_backend.device.engines import preferred
 from ge_backend.device.failures import reason
+from ge_backend.device.language.open import OPENERS, engines_tried
 from ge_backend.device.openmp import spin_briefly
 
 __all__ = ["acts_for", "language_acts", "rehearse"]
@@ -21,8 +22,6 @@ log = logging.getLogger(__name__)
 DEVICES = {"cuda": ("torch",), "npu": ("acl",)}
 # The first `torch.export.load` of a process imports for longer than it loads.
 PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
-LANGUAGE = ("torch", "ge_backend.device.pytorch.language.open")
-LANGUAGE_ON_CPU = ("openvino", "ge_backend.device.ov.language.open")
 
 
 def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
@@ -44,9 +43,15 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
     return tuple(dict.fromkeys(acts))
 
 
-def language_acts(device: str) -> tuple[str, ...]:
-    """Return what to rehearse for a language model on this device."""
-    return (*LANGUAGE, *(LANGUAGE_ON_CPU if device == "cpu" else ()))
+def language_acts(device: str, engine: str) -> tuple[str, ...]:
+    """Return what to rehearse for a language model: the engines that may compute it.
+
+    Args:
+        device: its name.
+        engine: as `OpenLanguage` has it.
+    """
+    tried = engines_tried(device, engine)
+    return tuple(act for name in tried for act in (name, OPENERS[name].partition(":")[0]))
 
 
 def rehearse(acts: Iterable[str]) -> None:

@@ -59,8 +59,9 @@ def open_generation(
         GeError: the model cannot be served as configured.
     """
     served = (_vllm if config.engine == VLLM else _own)(config)
+    engine = "torch" if config.engine == VLLM else served.spec.engine  # vLLM begins with torch
     client = GenerationClient(
-        executor_of(config, config.device, language_acts(config.device)),
+        executor_of(config, config.device, language_acts(config.device, engine)),
         served.key,
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),

@@ -16,21 +16,21 @@ from ge_backend.device.language.structure import CompileStructure
 from ge_backend.device.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable, Unsupported
 
-log = logging.getLogger(__name__)
-
 __all__ = [
     "OpenLanguage",
     "OpenScheduled",
     "OpenedLanguage",
     "OpenedScheduled",
     "cached_as",
+    "engines_tried",
     "held_as",
     "memory_for_cache",
     "open_language",
     "open_scheduled",
 ]
 
-# In this order: the first that can opens a checkpoint, unless one is asked for.
+log = logging.getLogger(__name__)
+
 OPENERS = {
     "openvino": "ge_backend.device.ov.language.open:open_openvino",
     "torch": "ge_backend.device.pytorch.language.open:open_torch",
@@ -92,14 +92,28 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         OutOfMemory: the weights do not fit.
     """
     spin_briefly()
-    opened = None
-    if not asked.engine and asked.device == "cpu":
-        try:
-            opened = _opened("openvino", asked)
-            log.info("%s: OpenVINO computes it", asked.folder)
-        except (DeviceUnavailable, Unsupported) as error:
-            log.info("torch computes it. %s", error)
-    return opened or _opened(asked.engine or "torch", asked)
+    first, *others = engines_tried(asked.device, asked.engine)
+    if not others:
+        return _opened(first, asked)
+    try:
+        opened = _opened(first, asked)
+    except (DeviceUnavailable, Unsupported) as error:
+        log.info("torch computes it. %s", error)
+        return _opened(others[0], asked)
+    log.info("%s: OpenVINO computes it", asked.folder)
+    return opened
+
+
+def engines_tried(device: str, engine: str) -> tuple[str, ...]:
+    """Return which of `OPENERS` may open a checkpoint, in order: the first that can does.
+
+    Args:
+        device: its name.
+        engine: as `OpenLanguage` has it.
+    """
+    if engine:
+        return (engine,)
+    return ("openvino", "torch") if device == "cpu" else ("torch",)
 
 
 def _opened(engine: str, asked: OpenLanguage) -> OpenedLanguage:

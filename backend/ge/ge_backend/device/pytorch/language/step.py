@@ -17,7 +17,7 @@ from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.lora import StepAdapters
 from ge_backend.tensors import Array
 
-__all__ = ["Part", "StepTensors", "stage"]
+__all__ = ["StepTensors", "stage"]
 
 Part = RowAttention | BlockAttention
 
