@@ -48,6 +48,8 @@ class Settings:
     """What is run; times in seconds.
 
     Attributes:
+        warm_s: each system is asked for so long, with the fewest and the most requests in flight,
+            before anything counts.
         bound_s: no further round begins that would end later than this; 0: none is left out.
         at_random: requests come as a Poisson process, too.
     """
@@ -60,6 +62,7 @@ class Settings:
     instances: int
     protocol: str
     seed: int
+    warm_s: float = 2.0
     bound_s: float = 0.0
     at_random: bool = True
 
@@ -111,6 +114,8 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
             closing(_ceiling(engine, traffic, settings)) as ceiling,
             serve(served_systems, engine, traffic, settings.protocol) as served,
         ):
+            _say(f"{engine}: warming")
+            _warm(served, served_systems, settings)
             samples: list[Sample] = []
             before = scrape(served.server.metrics)
             round_s, random_s = 0.0, _poisson_s(settings) if settings.at_random else 0.0
@@ -152,6 +157,26 @@ def _poisson_s(settings: Settings) -> float:
     """Return about how long the open loops take."""
     windows = POISSON_ROUNDS * len(settings.mixes) * len(systems(settings.instances, cores=1))
     return windows * POISSON_WINDOWS * settings.measure_s
+
+
+def _warm(served: Served, served_systems: tuple[System, ...], settings: Settings) -> None:
+    """Let every system find out what only requests show, as in a server that was not just started.
+
+    Rivals have shapes to make ready, too; ours learns which runs gain from all cores.
+    """
+    for mix in settings.mixes:
+        for concurrency in {min(settings.concurrencies), max(settings.concurrencies)}:
+            for system in served_systems:
+                served.measure(
+                    Window(
+                        system=system,
+                        mix=mix,
+                        concurrency=concurrency,
+                        offset=0,
+                        settle_s=settings.settle_s,
+                        measure_s=settings.warm_s,
+                    )
+                )
 
 
 def _round(
@@ -254,6 +279,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         rounds=2 if quick else options.rounds,
         settle_s=0.4,
         measure_s=1.0 if quick else options.window,
+        warm_s=1.0 if quick else 2.0,
         instances=options.instances,
         protocol=options.protocol,
         seed=options.seed,

@@ -9,7 +9,7 @@ import pytest
 from ge_backend.config.engine_table import EngineRow
 from ge_backend.device.base import GraphSource
 from ge_backend.device.engines import Engines, installed, preferred
-from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported
 
 ENGINE = EngineRow(
     name="fake",
@@ -119,6 +119,42 @@ def test_of_several_engines_the_first_that_is_here_and_able_runs(
     for row in rows:
         put(monkeypatch, row.module, lambda source, given, name=row.name: name)
     assert Engines("abacus", None, rows).load(replace(source, **given)) == chosen
+
+
+def refuses(source, given):
+    raise Unsupported("such a bead has no hole")
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two engines that are installed, of which the first one refuses the file."""
+    put(monkeypatch, "fake_engine", refuses)
+    put(monkeypatch, "other_engine", lambda source, given: "other")
+    return Engines("abacus", None, [ENGINE, replace(OTHER, module="other_engine")])
+
+
+def test_an_engine_that_refuses_this_very_file_leaves_it_to_the_next(two, source, caplog):
+    """What it says is in the log."""
+    caplog.set_level("INFO")
+    assert two.load(source) == "other"
+    assert "engine fake is left out: such a bead has no hole" in caplog.text
+
+
+def test_an_engine_that_is_named_is_not_replaced(two, source):
+    """Whoever names one wants to know why it does not run."""
+    with pytest.raises(Unsupported, match="such a bead has no hole"):
+        two.load(replace(source, engine="fake"))
+
+
+def test_where_all_engines_refuse_the_first_one_is_told(two, source, monkeypatch):
+    """It is the one that was to run."""
+
+    def refuses_too(source, given):
+        raise Unsupported("nor has it a colour")
+
+    put(monkeypatch, "other_engine", refuses_too)
+    with pytest.raises(Unsupported, match="such a bead has no hole"):
+        two.load(source)
 
 
 def test_an_engine_that_is_named_has_to_run_the_file(engines, source):

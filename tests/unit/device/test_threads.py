@@ -85,7 +85,27 @@ def test_the_runs_themselves_decide_size_by_size(clock, narrow, wide, chosen):
     bench = Bench(clock, narrow=narrow, wide=wide).opened()
     assert sorted(set(bench.runs(6))) == [NARROW, WIDE]
     assert bench.runs(20) == [chosen] * 20
-    assert sorted(set(bench.runs(6, 10_000))) == [NARROW, WIDE]
+    if chosen == NARROW:
+        assert sorted(set(bench.runs(6, 10_000))) == [NARROW, WIDE]
+
+
+def test_where_a_smaller_size_gains_a_larger_one_does_without_being_tried(clock):
+    """Nearly: one run of so many is of the other kind, for each size."""
+    bench = Bench(clock).opened()
+    bench.runs(12)
+    assert bench.runs(20, 10_000) == [WIDE] * 20
+    assert bench.runs(100, 10_000).count(NARROW) == 1
+
+
+def test_where_a_larger_size_does_not_gain_a_smaller_one_does_not_either(clock):
+    """A size between one that gains and one that does not is told by the smaller one."""
+    bench = Bench(clock, narrow=0.010, wide=0.010).opened()
+    bench.runs(12, 1000)
+    assert bench.runs(20, 10) == [NARROW] * 20
+    bench.seconds[WIDE] = 0.005
+    bench.runs(12, 4000)
+    assert bench.runs(20, 10_000) == [WIDE] * 20
+    assert bench.runs(20, 500) == [NARROW] * 20
 
 
 @pytest.mark.parametrize(("fixed", "gain"), [(0, 0.8), (64, 0.7)])

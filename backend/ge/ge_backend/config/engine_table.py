@@ -49,7 +49,8 @@ class EngineRow:
 SILENT_ENDS = (".pt",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
 
-# Of several that can run a file, the first that is installed and has the precision does.
+# Of several that can run a file, the first that is installed and has the precision does; where it
+# turns out that it cannot, the next one.
 ENGINES: tuple[EngineRow, ...] = (
     EngineRow(
         name="onnxruntime",
@@ -115,6 +116,16 @@ ENGINES: tuple[EngineRow, ...] = (
         precisions=ALL_PRECISIONS,
         options="torch.",
         runs="model.pt2 and model.pt on an Ascend NPU",
+    ),
+    EngineRow(
+        name="openvino",
+        kinds=("cpu",),
+        ends=("config.json",),
+        module="ge_backend.device.ov.encoder",
+        constructor="openvino_encoder",
+        libraries=("openvino", "transformers", "torch", "safetensors"),
+        extra="openvino,generation",
+        precisions=("fp32", "origin", "bf16"),
     ),
     EngineRow(
         name="transformers",

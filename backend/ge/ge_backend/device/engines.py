@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Generic, TypeVar
 
 from ge_backend.config.engine_table import ENGINES, EngineRow
 from ge_backend.device.base import Graph, GraphSource
-from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported
 
 __all__ = ["Engines", "installed", "preferred"]
+
+log = logging.getLogger(__name__)
 
 _Given = TypeVar("_Given")
 
@@ -38,25 +41,37 @@ class Engines(Generic[_Given]):
     def load(self, source: GraphSource) -> Graph:
         """Return the graph that the file's engine makes of a source.
 
-        Of several engines the one that the source names, else the first that is installed and can
-        compute in its precision.
+        Of several engines the one that the source names, else the first that is installed, can
+        compute in its precision, and does not refuse this very file.
 
         Raises:
             ModelError: no engine of the device runs such a file, or it is missing or corrupt.
             ConfigError: an option is meant for another engine, or the engine named for other files.
             DeviceUnavailable: the engine is not installed.
+            Unsupported: every engine refuses the file; this is what the first one says.
         """
         path = Path(source.path)
-        engine = self._engine(source, path)
+        engines = self._engines_of(source, path)
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
+        refused: list[Unsupported] = []
+        for engine in engines:
+            try:
+                return self._opened(engine, source)
+            except Unsupported as error:
+                refused.append(error)
+                if engine is not engines[-1]:
+                    log.info("engine %s is left out: %s", engine.name, error)
+        raise refused[0]
+
+    def _opened(self, engine: EngineRow, source: GraphSource) -> Graph:
         self._check_options(source, engine)
         library = engine.libraries[0]
         try:
             importlib.import_module(library)
         except ImportError as error:
             raise DeviceUnavailable(
-                f"{path.name} needs {library} ({error}); "
+                f"{Path(source.path).name} needs {library} ({error}); "
                 f"pip install 'triton-ge-backend[{engine.extra}]'"
             ) from error
         with self._loading[library]:
@@ -65,7 +80,7 @@ class Engines(Generic[_Given]):
             )
             return constructor(source, self._given)
 
-    def _engine(self, source: GraphSource, path: Path) -> EngineRow:
+    def _engines_of(self, source: GraphSource, path: Path) -> Sequence[EngineRow]:
         fitting = [row for row in self._engines if path.name.endswith(row.ends)]
         if not fitting:
             ends = dict.fromkeys(end for row in self._engines for end in row.ends)
@@ -77,7 +92,7 @@ class Engines(Generic[_Given]):
                 f"parameter 'engine' is {source.engine!r}; {path.name} is run by {names} on "
                 f"{self._kind}"
             )
-        return preferred(named or fitting, source.precision)
+        return _in_order(named or fitting, source.precision)
 
     def _check_options(self, source: GraphSource, engine: EngineRow) -> None:
         """See that no option is there that only another engine of this device understands."""
@@ -91,9 +106,13 @@ class Engines(Generic[_Given]):
 
 def preferred(engines: Sequence[EngineRow], precision: str) -> EngineRow:
     """Return the first engine that is installed and has the precision, else the first that may."""
+    return _in_order(engines, precision)[0]
+
+
+def _in_order(engines: Sequence[EngineRow], precision: str) -> Sequence[EngineRow]:
+    """Return those that are installed and have the precision, else the first that may."""
     able = [row for row in engines if precision in row.precisions]
-    ready = [row for row in able if installed(row)]
-    return (ready or able or engines)[0]
+    return [row for row in able if installed(row)] or (able or engines)[:1]
 
 
 def installed(engine: EngineRow) -> bool:

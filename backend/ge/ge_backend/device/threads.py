@@ -3,7 +3,7 @@
 A run on all cores is shorter, and takes them from whatever comes while it runs: the next run, the
 server, the client. So runs are wide only where nothing else has run or waited for a while. Which of
 the two is faster then is found out by the runs themselves, size by size, and not at warm-up, where
-comparing took as long as all the rest of a cold start.
+comparing took as long as all the rest of a cold start. Where one size gains, larger ones do, too.
 """
 
 from __future__ import annotations
@@ -87,12 +87,17 @@ class _Size:
         """Whether the best wide run is clearly the shorter; False before that is known."""
         return self.known and min(self.narrow) >= min(self.wide) * LEAST_GAIN
 
-    def next_wide(self) -> bool:
-        """Return how the next run is to be: in turn at first, then the better way."""
+    def next_wide(self, *, expected: bool | None) -> bool:
+        """Return how the next run is to be: in turn at first, then the better way.
+
+        Args:
+            expected: whether it gains, by what other sizes have shown; None: its own runs decide.
+        """
         self.runs += 1
-        if self.runs <= 2 * TRIALS:
+        if expected is None and self.runs <= 2 * TRIALS:
             return self.runs % 2 == 0
-        return self.gains != (self.runs % CHECKED_EVERY == 0)
+        gains = self.gains if expected is None else expected
+        return gains != (self.runs % CHECKED_EVERY == 0)
 
 
 class ThreadChoice(Generic[_Session]):
@@ -130,8 +135,9 @@ class ThreadChoice(Generic[_Session]):
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
-        size = self._sizes.setdefault(_class_of(elements), _Size())
-        use_wide = size.next_wide()
+        number = _class_of(elements)
+        size = self._sizes.setdefault(number, _Size())
+        use_wide = size.next_wide(expected=None if size.known else self._expected(number))
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
         took = (time.perf_counter() - started) / max(1, elements)
@@ -147,6 +153,16 @@ class ThreadChoice(Generic[_Session]):
             opening.join()
         self._wide = None
         del self._narrow
+
+    def _expected(self, number: int) -> bool | None:
+        """Return whether a size gains by what others say: where a smaller one does, it does too.
+
+        And where a larger one does not, it does not either. None: no size says so.
+        """
+        decided = [(other, size.gains) for other, size in list(self._sizes.items()) if size.known]
+        if any(gains for other, gains in decided if other < number):
+            return True
+        return False if any(not gains for other, gains in decided if other > number) else None
 
     def _ready(self) -> _Session | None:
         """Return the wide session; it is opened in the background if that was not done yet."""

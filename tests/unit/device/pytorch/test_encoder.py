@@ -8,6 +8,7 @@ transformers = pytest.importorskip("transformers")
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
 from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
+from ge_backend.device.pytorch.encoder_layers import TorchLayers  # noqa: E402
 from ge_backend.errors import ModelError, Unsupported  # noqa: E402
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
@@ -20,6 +21,29 @@ KINDS = {
     "electra": (transformers.ElectraConfig, transformers.ElectraModel),
     "modernbert": (transformers.ModernBertConfig, transformers.ModernBertModel),
 }
+
+
+@pytest.fixture(params=["torch", "openvino"])
+def open_encoder(request):
+    """Return how a folder is opened with the layers of an engine: what runs ids and a mask."""
+    engine = TorchLayers
+    if request.param == "openvino":
+        pytest.importorskip("openvino")
+        from ge_backend.device.ov.encoder import OpenVinoLayers
+
+        engine = OpenVinoLayers
+
+    def opened(folder, dtype=torch.float32):
+        encoder = PackedEncoder(read_encoder_folder(folder), dtype)
+        layers = engine(encoder).layers(1, 2)
+        encoder.difference(layers)
+
+        def run(ids, mask):
+            return torch.from_numpy(encoder.run(layers, ids.numpy(), mask.numpy()))
+
+        return run
+
+    return opened
 
 
 def batch(vocabulary=200):
@@ -50,12 +74,11 @@ def saved(folder, kind, **more):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_row_is_as_it_is_alone(kind, tmp_path):
+def test_each_row_is_as_it_is_alone(kind, open_encoder, tmp_path):
     """Token by token, whatever lies beside it; masked places are 0."""
     model = saved(tmp_path, kind)
     ids, mask = batch()
-    with torch.inference_mode():
-        found = PackedEncoder(read_encoder_folder(tmp_path), torch.float32).run(ids, mask)
+    found = open_encoder(tmp_path)(ids, mask)
 
     for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
         torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
@@ -63,14 +86,12 @@ def test_each_row_is_as_it_is_alone(kind, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
-def test_rows_are_pooled_as_the_folder_says(mode, tmp_path):
+def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     """To unit length; a row without any token is 0, and its neighbours are right."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)
     ids, mask = batch()
     mask[2] = 0
-    encoder = PackedEncoder(read_encoder_folder(folder), torch.float32)
-    with torch.inference_mode():
-        found = encoder.run(ids, mask)
+    found = open_encoder(folder)(ids, mask)
 
     model = transformers.BertModel.from_pretrained(folder).eval()
     how = {
@@ -85,7 +106,7 @@ def test_rows_are_pooled_as_the_folder_says(mode, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_classifier_gives_the_scores_of_transformers(kind, tmp_path):
+def test_a_classifier_gives_the_scores_of_transformers(kind, open_encoder, tmp_path):
     """Whether its head looks at what a pooler makes of the first token, or at that token."""
     if kind == "bert":
         model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES))
@@ -94,46 +115,44 @@ def test_a_classifier_gives_the_scores_of_transformers(kind, tmp_path):
         model = transformers.RobertaForSequenceClassification(config)
     model.eval().save_pretrained(tmp_path)
     ids, mask = batch()
-    with torch.inference_mode():
-        found = PackedEncoder(read_encoder_folder(tmp_path), torch.float32).run(ids, mask)
+    found = open_encoder(tmp_path)(ids, mask)
     expected = torch.stack(alone(model, ids, "logits"))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_bf16_is_near(tmp_path):
+def test_bf16_is_near(open_encoder, tmp_path):
     """The weights are BF16, the output FP32."""
     model = saved(tmp_path, "bert")
     ids, mask = batch()
-    with torch.inference_mode():
-        found = PackedEncoder(read_encoder_folder(tmp_path), torch.bfloat16).run(ids, mask)
+    found = open_encoder(tmp_path, torch.bfloat16)(ids, mask)
     assert found.dtype == torch.float32
     for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
         apart = (found[row, : LENGTHS[row]] - expected).abs().max()
         assert 0 < apart < 0.1
 
 
-def test_what_mixes_tokens_outside_of_attention_is_refused(tmp_path):
+def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_path):
     """Such as convolutions; the message says so and what else there is."""
     config = transformers.ConvBertConfig(**(SIZES | {"embedding_size": 16, "head_ratio": 1}))
     transformers.ConvBertModel(config).eval().save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=r"ge-backend import"):
-        PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+        open_encoder(tmp_path)
 
 
-def test_weights_of_another_size_are_refused(tmp_path):
+def test_weights_of_another_size_are_refused(open_encoder, tmp_path):
     """By name, as a fault of the files."""
     saved(tmp_path, "bert")
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"vocab_size": 200', '"vocab_size": 300'))
     with pytest.raises((ModelError, Unsupported), match=r"embeddings|size mismatch|mismatched"):
-        PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+        open_encoder(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
-def test_a_batch_without_any_token_is_0(mode, tmp_path):
+def test_a_batch_without_any_token_is_0(mode, open_encoder, tmp_path):
     """Nothing is computed, and nothing fails."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)
     ids, mask = batch()
-    found = PackedEncoder(read_encoder_folder(folder), torch.float32).run(ids, mask * 0)
+    found = open_encoder(folder)(ids, mask * 0)
     assert found.shape == (len(ids), 16)
     assert not found.any()

@@ -18,6 +18,7 @@ __all__ = [
     "ENGINE_ERRORS",
     "cause",
     "compile_for_cpu",
+    "computes_bf16",
     "read_model",
     "shared",
     "signature_of",
@@ -85,6 +86,12 @@ def compile_for_cpu(
                 **options,
             },
         )
+
+
+def computes_bf16() -> bool:
+    """Return whether this processor computes in BF16, which few older ones do."""
+    known: list[str] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in known
 
 
 def shared(array: Array, kind: Any) -> Any:

@@ -1,32 +1,27 @@
 """A Hugging Face encoder that never computes padding: rows lie end to end, whatever their lengths.
 
 The modules are transformers' own. Everything in them but attention looks at one token at a time, so
-the tokens of all rows stand behind one another in one row, and a registered attention function
-keeps the rows apart. Linear layers get weights packed for the processor.
+the tokens of all rows stand behind one another in one row, and an attention function of the engine
+that computes the layers keeps the rows apart.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import torch
 
 from ge_backend.device.files.encoder_folder import EncoderFolder
-from ge_backend.device.pytorch.language.linear import Linear, linear
-from ge_backend.device.pytorch.packed_rows import (
-    CurrentRows,
-    PackedRows,
-    pack_rows,
-    packed_attention,
-)
+from ge_backend.device.pytorch.packed_rows import PackedRows, pack_rows
 from ge_backend.device.pytorch.pretrained import load_pretrained, refusing
 from ge_backend.errors import Unsupported
+from ge_backend.tensors import Array
 
-__all__ = ["PackedEncoder"]
+__all__ = ["UNUSED", "EncoderEngine", "Layers", "PackedEncoder"]
 
-PACKED = "ge_packed"
 # Texts that are compared at load with what the model computes for each alone; none is longer than
 # the checkpoint takes. The longest sees beyond a usual local window.
 CHECK_LENGTHS = 5, 1, 5, 160
@@ -35,166 +30,159 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
 # A checkpoint of embeddings often lacks the pooler, whose result is not used then.
 UNUSED = "pooler"
 
+LEAST_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
+
+# Computes the hidden states, FP32 `[R, W]`, of rows end to end; from several threads at once.
+Layers: TypeAlias = Callable[[PackedRows], Array]
+
+
+class EncoderEngine(Protocol):
+    """What computes the layers of one encoder."""
+
+    def layers(self, threads: int, at_once: int) -> Layers:
+        """Return the layers for runs of so many threads each, so many of them at once."""
+
 
 class PackedEncoder:
-    """An encoder and what comes behind it, for the rows of one run at a time per thread.
+    """An encoder's checkpoint: its modules, and what comes before and behind its layers.
 
     Args:
         folder: what the checkpoint is to become.
         dtype: of weights and computing; what comes out is FP32.
 
     Attributes:
+        dtype: likewise.
+        whole, base: the modules, with a classifier and without; an engine may change their layers.
+        vocabulary: token ids are below.
+        example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
-        difference: the largest from what the model computes for each text alone.
 
     Raises:
         ModelError: the weights are not those of the architecture, or only pickles are there.
-        Unsupported: transformers has no such encoder, or it looks at other tokens outside of
-            attention.
+        Unsupported: transformers has no such encoder.
     """
 
     def __init__(self, folder: EncoderFolder, dtype: torch.dtype) -> None:
         self._folder = folder
-        self._rows = CurrentRows()
-        with _refusing(folder):
-            whole = _load(folder, dtype)
+        self.dtype = dtype
+        with self.refusing():
+            auto = _auto_class(folder)
+            whole = load_pretrained(auto, folder.folder, dtype, unused=UNUSED)
         base = whole.base_model if folder.classifies else whole
-        self._whole, self._base = whole, base
+        self.whole, self.base = whole, base
         padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
         # RoBERTa and its kin count positions from behind the padding's.
         self._first_position = 0 if padding is None else padding + 1
-        allowed = torch.arange(base.config.vocab_size)
+        self.vocabulary = int(base.config.vocab_size)
+        allowed = torch.arange(self.vocabulary)
         allowed = allowed[allowed != (-1 if padding is None else padding)]
         texts = [
             allowed[(torch.arange(min(count, folder.max_length)) * 7 + 3) % len(allowed)]
             for count in CHECK_LENGTHS
         ]
-        with torch.inference_mode(), _refusing(folder):
+        ids, mask = (
+            torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).numpy()
+            for rows in (texts, [torch.ones_like(text) for text in texts])
+        )
+        self.example = pack_rows(ids, mask)
+        with torch.inference_mode(), self.refusing():
             whole.set_attn_implementation("eager")
-            expected = [self._alone(text) for text in texts]
-            whole.set_attn_implementation(PACKED)
-            _pack_weights(base)
-            for module in whole.modules():
-                module.ge_rows = self._rows
-            self.width = int(expected[0].shape[-1])
-            self.difference = self._check(texts, expected)
+            self._expected = [self._alone(text) for text in texts]
+        self.width = int(self._expected[0].shape[-1])
 
-    def run(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def run(self, layers: Layers, ids: Array, mask: Array) -> Array:
         """Return FP32 `[B, width]`, or `[B, L, width]` of a folder that gives a vector per token.
 
         Args:
+            layers: of this encoder.
             ids: INT64 `[B, L]`.
             mask: INT64 `[B, L]`, not 0 where a token is real. What is not costs nothing, and is 0
                 in an output per token. A row without any token is 0.
         """
         packed = pack_rows(ids, mask)
+        tokens = len(packed.rows)
         shape = ids.shape if self._folder.per_token else ids.shape[:1]
-        found = torch.zeros(*shape, self.width)
-        if not len(packed.rows):
+        found = np.zeros((*shape, self.width), np.float32)
+        if not tokens:
             return found
-        hidden = self._hidden(packed)[: len(packed.rows)]
+        hidden = layers(packed)[:tokens]
         if self._folder.per_token:
-            found[packed.rows, packed.columns[: len(packed.rows)]] = hidden.float()
-            return found
-        if self._folder.classifies:
-            found[packed.owners] = self._scores(hidden.index_select(0, packed.firsts)).float()
-            return found
-        pooled = self._pooled(hidden.float(), packed, found)
-        return torch.nn.functional.normalize(pooled, dim=1) if self._folder.normalised else pooled
-
-    def _hidden(self, packed: PackedRows) -> torch.Tensor:
-        self._rows.spans = packed.spans
-        positions = (packed.columns + self._first_position).unsqueeze(0)
-        found = self._base(input_ids=packed.ids.unsqueeze(0), position_ids=positions)
-        hidden: torch.Tensor = found.last_hidden_state[0]
-        return hidden
-
-    def _pooled(
-        self, hidden: torch.Tensor, packed: PackedRows, found: torch.Tensor
-    ) -> torch.Tensor:
-        if self._folder.pooling == "cls":
-            found[packed.owners] = hidden.index_select(0, packed.firsts)
-        elif self._folder.pooling == "max":
-            found[packed.owners] = torch.stack([row.amax(0) for row in _by_row(hidden, packed)])
+            found[packed.rows, packed.columns[:tokens]] = hidden
+        elif self._folder.classifies:
+            found[packed.owners] = self._scores(hidden[packed.firsts])
         else:
-            counts = torch.bincount(packed.rows, minlength=len(found)).clamp(min=1)
-            found.index_add_(0, packed.rows, hidden).div_(counts.unsqueeze(1))
+            found[packed.owners] = self._pooled(hidden, packed)
         return found
 
-    def _scores(self, firsts: torch.Tensor) -> torch.Tensor:
-        """Return what the classifier says of each row's first token, FP `[B', width]`."""
-        pooler = getattr(self._base, "pooler", None)
-        seen = firsts.unsqueeze(1)
-        scores: torch.Tensor = self._whole.classifier(seen if pooler is None else pooler(seen))
-        return scores
+    def positions(self, packed: PackedRows) -> Array:
+        """Return the position of each token, INT64 `[R]`, as the modules count them."""
+        return packed.columns + self._first_position
 
-    def _alone(self, text: torch.Tensor) -> torch.Tensor:
-        """Return what the model itself computes for one text: FP `[L, W]`, or `[W]` of scores."""
-        found = self._whole(input_ids=text.unsqueeze(0))
-        own: torch.Tensor = (
-            found.logits[0] if self._folder.classifies else found.last_hidden_state[0]
-        )
-        return own.float()
+    def difference(self, layers: Layers) -> float:
+        """Return how far the example's results are, at most, from each text's alone.
 
-    def _check(self, texts: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-        ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
-        mask = torch.nn.utils.rnn.pad_sequence(list(map(torch.ones_like, texts)), batch_first=True)
-        packed = pack_rows(ids, mask)
-        hidden = self._hidden(packed)[: len(packed.rows)]
-        if self._folder.classifies:
-            own = self._scores(hidden.index_select(0, packed.firsts))
-            pairs = [(own[at], expected[row]) for at, row in enumerate(packed.owners.tolist())]
-        else:
-            pairs = [(hidden[packed.rows == row], one) for row, one in enumerate(expected)]
-        largest = max(float(one.abs().max()) for one in expected)
-        apart = max(float((found.float() - one).abs().max()) for found, one in pairs)
-        if not apart <= TOLERANCE[hidden.dtype] * largest:
-            raise Unsupported(
-                f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
-                f"{largest:.2g}: "
-                f"{type(self._base).__name__} looks at other tokens outside of its attention"
-            )
+        Raises:
+            Unsupported: too far: the encoder looks at other tokens outside of attention.
+        """
+        packed = self.example
+        with torch.inference_mode(), self.refusing():
+            hidden = layers(packed)[: len(packed.rows)]
+            if self._folder.classifies:
+                own = self._scores(hidden[packed.firsts])
+                pairs = [
+                    (own[at], self._expected[r]) for at, r in enumerate(packed.owners.tolist())
+                ]
+            else:
+                pairs = [(hidden[packed.rows == r], one) for r, one in enumerate(self._expected)]
+            largest = max(float(np.abs(one).max()) for one in self._expected)
+            apart = max(float(np.abs(found - one).max()) for found, one in pairs)
+            if not apart <= TOLERANCE[self.dtype] * largest:
+                raise Unsupported(
+                    f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
+                    f"{largest:.2g}: "
+                    f"{type(self.base).__name__} looks at other tokens outside of its attention"
+                )
         return apart
 
+    def refusing(self) -> contextlib.AbstractContextManager[None]:
+        """Say what there is instead, too."""
+        return refusing(self._folder.folder, "transformers does not run it end to end", _INSTEAD)
 
-def _by_row(hidden: torch.Tensor, packed: PackedRows) -> Sequence[torch.Tensor]:
-    """Return the tokens of each row of `packed.owners`."""
-    rows: Sequence[torch.Tensor] = hidden.tensor_split(packed.firsts[1:].tolist())
-    return rows
+    def _pooled(self, hidden: Array, packed: PackedRows) -> Array:
+        """Return one vector for each row of `packed.owners`."""
+        if self._folder.pooling == "cls":
+            pooled = hidden[packed.firsts]
+        else:
+            rows = np.split(hidden, packed.firsts[1:])
+            mean = self._folder.pooling == "mean"
+            pooled = np.stack([row.sum(0) / len(row) if mean else row.max(0) for row in rows])
+        if self._folder.normalised:
+            pooled /= np.maximum(np.sqrt((pooled**2).sum(1, keepdims=True)), LEAST_LENGTH)
+        return pooled
+
+    def _scores(self, firsts: Array) -> Array:
+        """Return what the classifier says of each row's first token, FP32 `[B', width]`."""
+        seen = torch.from_numpy(firsts).to(self.dtype).unsqueeze(1)
+        pooler = getattr(self.base, "pooler", None)
+        scores: Array = (
+            self.whole.classifier(seen if pooler is None else pooler(seen)).float().numpy()
+        )
+        return scores
+
+    def _alone(self, text: torch.Tensor) -> Array:
+        """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of scores."""
+        found = self.whole(input_ids=text.unsqueeze(0))
+        own = found.logits if self._folder.classifies else found.last_hidden_state
+        alone: Array = own[0].float().numpy()
+        return alone
 
 
-class _PackedLinear(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    def __init__(self, layer: Linear) -> None:
-        super().__init__()
-        self._layer = layer
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._layer(rows)
-
-
-def _pack_weights(base: torch.nn.Module) -> None:
-    """Give the linear layers weights in the order in which the processor reads them."""
-    for parent in list(base.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is torch.nn.Linear and name != UNUSED:
-                bias = None if child.bias is None else child.bias.detach()
-                setattr(parent, name, _PackedLinear(linear(child.weight.detach(), bias)))
-
-
-def _load(folder: EncoderFolder, dtype: torch.dtype) -> Any:
+def _auto_class(folder: EncoderFolder) -> Any:
     import transformers
 
-    # No mask is registered for ours: none is made then.
-    transformers.AttentionInterface.register(PACKED, packed_attention)
-    auto = transformers.AutoModel
     if folder.classifies:
-        auto = transformers.AutoModelForSequenceClassification
-    return load_pretrained(auto, folder.folder, dtype, unused=UNUSED)
-
-
-def _refusing(folder: EncoderFolder) -> contextlib.AbstractContextManager[None]:
-    """Say what there is instead, too."""
-    return refusing(folder.folder, "transformers does not run it end to end", _INSTEAD)
+        return transformers.AutoModelForSequenceClassification
+    return transformers.AutoModel
 
 
 _INSTEAD = "; `ge-backend import` makes an ONNX file of an encoder, which is served padded"

@@ -72,13 +72,15 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
     """
     torch = _imported()
     from ge_backend.device.pytorch.encoder import PackedEncoder
+    from ge_backend.device.pytorch.encoder_layers import TorchLayers
 
     encoder = PackedEncoder(checkpoint, torch.float32)
+    difference = encoder.difference(TorchLayers(encoder).layers(torch.get_num_threads(), 1))
     for file in encoder_files(checkpoint.folder):
         place = folder / file.relative_to(checkpoint.folder)
         place.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, place)
-    return Exported(width=encoder.width, difference=encoder.difference)
+    return Exported(width=encoder.width, difference=difference)
 
 
 def write_tokenizer(folder: Path, path: Path) -> None:

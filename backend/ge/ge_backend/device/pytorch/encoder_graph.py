@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from ge_backend.device.arrays import settled, shapes_of
@@ -13,7 +13,8 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS
-from ge_backend.device.pytorch.encoder import PackedEncoder
+from ge_backend.device.pytorch.encoder import EncoderEngine, Layers, PackedEncoder
+from ge_backend.device.pytorch.encoder_layers import TorchLayers
 from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.scratch import ScratchTable
 from ge_backend.device.threads import Cores, ThreadChoice
@@ -36,6 +37,12 @@ class EncoderGraph:
     Inputs INT64 `input_ids`, `attention_mask` [batch, sequence]; one FP32 output, called
     `sentence_embedding` or `scores` [batch, W], or `token_embeddings` [batch, sequence, W].
 
+    Args:
+        source: the folder's `config.json`.
+        cores: those of the device.
+        engine: computes its layers.
+        freeing: what the engine wants around the freeing of layers.
+
     Raises:
         ConfigError: the folder is not an encoder's.
         ModelError, Unsupported: as `PackedEncoder`.
@@ -45,23 +52,32 @@ class EncoderGraph:
     packed = True
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, cores: Cores) -> None:
+    def __init__(
+        self,
+        source: GraphSource,
+        cores: Cores,
+        engine: Callable[[PackedEncoder], EncoderEngine] = TorchLayers,
+        freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         folder = read_encoder_folder(Path(source.path).parent)
-        self._path = source.path
-        self._narrow_threads = source.threads or 1
+        self._path, self._output, self._freeing = source.path, folder.output, freeing
+        per_run = source.threads or 1
+        torch.set_num_threads(per_run)  # of the calling thread
+        self._encoder = PackedEncoder(folder, DTYPES[source.precision])
+        with self._encoder.refusing():
+            layered = engine(self._encoder)
+        self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
+        self._encoder.difference(self._narrow)
         several = source.threads == 0 and cores.count > 1
-        open_wide = (lambda: cores.count) if several else None
-        self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
+        self._threads = ThreadChoice(
+            cores, self._narrow, (lambda: layered.layers(cores.count, 1)) if several else None
+        )
         self._scratch = ScratchTable()
-        dtype = DTYPES[source.precision]
-        torch.set_num_threads(self._narrow_threads)  # of the calling thread
-        self._encoder = PackedEncoder(folder, dtype)
         self.signature = _signature(folder, self._encoder.width)
-        self._output = folder.output
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure this size's scratch; see `Graph.prepare`."""
-        peak = peak_bytes(lambda: self._run(inputs, self._narrow_threads))
+        peak = peak_bytes(lambda: self._run(inputs, self._narrow))
         self._scratch.add(shapes_of(inputs), peak)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
@@ -72,22 +88,19 @@ class EncoderGraph:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        with self._threads.session(int(inputs[MASK].sum()), exclusive=exclusive) as threads:
-            found = self._run(inputs, threads).numpy()
+        with self._threads.session(int(inputs[MASK].sum()), exclusive=exclusive) as layers:
+            found = self._run(inputs, layers)
         return {self._output: settled(found, outputs.get(self._output))}
 
     def close(self) -> None:
         """Free the weights."""
-        self._threads.close()
-        del self._encoder
+        with self._freeing():
+            self._threads.close()
+            del self._narrow, self._encoder
 
-    def _run(self, inputs: Mapping[str, Array], threads: int) -> torch.Tensor:
-        ids, mask = (torch.from_numpy(np.array(inputs[name])) for name in (IDS, MASK))
+    def _run(self, inputs: Mapping[str, Array], layers: Layers) -> Array:
         try:
-            with torch.inference_mode():
-                if torch.get_num_threads() != threads:
-                    torch.set_num_threads(threads)  # of the calling thread
-                return self._encoder.run(ids, mask)
+            return self._encoder.run(layers, inputs[IDS], inputs[MASK])
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
+
+from ge_backend.tensors import Array
 
 __all__ = ["CurrentRows", "PackedRows", "pack_rows", "packed_attention"]
 
@@ -29,11 +32,11 @@ class PackedRows:
         spans: (begin, count, length): so many rows of one length lie from `begin` on.
     """
 
-    ids: torch.Tensor
-    columns: torch.Tensor
-    rows: torch.Tensor
-    firsts: torch.Tensor
-    owners: torch.Tensor
+    ids: Array
+    columns: Array
+    rows: Array
+    firsts: Array
+    owners: Array
     spans: Sequence[tuple[int, int, int]]
 
 
@@ -43,8 +46,10 @@ class CurrentRows(threading.local):
     spans: Sequence[tuple[int, int, int]] = ()
 
 
-def pack_rows(ids: torch.Tensor, mask: torch.Tensor) -> PackedRows:
+def pack_rows(ids: Array, mask: Array) -> PackedRows:
     """Return the tokens that a mask leaves.
+
+    In numpy: torch lets go of Python's lock in each of its operations, and then waits for it.
 
     Args:
         ids: INT64 `[B, L]`.
@@ -52,19 +57,20 @@ def pack_rows(ids: torch.Tensor, mask: torch.Tensor) -> PackedRows:
     """
     real = mask != 0
     lengths = real.sum(1)
-    order = torch.argsort(lengths, stable=True)
-    rows, columns = torch.nonzero(real.index_select(0, order), as_tuple=True)
-    rows = order.index_select(0, rows)
-    sorted_lengths = lengths.index_select(0, order)
+    order = np.argsort(lengths, kind="stable")
+    rows, columns = np.nonzero(real[order])
+    rows = order[rows]
+    sorted_lengths = lengths[order]
     there = sorted_lengths > 0
-    ends = sorted_lengths.cumsum(0)
     tokens = len(rows)
-    pad = (0, _rounded(tokens) - tokens)
+    packed = np.zeros((2, _rounded(tokens)), np.int64)
+    packed[0, :tokens] = ids[rows, columns]
+    packed[1, :tokens] = columns
     return PackedRows(
-        ids=torch.nn.functional.pad(ids[rows, columns], pad),
-        columns=torch.nn.functional.pad(columns, pad),
+        ids=packed[0],
+        columns=packed[1],
         rows=rows,
-        firsts=(ends - sorted_lengths)[there],
+        firsts=(sorted_lengths.cumsum() - sorted_lengths)[there],
         owners=order[there],
         spans=tuple(_spans(sorted_lengths.tolist())),
     )

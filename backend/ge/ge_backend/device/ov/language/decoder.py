@@ -16,7 +16,7 @@ import torch
 
 from ge_backend.device.language.batch import Group
 from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, tensor_of
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, computes_bf16
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import KeyValueShape, PagedCache
@@ -108,9 +108,8 @@ class OpenVinoDecoder:
 
 
 def computes(dtype: torch.dtype) -> bool:
-    """Return whether this processor computes in a type; in BF16 few older ones do."""
-    known: list[str] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and "BF16" in known)
+    """Return whether this processor computes in a type."""
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and computes_bf16())
 
 
 def _sequences(groups: Sequence[Group]) -> dict[str, Array]:

@@ -1,0 +1,118 @@
+"""What is OpenVINO's own in an encoder; that its layers are right is tested beside torch's."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino")
+pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
+from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
+from ge_backend.device.kinds.cpu import CpuDevice  # noqa: E402
+from ge_backend.device.ov import encoder as module  # noqa: E402
+from ge_backend.device.ov.encoder import OpenVinoLayers  # noqa: E402
+from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
+from ge_backend.device.pytorch.packed_rows import pack_rows  # noqa: E402
+from ge_backend.errors import GraphFailed, Unsupported  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return as_sentence_encoder(write_checkpoint(tmp_path))
+
+
+@pytest.fixture
+def encoder(folder):
+    return PackedEncoder(read_encoder_folder(folder), torch.float32)
+
+
+def rows(count=5):
+    return pack_rows(np.full((2, count), 7), np.ones((2, count), np.int64))
+
+
+def test_it_is_taken_by_itself_where_it_is_installed(folder, monkeypatch):
+    """Before torch; with a precision that it does not have, torch is."""
+    opened = []
+    monkeypatch.setattr(
+        module, "OpenVinoLayers", lambda encoder: opened.append(encoder) or OpenVinoLayers(encoder)
+    )
+    for precision, by_openvino in (("origin", True), ("fp16", False)):
+        opened.clear()
+        source = GraphSource.of(folder / "config.json", threads=1, precision=precision)
+        CpuDevice().load(source).close()
+        assert bool(opened) == by_openvino
+
+
+def test_bf16_is_left_to_torch_where_the_processor_has_none(folder, monkeypatch, caplog):
+    """With a line in the log; whoever names OpenVINO is told."""
+    monkeypatch.setattr(module, "computes_bf16", lambda: False)
+    caplog.set_level("INFO")
+    source = GraphSource.of(folder / "config.json", threads=1, precision="bf16")
+    CpuDevice().load(source).close()
+    assert "engine openvino is left out" in caplog.text
+    named = GraphSource.of(folder / "config.json", precision="bf16", engine="openvino")
+    with pytest.raises(Unsupported, match=r"does not compute in torch\.bfloat16 on this processor"):
+        CpuDevice().load(named)
+
+
+@pytest.mark.parametrize("wrong", [-1, 200, 2**40])
+def test_a_token_outside_of_the_vocabulary_does_not_reach_openvino(encoder, wrong):
+    """The error names what came and what the model has; the next run is right."""
+    run = OpenVinoLayers(encoder).layers(1, 1)
+    expected = run(rows())
+    with pytest.raises(GraphFailed, match=r"index out of range, the model's vocabulary has \d+"):
+        run(pack_rows(np.full((1, 3), wrong), np.ones((1, 3), np.int64)))
+    np.testing.assert_array_equal(run(rows()), expected)
+
+
+def test_a_run_that_fails_costs_the_next_one_nothing(encoder, monkeypatch):
+    """A compiled model may be of no use any more then, so there is another one."""
+    compiled = []
+
+    class Broken:
+        """A model whose runs fail; its requests have no other method of OpenVINO's."""
+
+        def create_infer_request(self):
+            return self
+
+        def set_input_tensor(self, index, tensor):
+            pass
+
+        def infer(self):
+            raise RuntimeError("Exception from node.cpp:794:\nthere is no memory")
+
+    def compile_for_cpu(*given, **options):
+        compiled.append(Broken() if not compiled else compile_really(*given, **options))
+        return compiled[-1]
+
+    compile_really = module.compile_for_cpu
+    monkeypatch.setattr(module, "compile_for_cpu", compile_for_cpu)
+    run = OpenVinoLayers(encoder).layers(1, 1)
+    with pytest.raises(RuntimeError, match=r"^there is no memory$"):
+        run(rows())
+    assert np.isfinite(run(rows())).all()
+    assert len(compiled) == 2
+
+
+def test_results_are_the_callers_own(encoder):
+    """A later run with the same request does not write to them."""
+    run = OpenVinoLayers(encoder).layers(1, 1)
+    first = run(rows())
+    kept = first.copy()
+    run(pack_rows(np.full((2, 5), 9), np.ones((2, 5), np.int64)))
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_requests_are_used_again(encoder, monkeypatch):
+    """As many are made as run at once."""
+    made = []
+    take = module._Requests.take
+    monkeypatch.setattr(
+        module._Requests, "take", lambda self: made.append(not self.idle) or take(self)
+    )
+    run = OpenVinoLayers(encoder).layers(1, 2)
+    for count in (5, 7, 5):
+        run(rows(count))
+    assert made == [True, False, False]
