@@ -31,8 +31,12 @@ SYSTEMS = {
     "onnxruntime": ("onnx", "origin", "onnxruntime"),
     "openvino": ("onnx", "origin", "openvino"),
     "torch": ("program", "origin", "torch"),
+    "openvino, rows end to end": ("checkpoint", "origin", "openvino"),
+    "torch, rows end to end": ("checkpoint", "origin", "transformers"),
     "openvino bf16": ("onnx", "bf16", "openvino"),
     "torch bf16": ("program", "bf16", "torch"),
+    "openvino bf16, rows end to end": ("checkpoint", "bf16", "openvino"),
+    "torch bf16, rows end to end": ("checkpoint", "bf16", "transformers"),
 }
 
 Bucket = tuple[int, int]
@@ -50,6 +54,7 @@ def main() -> None:
     starts: dict[str, float] = {}
     for name, (file, precision, engine) in SYSTEMS.items():
         path = getattr(encoder, file)
+        path = path / "config.json" if path.is_dir() else path
         started = time.perf_counter()
         graph = device.load(GraphSource.of(path, precision=precision, threads=1, engine=engine))
         if isinstance(graph, CompiledAhead):

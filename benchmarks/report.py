@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.results import CEILING, Result
+from benchmarks.systems import ALL_OURS
 from ge_backend.tritonserver.installation import find_server
 
 __all__ = ["json_lines", "machine", "plot", "table"]
@@ -26,18 +27,28 @@ HEADER = (
     "server",
     "client",
     "others",
-    "ours x",
 )
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def table(title: str, results: Iterable[Result]) -> str:
-    """Return an aligned table.
+    """Return an aligned table of one mix's results.
 
     `server` and `client` are CPU seconds per 1000 requests; `others` is how many cores the rest of
-    the machine used; `ours x` is our throughput divided by the line's.
+    the machine used. For each of our systems that is there a column has its throughput divided by
+    the line's.
     """
-    lines = [HEADER, *map(_cells, results)]
+    results = list(results)
+    names = [name for name in ALL_OURS if any(result.system == name for result in results)]
+    ours = {
+        (result.concurrency, result.system): result.ours_by_this
+        for result in results
+        if result.system in names
+    }
+    lines: list[tuple[str, ...]] = [(*HEADER, *(f"{name} x" for name in names))]
+    for result in results:
+        ratios = (result.ours_by_this / ours[result.concurrency, name] for name in names)
+        lines.append((*_cells(result), *(f"{ratio:.2f}" for ratio in ratios)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join([title, *(_aligned(line, widths) for line in lines)])
 
@@ -98,7 +109,6 @@ def _cells(result: Result) -> tuple[str, ...]:
         f"{result.server_cpu_s:.2f}",
         f"{result.client_cpu_s:.2f}",
         f"{result.others_cpu:.2f}",
-        f"{result.ours_by_this:.2f}",
     )
 
 

@@ -318,13 +318,21 @@ def test_packed_rows_are_not_priced_by_the_longest():
 
 
 def test_packed_rows_are_cut_evenly_for_lanes():
-    """Two lanes get about as many elements each, the short rows together."""
+    """Two lanes get about as many elements each."""
     requests = requests_of([(1, (size,)) for size in (4, 4, 4, 4, 8, 8, 16, 16, 32, 32)])
     policy = Policy(axes=("length",), packed=True, lanes=2)
     parts = plan(requests, PER_ELEMENT, policy).sub_batches
     sums = [sum(requests[span.request].sizes[0] for span in part.spans) for part in parts]
     assert len(sums) == 2
     assert sorted(sums) == [64, 64]
+
+
+def test_packed_rows_run_in_the_order_in_which_they_came():
+    """So that none waits longest twice: sorted, a long row would be the last of every batch."""
+    requests = requests_of([(1, (size,)) for size in (64, 2, 30, 2, 64, 4, 4, 30)])
+    parts = plan(requests, PER_ELEMENT, replace(PACKED, lanes=3)).sub_batches
+    assert len(parts) == 3
+    assert [span.request for part in parts for span in part.spans] == list(range(8))
 
 
 def test_packed_rows_get_early_answers_where_that_costs_hardly_more():

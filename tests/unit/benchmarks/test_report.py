@@ -36,6 +36,28 @@ def test_table_is_aligned_and_says_what_was_measured():
     assert len(header) == len(ours) == len(ceiling)
 
 
+def test_each_of_our_systems_is_compared_with_every_line_of_its_load():
+    """By the ratios to the first one, which were taken within a round."""
+    lines = table(
+        "onnx",
+        [
+            result(ours_by_this=1.0),
+            result(system="ge_packed", ours_by_this=0.8),
+            result(system="packed", ours_by_this=1.2),
+            result(concurrency=1, system="packed", ours_by_this=1.5),
+            result(concurrency=1, system="ge_packed", ours_by_this=1.0),
+            result(concurrency=1, ours_by_this=1.0),
+        ],
+    ).splitlines()[1:]
+    assert lines[0].endswith("ge x  ge_packed x")
+    assert [line.split()[-2:] for line in lines[1:5]] == [
+        ["1.00", "1.25"],
+        ["0.80", "1.00"],
+        ["1.20", "1.50"],
+        ["1.50", "1.50"],
+    ]
+
+
 def test_json_lines_carry_the_context():
     """Each result is one JSON object, with the machine and commit in it."""
     lines = json_lines([result(), result(p50_ms=None)], {"commit": "abc", "engine": "onnx"})

@@ -9,7 +9,8 @@ T[i] = min over k of T[i-k] + cost(k rows at the size of row i). Only row counts
 or "all that is left", can win, so the recurrence is short, and it is exact for any static table.
 
 A packed graph leaves padding out, so there a run costs what its elements cost, whatever the sizes:
-rows are cut into as many runs of equal elements as cost hardly more than one.
+rows are cut into as many runs of equal elements as cost hardly more than one. They stay in the
+order in which they came: who has waited for the batch before is not the last of this one, too.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Policy:
 
 
 def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> BatchPlan:
-    """Cut a batch into sub-batches of least total cost, the cheapest per row first.
+    """Cut a batch into sub-batches of least total cost, the cheapest per row or oldest first.
 
     Pure: reads shapes only. Rows of requests whose keys differ never share a sub-batch.
 
@@ -121,13 +122,18 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
         else:
             sub_batches.extend(_unplanned(position, request, costs))
     for rows in groups.values():
-        rows.sort()
+        if not policy.packed:
+            rows.sort()
         cut = _cut_packed if policy.packed else _cut_for_lanes
         for start, end in cut(rows, costs, policy.lanes):
             run = rows[start:end]
             mean = _mean(run) if policy.packed else ()
-            sub_batches.append(run_of(tuple(_spans(run)), _sizes(run), costs, mean))
-    sub_batches.sort(key=lambda sub_batch: sub_batch.cost_ns / sub_batch.rows)
+            sizes = _largest(run) if policy.packed else _sizes(run)
+            sub_batches.append(run_of(tuple(_spans(run)), sizes, costs, mean))
+    if policy.packed:
+        sub_batches.sort(key=lambda sub_batch: sub_batch.spans[0].request)
+    else:
+        sub_batches.sort(key=lambda sub_batch: sub_batch.cost_ns / sub_batch.rows)
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
 
 
@@ -295,11 +301,16 @@ def _walk_back(taken: list[int]) -> list[_Cut]:
 def _sizes(rows: list[_Row]) -> Shape:
     """Return the sizes that cover sorted rows: with one axis, those of the last."""
     last = rows[-1][0]
-    return last if len(last) <= 1 else tuple(map(max, zip(*(row[0] for row in rows), strict=True)))
+    return last if len(last) <= 1 else _largest(rows)
+
+
+def _largest(rows: list[_Row]) -> Shape:
+    """Return the sizes that cover rows in any order."""
+    return tuple(map(max, zip(*(row[0] for row in rows), strict=True)))
 
 
 def _spans(rows: list[_Row]) -> Iterator[RowSpan]:
-    """Yield sorted rows as spans: neighbours of one request are one span."""
+    """Yield rows as spans: neighbours of one request are one span."""
     _, request, first = rows[0]
     count = 0
     for _, position, row in rows:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import openvino
 import torch
+import transformers
 from openvino.frontend import FrontEndManager
 from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
@@ -198,8 +199,6 @@ def _converted(encoder: PackedEncoder) -> Any:
 
     By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
     """
-    import transformers
-
     transformers.AttentionInterface.register(DENSE, _attention)
     encoder.whole.set_attn_implementation(DENSE)
     with torch.no_grad(), warnings.catch_warnings():
