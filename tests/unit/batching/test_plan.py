@@ -223,11 +223,12 @@ def test_requests_of_different_keys_never_run_together():
     assert runs == [(0, 2), (1, 3)]
 
 
-def test_the_cheapest_per_row_goes_first():
-    """Many cheap rows do not wait for one dear one, however short that is."""
-    requests = requests_of([(1, (8,)), (4, (64,))])
-    batch = plan(requests, StaticCosts({(1, 8): 20.0, (4, 64): 40.0}), ONE_AXIS)
-    assert [s.bucket for s in batch.sub_batches] == [(4, 64), (1, 8)]
+def test_the_run_with_the_oldest_request_goes_first():
+    """However dear it is: a long row would else be the last of every batch."""
+    costs = StaticCosts({(1, 8): 20.0, (4, 64): 40.0})
+    for sizes, first in (((64, 8), (4, 64)), ((8, 64), (1, 8))):
+        requests = requests_of([(1 if size == 8 else 4, (size,)) for size in sizes])
+        assert plan(requests, costs, ONE_AXIS).sub_batches[0].bucket == first
 
 
 def test_a_request_larger_than_the_largest_run_is_cut_into_spans():

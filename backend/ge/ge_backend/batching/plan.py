@@ -9,8 +9,11 @@ T[i] = min over k of T[i-k] + cost(k rows at the size of row i). Only row counts
 or "all that is left", can win, so the recurrence is short, and it is exact for any static table.
 
 A packed graph leaves padding out, so there a run costs what its elements cost, whatever the sizes:
-rows are cut into as many runs of equal elements as cost hardly more than one. They stay in the
-order in which they came: who has waited for the batch before is not the last of this one, too.
+rows are cut into as many runs of equal elements as cost hardly more than one, in the order in which
+they came.
+
+Runs begin with the one that has the oldest request: who has waited for the batch before is not the
+last of this one, too, as a long row always was when the cheapest run came first.
 """
 
 from __future__ import annotations
@@ -98,7 +101,7 @@ class Policy:
 
 
 def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> BatchPlan:
-    """Cut a batch into sub-batches of least total cost, the cheapest per row or oldest first.
+    """Cut a batch into sub-batches of least total cost, the one with the oldest request first.
 
     Pure: reads shapes only. Rows of requests whose keys differ never share a sub-batch.
 
@@ -130,10 +133,7 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
             mean = _mean(run) if policy.packed else ()
             sizes = _largest(run) if policy.packed else _sizes(run)
             sub_batches.append(run_of(tuple(_spans(run)), sizes, costs, mean))
-    if policy.packed:
-        sub_batches.sort(key=lambda sub_batch: sub_batch.spans[0].request)
-    else:
-        sub_batches.sort(key=lambda sub_batch: sub_batch.cost_ns / sub_batch.rows)
+    sub_batches.sort(key=lambda sub_batch: min(span.request for span in sub_batch.spans))
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
 
 
