@@ -25,7 +25,7 @@ class EngineRow:
             returns a `Graph`. Imported when the first such file is loaded: a model of one engine
             never waits for another.
         libraries: the modules that have to be installed; the first one is the engine's own.
-        extra: the extra of this package that installs them.
+        extra: the extra of this package that installs them; several with commas between.
         precisions: values of the parameter `precision` that it can compute in.
         options: how the parameters begin that only this engine understands; "" where it has none.
         beside: the ends of the files beside a model's, of the same name, that belong to it.
@@ -122,7 +122,7 @@ ENGINES: tuple[EngineRow, ...] = (
         kinds=("cpu",),
         ends=("config.json",),
         module="ge_backend.device.ov.encoder",
-        constructor="openvino_encoder",
+        constructor="OpenVinoEncoder",
         libraries=("openvino", "transformers", "torch", "safetensors"),
         extra="openvino,generation",
         precisions=("fp32", "origin", "bf16"),

@@ -69,6 +69,7 @@ class Engines(Generic[_Given]):
         library = engine.libraries[0]
         try:
             importlib.import_module(library)
+            module = importlib.import_module(engine.module)
         except ImportError as error:
             raise DeviceUnavailable(
                 f"{Path(source.path).name} needs {library} ({error}); "
@@ -76,7 +77,7 @@ class Engines(Generic[_Given]):
             ) from error
         with self._loading[library]:
             constructor: Callable[[GraphSource, _Given], Graph] = getattr(
-                importlib.import_module(engine.module), engine.constructor
+                module, engine.constructor
             )
             return constructor(source, self._given)
 

@@ -31,7 +31,7 @@ from ge_backend.device.threads import Cores
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array
 
-__all__ = ["OpenVinoLayers", "openvino_encoder"]
+__all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 
 DENSE = "ge_dense"
 HINTS = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -40,13 +40,15 @@ APART = -1e9
 NOBODY = -1  # the row of what is behind the last token
 
 
-def openvino_encoder(source: GraphSource, cores: Cores) -> EncoderGraph:
-    """Return an encoder's checkpoint as a graph that OpenVINO computes; see `EncoderGraph`.
+class OpenVinoEncoder(EncoderGraph):
+    """An encoder's checkpoint as a graph that OpenVINO computes; see `EncoderGraph`.
 
     Raises:
         Unsupported: OpenVINO cannot convert it, or does not compute in its precision here.
     """
-    return EncoderGraph(source, cores, OpenVinoLayers, freeing=signal_stack_kept)
+
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
+        super().__init__(source, cores, engine=OpenVinoLayers, freeing=signal_stack_kept)
 
 
 class OpenVinoLayers:

@@ -56,6 +56,7 @@ class EncoderGraph:
         self,
         source: GraphSource,
         cores: Cores,
+        *,
         engine: Callable[[PackedEncoder], EncoderEngine] = TorchLayers,
         freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
