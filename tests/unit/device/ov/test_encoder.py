@@ -57,6 +57,27 @@ def test_bf16_is_left_to_torch_where_the_processor_has_none(folder, monkeypatch,
         CpuDevice().load(named)
 
 
+def test_many_rows_are_computed_a_few_at_a_time(encoder, monkeypatch):
+    """Whole rows, as many as fit; a longer one by itself. The results are the same."""
+    lengths = 3, 9, 1, 4, 12, 4, 2
+    mask = (np.arange(12) < np.array(lengths)[:, None]).astype(np.int64)
+    packed = pack_rows(np.arange(mask.size).reshape(mask.shape) % 90, mask)
+    run = OpenVinoLayers(encoder).layers(1, 1)
+    whole = run(packed)
+    monkeypatch.setattr(module, "MOST_TOKENS", 8)
+    counts = [tokens.count for tokens in module._pieces(encoder, packed)]
+    assert counts == [1 + 2 + 3, 4 + 4, 9, 12]
+    np.testing.assert_allclose(run(packed)[: sum(lengths)], whole[: sum(lengths)], atol=1e-5)
+
+
+def test_texts_of_many_thousand_tokens_are_left_to_torch(folder, monkeypatch, caplog):
+    """A mask has the square of their tokens."""
+    monkeypatch.setattr(module, "LONGEST_ROW", 10)
+    caplog.set_level("INFO")
+    CpuDevice().load(GraphSource.of(folder / "config.json", threads=1)).close()
+    assert "OpenVINO's masks would be too large with more than 10" in caplog.text
+
+
 @pytest.mark.parametrize("wrong", [-1, 200, 2**40])
 def test_a_token_outside_of_the_vocabulary_does_not_reach_openvino(encoder, wrong):
     """The error names what came and what the model has; the next run is right."""

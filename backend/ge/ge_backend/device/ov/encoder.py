@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, co
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
-from ge_backend.device.pytorch.packed_rows import PackedRows
+from ge_backend.device.pytorch.packed_rows import PackedRows, rounded_tokens
 from ge_backend.device.threads import Cores
 from ge_backend.errors import GraphFailed, Unsupported
 from ge_backend.tensors import Array
@@ -38,6 +39,10 @@ HINTS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
 APART = -1e9
 NOBODY = -1  # the row of what is behind the last token
+# What is computed at once: masks and scores take the square of it, and more gains nothing. A longer
+# row is by itself.
+MOST_TOKENS = 512
+LONGEST_ROW = 2048
 
 
 class OpenVinoEncoder(EncoderGraph):
@@ -61,6 +66,11 @@ class OpenVinoLayers:
     def __init__(self, encoder: PackedEncoder) -> None:
         if encoder.dtype != torch.float32 and not (encoder.dtype in HINTS and computes_bf16()):
             raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on this processor")
+        if encoder.max_length > LONGEST_ROW:
+            raise Unsupported(
+                f"it takes texts of {encoder.max_length} tokens, and OpenVINO's masks would be too "
+                f"large with more than {LONGEST_ROW}"
+            )
         self._encoder = encoder
         with _refusing(), signal_stack_kept():
             self._model = _converted(encoder)
@@ -99,14 +109,18 @@ class _Compiled:
                 f"token ids go from {low} to {high}: index out of range, the model's vocabulary "
                 f"has {self._encoder.vocabulary}"
             )
+        hidden = [self._computed(tokens) for tokens in _pieces(self._encoder, packed)]
+        return hidden[0] if len(hidden) == 1 else np.concatenate(hidden)
+
+    def _computed(self, tokens: _Tokens) -> Array:
+        """Return FP32 `[T, W]`, the hidden states of these tokens."""
         requests = self._requests
         request = requests.take()
-        given = _inputs(self._encoder, packed)  # which OpenVINO reads where they are
         try:
-            for index, array in enumerate(given):
+            for index, array in enumerate(tokens.inputs):  # read where they are
                 request.set_input_tensor(index, shared(array, openvino.Type.i64))
             request.infer()
-            hidden = np.array(request.get_output_tensor(0).data)
+            hidden = np.array(request.get_output_tensor(0).data[: tokens.count])
         except ENGINE_ERRORS as error:
             with signal_stack_kept():
                 self._requests = _Requests(self._compile())
@@ -130,11 +144,40 @@ class _Requests:
             return self._compiled.create_infer_request()
 
 
-def _inputs(encoder: PackedEncoder, packed: PackedRows) -> tuple[Array, ...]:
-    """Return INT64 `[R]` each: tokens, positions, and whose they are."""
-    rows = np.full(len(packed.ids), NOBODY, np.int64)
-    rows[: len(packed.rows)] = packed.rows
-    return packed.ids, encoder.positions(packed), rows
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """Some whole rows, as the graph takes them.
+
+    Attributes:
+        inputs: INT64 `[R]` each: tokens, positions, and whose they are.
+        count: how many of the tokens are real; the rest is nobody's.
+    """
+
+    inputs: tuple[Array, Array, Array]
+    count: int
+
+
+def _pieces(encoder: PackedEncoder, packed: PackedRows) -> Iterator[_Tokens]:
+    """Yield the rows in turn, as many at once as have no more tokens than are computed at once."""
+    positions = encoder.positions(packed)
+    for begin, end in _cuts([*packed.firsts[1:].tolist(), len(packed.rows)]):
+        count = end - begin
+        inputs = np.zeros((3, rounded_tokens(count)), np.int64)
+        inputs[2] = NOBODY
+        for place, given in zip(inputs, (packed.ids, positions, packed.rows), strict=True):
+            place[:count] = given[begin:end]
+        yield _Tokens(inputs=(inputs[0], inputs[1], inputs[2]), count=count)
+
+
+def _cuts(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where pieces begin and end, of rows that end there."""
+    begin = end = 0
+    for following in ends:
+        if following - begin > MOST_TOKENS and end > begin:
+            yield begin, end
+            begin = end
+        end = following
+    yield begin, end
 
 
 class _Masks:
@@ -207,7 +250,7 @@ def _converted(encoder: PackedEncoder) -> Any:
         warnings.simplefilter("ignore")  # the tracer's, on what it takes for constants
         traced = torch.jit.trace(
             _EndToEnd(encoder),
-            tuple(map(torch.from_numpy, _inputs(encoder, encoder.example))),
+            tuple(map(torch.from_numpy, next(_pieces(encoder, encoder.example)).inputs)),
             strict=False,
             check_trace=False,
         )

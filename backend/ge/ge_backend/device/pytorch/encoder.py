@@ -32,7 +32,7 @@ UNUSED = "pooler"
 
 LEAST_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
 
-# Computes the hidden states, FP32 `[R, W]`, of rows end to end; from several threads at once.
+# Computes the hidden states of rows end to end, FP32 `[T, W]` or longer; threads may share it.
 Layers: TypeAlias = Callable[[PackedRows], Array]
 
 
@@ -54,6 +54,7 @@ class PackedEncoder:
         dtype: likewise.
         whole, base: the modules, with a classifier and without; an engine may change their layers.
         vocabulary: token ids are below.
+        max_length: the most tokens of a text.
         example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
 
@@ -74,6 +75,7 @@ class PackedEncoder:
         # RoBERTa and its kin count positions from behind the padding's.
         self._first_position = 0 if padding is None else padding + 1
         self.vocabulary = int(base.config.vocab_size)
+        self.max_length = folder.max_length
         allowed = torch.arange(self.vocabulary)
         allowed = allowed[allowed != (-1 if padding is None else padding)]
         texts = [

@@ -13,7 +13,7 @@ import torch
 
 from ge_backend.tensors import Array
 
-__all__ = ["CurrentRows", "PackedRows", "pack_rows", "packed_attention"]
+__all__ = ["CurrentRows", "PackedRows", "pack_rows", "packed_attention", "rounded_tokens"]
 
 # oneDNN makes ready for each new number of tokens and keeps that for ever (measured: 3 to 8 ms and
 # about 1 MB for each), so numbers are rounded up, to so many per power of two.
@@ -63,7 +63,7 @@ def pack_rows(ids: Array, mask: Array) -> PackedRows:
     sorted_lengths = lengths[order]
     there = sorted_lengths > 0
     tokens = len(rows)
-    packed = np.zeros((2, _rounded(tokens)), np.int64)
+    packed = np.zeros((2, rounded_tokens(tokens)), np.int64)
     packed[0, :tokens] = ids[rows, columns]
     packed[1, :tokens] = columns
     return PackedRows(
@@ -133,6 +133,7 @@ def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
             begin += count * length
 
 
-def _rounded(tokens: int) -> int:
+def rounded_tokens(tokens: int) -> int:
+    """Return a number of tokens that is made ready for, the next from this one on; at least 1."""
     step = max(1, (1 << max(0, tokens - 1).bit_length()) // 2 // STEPS_PER_OCTAVE)
     return max(1, -(-tokens // step) * step)
