@@ -41,15 +41,20 @@ def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path,
     assert found.shape == (len(TEXTS), WIDTH)
 
 
-def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path):
-    """As it was saved, without a line of configuration but the backend; too long a text is refused."""
+@pytest.mark.parametrize("pinned", ["", "transformers"])
+def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path, pinned):
+    """As it was saved, without a line of configuration but the backend; too long a text is refused.
+
+    OpenVINO computes it, or torch where that is asked for.
+    """
     import torch
     import transformers
 
     version = tmp_path / "models" / "scores" / "1"
     version.parent.mkdir(parents=True)
     write_checkpoint(version, classifier=True)
-    (version.parent / "config.pbtxt").write_text('backend: "ge"')
+    line = f'parameters {{ key: "engine" value {{ string_value: "{pinned}" }} }}' if pinned else ""
+    (version.parent / "config.pbtxt").write_text(f'backend: "ge" {line}')
     server = triton_server(tmp_path / "models")
 
     model = transformers.AutoModelForSequenceClassification.from_pretrained(version).eval()
