@@ -43,7 +43,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--packed",
         action="store_true",
-        help="keep the checkpoint instead of exporting it: torch runs it without padding",
+        help="keep the checkpoint instead of exporting it: on a CPU it runs without padding",
     )
     parser.add_argument("--name", help="of the model that takes texts; default: the folder's name")
     parser.set_defaults(func=import_)
