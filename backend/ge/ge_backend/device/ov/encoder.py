@@ -103,11 +103,11 @@ class _Compiled:
 
     def run(self, packed: PackedRows) -> Array:
         """Return FP32 `[R, W]`; see `Layers`."""
-        low, high = packed.ids.min(), packed.ids.max()
+        low, high = int(packed.ids.min()), int(packed.ids.max())
         if low < 0 or high >= self._encoder.vocabulary:
             raise GraphFailed(
-                f"token ids go from {low} to {high}: index out of range, the model's vocabulary "
-                f"has {self._encoder.vocabulary}"
+                f"a token's index out of range: idx={low if low < 0 else high} must be within the "
+                f"inclusive range [0,{self._encoder.vocabulary - 1}]"
             )
         hidden = [self._computed(tokens) for tokens in _pieces(self._encoder, packed)]
         return hidden[0] if len(hidden) == 1 else np.concatenate(hidden)
