@@ -11,6 +11,7 @@ MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py")
 IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # Tested by what they are for, not by a file of their own.
 ELSEWHERE = {
+    "device/ov/precision.py": "tests/unit/device/ov/language/test_decoder.py",
     "device/pytorch/encoder_layers.py": "tests/unit/device/pytorch/test_encoder.py",
     "device/pytorch/pretrained.py": "tests/unit/device/pytorch/test_encoder.py",
     "cli/model/changes.py": "tests/unit/cli/test_preset.py",

@@ -124,15 +124,14 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
             refused.append((position, _too_large(request, costs, policy)))
         else:
             sub_batches.extend(_unplanned(position, request, costs))
+    cut = _cut_packed if policy.packed else _cut_for_lanes
     for rows in groups.values():
         if not policy.packed:
             rows.sort()
-        cut = _cut_packed if policy.packed else _cut_for_lanes
         for start, end in cut(rows, costs, policy.lanes):
             run = rows[start:end]
             mean = _mean(run) if policy.packed else ()
-            sizes = _largest(run) if policy.packed else _sizes(run)
-            sub_batches.append(run_of(tuple(_spans(run)), sizes, costs, mean))
+            sub_batches.append(run_of(tuple(_spans(run)), _largest(run), costs, mean))
     sub_batches.sort(key=lambda sub_batch: min(span.request for span in sub_batch.spans))
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
 

@@ -47,7 +47,7 @@ def test_it_is_taken_by_itself_where_it_is_installed(folder, monkeypatch):
 
 def test_bf16_is_left_to_torch_where_the_processor_has_none(folder, monkeypatch, caplog):
     """With a line in the log; whoever names OpenVINO is told."""
-    monkeypatch.setattr(module, "computes_bf16", lambda: False)
+    monkeypatch.setattr(module, "computes", lambda dtype: dtype == torch.float32)
     caplog.set_level("INFO")
     source = GraphSource.of(folder / "config.json", threads=1, precision="bf16")
     CpuDevice().load(source).close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,8 @@ from openvino.frontend import FrontEndManager
 from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, computes_bf16, shared
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, shared
+from ge_backend.device.ov.precision import PRECISIONS, computes
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
@@ -35,7 +36,6 @@ from ge_backend.tensors import Array
 __all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 
 DENSE = "ge_dense"
-HINTS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
 APART = -1e9
 NOBODY = -1  # the row of what is behind the last token
@@ -55,6 +55,9 @@ class OpenVinoEncoder(EncoderGraph):
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         super().__init__(source, cores, engine=OpenVinoLayers, freeing=signal_stack_kept)
 
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Do nothing: one model serves all shapes, and what it takes for a run is not told."""
+
 
 class OpenVinoLayers:
     """The layers of one encoder, to be compiled for so many threads.
@@ -64,7 +67,7 @@ class OpenVinoLayers:
     """
 
     def __init__(self, encoder: PackedEncoder) -> None:
-        if encoder.dtype != torch.float32 and not (encoder.dtype in HINTS and computes_bf16()):
+        if not computes(encoder.dtype):
             raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on this processor")
         if encoder.max_length > LONGEST_ROW:
             raise Unsupported(
@@ -80,7 +83,7 @@ class OpenVinoLayers:
         compile_once = partial(
             compile_for_cpu,
             self._model,
-            precision=HINTS[self._encoder.dtype],
+            precision=PRECISIONS[self._encoder.dtype],
             threads=threads * at_once,
             streams=at_once,
         )

@@ -18,7 +18,6 @@ __all__ = [
     "ENGINE_ERRORS",
     "cause",
     "compile_for_cpu",
-    "computes_bf16",
     "read_model",
     "shared",
     "signature_of",
@@ -86,12 +85,6 @@ def compile_for_cpu(
                 **options,
             },
         )
-
-
-def computes_bf16() -> bool:
-    """Return whether this processor computes in BF16, which few older ones do."""
-    known: list[str] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return "BF16" in known
 
 
 def shared(array: Array, kind: Any) -> Any:

@@ -67,7 +67,7 @@ class EncoderGraph:
         self._encoder = PackedEncoder(folder, DTYPES[source.precision])
         with self._encoder.refusing():
             layered = engine(self._encoder)
-        self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
+            self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
         self._encoder.difference(self._narrow)
         several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(

@@ -21,8 +21,8 @@ from builders.language import (
 from ge_backend.device.language.adapter_folder import AdapterFolder
 from ge_backend.device.language.batch import full_batch, padding_batch
 from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.ov.language.decoder import computes
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
+from ge_backend.device.ov.precision import computes
 from ge_backend.device.ov.signal_stack import signal_stack
 from ge_backend.errors import GraphFailed
 

@@ -10,7 +10,8 @@ from builders.language import make
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage, open_language
 from ge_backend.device.ov.language import open as module
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder, computes
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder
+from ge_backend.device.ov.precision import computes
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
 from ge_backend.device.pytorch.language.loading import DTYPES
 from ge_backend.errors import DeviceUnavailable, Unsupported

@@ -16,7 +16,8 @@ import torch
 
 from ge_backend.device.language.batch import Group
 from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, tensor_of
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, computes_bf16
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu
+from ge_backend.device.ov.precision import PRECISIONS
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import KeyValueShape, PagedCache
@@ -25,9 +26,7 @@ from ge_backend.device.pytorch.language.step import StepTensors
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
-__all__ = ["OpenVinoDecoder", "computes"]
-
-PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+__all__ = ["OpenVinoDecoder"]
 
 
 class OpenVinoDecoder:
@@ -105,11 +104,6 @@ class OpenVinoDecoder:
         angles = positions[:, None, None, None].astype(np.float32) * self._frequencies
         angles = np.concatenate((angles, angles), -1)
         return {"cos": np.cos(angles), "sin": np.sin(angles)}
-
-
-def computes(dtype: torch.dtype) -> bool:
-    """Return whether this processor computes in a type."""
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and computes_bf16())
 
 
 def _sequences(groups: Sequence[Group]) -> dict[str, Array]:

@@ -8,8 +8,9 @@ from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
-from ge_backend.device.ov.language.decoder import OpenVinoDecoder, computes
+from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
+from ge_backend.device.ov.precision import computes
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
 from ge_backend.device.pytorch.language.loading import CPU, DTYPES, load_decoder, reading
 from ge_backend.device.pytorch.language.open import opened_with
