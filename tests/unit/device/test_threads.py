@@ -1,6 +1,8 @@
 """Choosing between one thread and all cores, by load and by what runs take."""
 
+import contextlib
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -29,9 +31,13 @@ class Bench:
         self.seconds = {NARROW: narrow, WIDE: wide}
         self.cores = Cores(count, lambda: clock.now)
         self.given_up = []
-        give_up = lambda: self.given_up.append(True)  # noqa: E731
-        self.choice = ThreadChoice(self.cores, NARROW, open_wide, give_up)
+        self.choice = ThreadChoice(self.cores, NARROW, open_wide, self.freeing)
         self.wait()
+
+    @contextlib.contextmanager
+    def freeing(self):
+        yield
+        self.given_up.append(True)
 
     def wait(self, seconds=2 * LONELY_S):
         self.clock.now += seconds
@@ -135,10 +141,36 @@ def test_one_busy_moment_decides_nothing(clock):
 def test_a_graph_that_never_gains_gives_its_second_session_up(clock):
     """It holds memory; it is not opened again."""
     bench = Bench(clock, wide=0.01).opened()
-    bench.runs(PATIENCE + 1)
+    bench.runs(PATIENCE + 2)
     assert bench.given_up == [True]
     assert set(bench.runs(100)) == {NARROW}
     assert bench.given_up == [True]
+
+
+class Session(str):
+    """One whose end can be seen; it counts as a wide one."""
+
+
+def test_what_is_given_up_is_free_before_the_engine_hears_of_it(clock):
+    """And not a moment later, when the run that gave it up lets go of it: nobody would see to that."""
+    weak, alive = [], []
+
+    def open_wide():
+        session = Session(WIDE)
+        weak.append(weakref.ref(session))
+        return session
+
+    @contextlib.contextmanager
+    def freeing():
+        yield
+        alive.append(weak[0]() is not None)
+
+    bench = Bench(clock, wide=0.01, open_wide=open_wide)
+    bench.choice._freeing = freeing
+    bench.opened()
+    for _ in range(PATIENCE + 2):
+        bench.run()
+    assert alive == [False]
 
 
 def test_a_graph_that_gains_at_one_size_keeps_it(clock):

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -110,7 +110,7 @@ class ThreadChoice(Generic[_Session]):
         cores: shared by all graphs of the device.
         narrow: one thread per run; from several threads at once.
         open_wide: makes the session that uses all cores; None where there is no choice.
-        give_up: called once the wide session is dropped.
+        freeing: what the engine wants around the freeing of sessions.
     """
 
     def __init__(
@@ -118,13 +118,14 @@ class ThreadChoice(Generic[_Session]):
         cores: Cores,
         narrow: _Session,
         open_wide: Callable[[], _Session] | None,
-        give_up: Callable[[], None] = lambda: None,
+        freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._cores = cores
         self._narrow = narrow
         self._wide: _Session | None = None
         self._open_wide = open_wide
-        self._give_up = give_up
+        self._freeing = freeing
+        self._given_up: _Session | None = None  # until the run that gave it up has let go of it
         self._sizes: dict[int, _Size] = {}
         self._lock = threading.Lock()
         self._opening: threading.Thread | None = None
@@ -132,6 +133,9 @@ class ThreadChoice(Generic[_Session]):
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
         """Yield what a run of so many input elements runs on, and see how long that takes."""
+        if self._given_up is not None:
+            with self._freeing():
+                self._given_up = None
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
@@ -151,8 +155,9 @@ class ThreadChoice(Generic[_Session]):
             opening = self._opening
         if opening is not None:
             opening.join()
-        self._wide = None
-        del self._narrow
+        with self._freeing():
+            self._wide = self._given_up = None
+            del self._narrow
 
     def _expected(self, number: int) -> bool | None:
         """Return whether a size gains by what others say: where a smaller one does, it does too.
@@ -190,10 +195,7 @@ class ThreadChoice(Generic[_Session]):
         if sum(size.runs for size in sizes if size.known) < PATIENCE:
             return
         with self._lock:
-            dropped, self._wide, self._open_wide = self._wide, None, None
-        if dropped is not None:
-            del dropped
-            self._give_up()
+            self._given_up, self._wide, self._open_wide = self._wide, None, None
 
 
 def _class_of(elements: int) -> int:

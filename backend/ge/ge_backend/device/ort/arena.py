@@ -12,13 +12,15 @@ MiB instead of 25 when runs came shortest first. Pages that are not touched take
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 import onnxruntime
 
-__all__ = ["release_unused", "use_shared_arena"]
+__all__ = ["release_unused", "unused_released", "use_shared_arena"]
 
 # Source: include/onnxruntime/core/session/onnxruntime_c_api.h, OrtArenaCfg.
 NEXT_POWER_OF_TWO = 0
@@ -54,6 +56,13 @@ def release_unused() -> None:
     # The C library keeps what is freed in blocks below a threshold of up to 32 MiB.
     if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)
+
+
+@contextlib.contextmanager
+def unused_released() -> Iterator[None]:
+    """Give back after the block what was freed in it."""
+    yield
+    release_unused()
 
 
 @functools.cache

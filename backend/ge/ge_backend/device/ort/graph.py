@@ -14,7 +14,7 @@ import onnxruntime
 from ge_backend.device.arrays import check_names, settled, shapes_of
 from ge_backend.device.base import GraphSource
 from ge_backend.device.failures import failure
-from ge_backend.device.ort.arena import release_unused
+from ge_backend.device.ort.arena import release_unused, unused_released
 from ge_backend.device.ort.scratch import peak_bytes
 from ge_backend.device.ort.session import (
     CPU_PROVIDER,
@@ -87,7 +87,7 @@ class OnnxGraph:
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)
         open_wide = functools.partial(open_session, source.path, cores.count, provider, spin=True)
         several = source.threads == 0 and cores.count > 1
-        self._threads = ThreadChoice(cores, narrow, open_wide if several else None, release_unused)
+        self._threads = ThreadChoice(cores, narrow, open_wide if several else None, unused_released)
         self._scratch = ScratchTable()
         self.signature = signature_of(narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)
@@ -138,7 +138,6 @@ class OnnxGraph:
     def close(self) -> None:
         """Free both sessions, and what only they had in the arena."""
         self._threads.close()
-        release_unused()
 
     def _measure_scratch(self, inputs: Mapping[str, Array]) -> None:
         given = [*smaller_inputs(inputs, self.signature), inputs]

@@ -85,6 +85,7 @@ class OpenVinoGraph:
             cores,
             narrow,
             (lambda: self._compile(self._model, cores.count, 1)) if several else None,
+            signal_stack_kept,
         )
         self._narrow = narrow
 

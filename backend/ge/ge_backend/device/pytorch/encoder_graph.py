@@ -71,7 +71,10 @@ class EncoderGraph:
         self._encoder.difference(self._narrow)
         several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(
-            cores, self._narrow, (lambda: layered.layers(cores.count, 1)) if several else None
+            cores,
+            self._narrow,
+            (lambda: layered.layers(cores.count, 1)) if several else None,
+            freeing,
         )
         self._scratch = ScratchTable()
         self.signature = _signature(folder, self._encoder.width)
