@@ -7,6 +7,7 @@ night.
 
 from __future__ import annotations
 
+import argparse
 import io
 import sys
 import tempfile
@@ -34,6 +35,7 @@ ANSWER_S = 120.0
 
 def main() -> int:
     """Serve, ask, take the pictures; return 1 where there is no browser."""
+    argparse.ArgumentParser(prog="docs.page_screenshots", description=__doc__).parse_args()
     program = find_browser()
     if program is None:
         print(f"none of {', '.join(NAMES)} is here; apt install chromium", file=sys.stderr)
