@@ -96,7 +96,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 9
+VERSION = 10
 
 # A run that has none: its message need not make one.
 NO_ROOM = Room()
@@ -292,7 +292,7 @@ class Done:
 
     id: int
     settled: tuple[str, ...]
-    spilled: tuple[TensorRef, ...]
+    spilled: tuple[TensorRef, ...] = ()
     queue_ns: int
     run_ns: int
     held_up_ns: int = 0

@@ -2,8 +2,8 @@
 
 A message is one JSON object in one AF_UNIX SEQPACKET record, with file descriptors beside it where
 the message says so; every field is in its range (`ranges.py`), and pickle is never used. There are
-two exceptions. A `Post` is a zero byte, its id in decimal digits, a line feed, and the body as it
-is. A `Run` is a byte of one, and what `run_codec.py` makes of it.
+exceptions. A `Post` is a zero byte, its id in decimal digits, a line feed, and the body as it is. A
+`Run` is a byte of one, a `Done` one of two, and what `repeated_codec.py` makes of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from ge_backend.errors import ExecutorLost, GeError, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.messages import VERSION, Message, Post, Run
+from ge_backend.executor.protocol.messages import VERSION, Done, Message, Post, Run
 from ge_backend.executor.protocol.ranges import RULES, USUAL
-from ge_backend.executor.protocol.run_codec import RunCodec
+from ge_backend.executor.protocol.repeated_codec import RepeatedCodec
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -33,10 +33,18 @@ __all__ = [
 MAX_MESSAGE_BYTES = 160 * 1024
 # One descriptor goes with a message; the kernel closes what more a stranger may send.
 _DESCRIPTOR_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
-# What a Post begins with, what a Run begins with, and no JSON.
-_POST, _RUN = b"\0", b"\1"
+# What a Post, a Run and a Done begin with, and no JSON.
+_POST, _RUN, _DONE = b"\0", b"\1", b"\2"
 _CODEC: Codec[Message] = Codec(typing.get_args(Message), RULES, USUAL)
-_RUNS = RunCodec(_CODEC)
+_RUNS = RepeatedCodec(
+    _CODEC, Run, numbers=("id", "deadline_ns", "cost_ns"), rare=("slots", "fed", "kept")
+)
+_DONES = RepeatedCodec(
+    _CODEC,
+    Done,
+    numbers=("id", "queue_ns", "run_ns", "held_up_ns"),
+    rare=("spilled", "states"),
+)
 
 
 def encode(message: Message) -> bytes:
@@ -49,6 +57,8 @@ def encode(message: Message) -> bytes:
         block = b"%b%d\n%b" % (_POST, message.id, message.body)
     elif isinstance(message, Run):
         block = _RUN + _RUNS.encode(message)
+    elif isinstance(message, Done):
+        block = _DONE + _DONES.encode(message)
     else:
         block = _CODEC.encode(message)
     if len(block) > MAX_MESSAGE_BYTES:
@@ -73,6 +83,8 @@ def decode(block: bytes) -> Message:
             return post
         if block[:1] == _RUN:
             return _RUNS.decode(block[1:])
+        if block[:1] == _DONE:
+            return _DONES.decode(block[1:])
         return _CODEC.decode(block)
     except (ProtocolError, ValueError) as error:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""A run's message: numbers in front, and a rest that is written and read once for a bucket."""
+"""Messages that come often: numbers in front, and a rest that is written and read once."""
 
 import struct
 from dataclasses import replace
@@ -7,20 +7,28 @@ import pytest
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.messages import Ok, Run, TensorRef
+from ge_backend.executor.protocol.messages import Done, Ok, Run, TensorRef
+from ge_backend.executor.protocol.repeated_codec import KNOWN, MOST_BYTES, RepeatedCodec
 from ge_backend.executor.protocol.rules import MOST
-from ge_backend.executor.protocol.run_codec import KNOWN, MOST_BYTES, RunCodec
 from ge_backend.executor.protocol.wire import decode, encode
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
 RUN = Run(id=7, graph=3, arena=0, inputs=(X,), outputs=(), bucket=(2, 2), real_rows=1)
 
 
+DONE = Done(id=7, settled=("y",), queue_ns=1, run_ns=2, alone=True)
+
+
+def run_codec(codec):
+    numbers = ("id", "deadline_ns", "cost_ns")
+    return RepeatedCodec(codec, Run, numbers=numbers, rare=("slots", "fed", "kept"))
+
+
 class CountingCodec(Codec):
     """Counts what it is asked."""
 
     def __init__(self):
-        super().__init__((Run, Ok))
+        super().__init__((Run, Done, Ok))
         self.written = self.read = 0
 
     def encode(self, message):
@@ -44,7 +52,7 @@ def there_and_back(runs, run):
 
 def test_a_bucket_is_written_and_read_once(codec):
     """Whatever its runs' ids, deadlines and estimates; another bucket is another one."""
-    runs = RunCodec(codec)
+    runs = run_codec(codec)
     for number in range(5):
         there_and_back(runs, replace(RUN, id=number, deadline_ns=10 * number, cost_ns=number))
     assert (codec.written, codec.read) == (1, 1)
@@ -54,7 +62,7 @@ def test_a_bucket_is_written_and_read_once(codec):
 
 def test_what_names_other_slots_each_time_is_not_remembered(codec):
     """It would push out what comes again."""
-    runs = RunCodec(codec)
+    runs = run_codec(codec)
     there_and_back(runs, RUN)
     for slot in range(KNOWN + 1):
         runs.encode(replace(RUN, slots=(slot,), rows=1))
@@ -65,7 +73,7 @@ def test_what_names_other_slots_each_time_is_not_remembered(codec):
 
 def test_what_is_long_is_read_each_time(codec):
     """So that a stranger cannot fill the memory."""
-    runs = RunCodec(codec)
+    runs = run_codec(codec)
     block = runs.encode(replace(RUN, inputs=(X,) * (MOST_BYTES // 50)))
     assert len(block) > MOST_BYTES
     assert runs.decode(block) == runs.decode(block)
@@ -73,21 +81,41 @@ def test_what_is_long_is_read_each_time(codec):
 
 
 @pytest.mark.parametrize("number", [-1, MOST + 1])
-@pytest.mark.parametrize("place", range(3))
-def test_numbers_in_front_have_ranges_too(number, place):
+@pytest.mark.parametrize(
+    ("message", "place"), [*((RUN, i) for i in range(3)), *((DONE, i) for i in range(4))]
+)
+def test_numbers_in_front_have_ranges_too(number, message, place):
     """As in every other message."""
-    numbers = [1, 1, 1]
+    head = "<3q" if message is RUN else "<4q"
+    numbers = [1] * int(head[1])
     numbers[place] = number
-    block = encode(RUN)
-    front = 1 + struct.calcsize("<3q")
+    block = encode(message)
+    front = 1 + struct.calcsize(head)
     with pytest.raises(ProtocolError, match="expected 0 to"):
-        decode(block[:1] + struct.pack("<3q", *numbers) + block[front:])
+        decode(block[:1] + struct.pack(head, *numbers) + block[front:])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"id": 9, "queue_ns": 4, "run_ns": 5, "held_up_ns": 6, "alone": False},
+        {"settled": (), "spilled": (X,)},
+        {"states": {"h": (2, 3)}},
+    ],
+)
+def test_the_end_of_a_run_comes_back_as_it_was(changes):
+    """Time after time."""
+    done = replace(DONE, **changes)
+    assert [decode(encode(done)) for _ in range(2)] == [done, done]
+    assert decode(encode(DONE)) == DONE
 
 
 @pytest.mark.parametrize(
     "rest", [b"", b"short", bytes(24), bytes(24) + b"{}", bytes(24) + encode(Ok(id=1))]
 )
-def test_what_is_no_run_is_refused(rest):
+@pytest.mark.parametrize("mark", [b"\1", b"\2"])
+def test_what_is_no_such_message_is_refused(mark, rest):
     """Too short, not JSON, or another message."""
     with pytest.raises(ProtocolError, match="protocol version"):
-        decode(b"\1" + rest)
+        decode(mark + rest)
