@@ -273,6 +273,7 @@ class Recorder:
     _observed: list[tuple[str, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _labels: Mapping[str, str] = field(default_factory=dict)
+    _keys: dict[tuple[object, ...], tuple[str, Labels]] = field(default_factory=dict)
 
     def labelled(self, **labels: str) -> Recorder:
         """Return a recorder into the same sums that puts these labels on everything."""
@@ -280,15 +281,22 @@ class Recorder:
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter or a level."""
-        key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
+        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        key = (METRICS[name].name, tuple(sorted({**self._labels, **labels}.items())))
+        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = value
+
+    def _new_key(self, name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
+        """Return what a metric with these labels is summed under, and remember it."""
+        key = METRICS[name].name, tuple(sorted({**self._labels, **labels}.items()))
+        given = (name, *labels.items())
+        self._keys[given] = key
+        return key
 
     def observe(self, name: str, values: Sequence[float]) -> None:
         """Add observations to a histogram, which has the model's labels alone."""

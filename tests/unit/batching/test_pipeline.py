@@ -398,7 +398,7 @@ class FakeFleet:
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, costs, stage, unwanted, deadlines):
+    def run(self, costs, stage, unwanted, deadlines, meanwhile):
         self.unwanted = unwanted
         orders = stage(self, range(len(costs)), again=False)
         for index in self.order or range(len(orders)):

@@ -35,7 +35,7 @@ class Fleet:
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, costs, stage, unwanted, deadlines):
+    def run(self, costs, stage, unwanted, deadlines, meanwhile):
         stage(self, range(len(costs)), again=False)
         for index in range(len(costs)):
             self.runs += 1

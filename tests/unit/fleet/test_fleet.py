@@ -46,7 +46,16 @@ class Fleets:
         self.benches[place].device.faults.strike = lambda *_: gate.wait(20)
         return gate
 
-    def begin(self, values, costs=None, *, unwanted=lambda _: False, deadlines=(), **changes):
+    def begin(
+        self,
+        values,
+        costs=None,
+        *,
+        unwanted=lambda _: False,
+        deadlines=(),
+        meanwhile=lambda: None,
+        **changes,
+    ):
         """Begin to run one order per value; it yields what has ended."""
 
         def stage(session, chosen, *, again):
@@ -54,7 +63,8 @@ class Fleets:
             session.reserve(128 * len(chosen), keep=again)
             return [replace(order(session, values[index]), **changes) for index in chosen]
 
-        return self.fleet.run(costs or [1000.0] * len(values), stage, unwanted, deadlines)
+        costs = costs or [1000.0] * len(values)
+        return self.fleet.run(costs, stage, unwanted, deadlines, meanwhile)
 
     def run(self, values, costs=None, **changes):
         """Return the outcomes in the order of the values, and the device of each."""
@@ -136,6 +146,22 @@ def test_devices_work_at_the_same_time(fleets):
     assert [next(runs).device, next(runs).device] == ["null:1", "null:1"]
     gate.set()
     assert [end.device for end in runs] == ["null"]
+
+
+def test_what_can_be_done_meanwhile_is_done_while_they_work(fleets):
+    """And not before they have something to do."""
+    bench = fleets(2)
+    gates = [bench.hold(0), bench.hold(1)]
+    seen = []
+
+    def meanwhile():
+        both = lambda: all(one.device.counts.running == 1 for one in bench.benches)  # noqa: E731
+        seen.append(comes_true(both))
+        for gate in gates:
+            gate.set()
+
+    assert len(list(bench.begin([1, 2], meanwhile=meanwhile))) == 2
+    assert seen == [True]
 
 
 def test_what_other_stubs_have_sent_counts(fleets):

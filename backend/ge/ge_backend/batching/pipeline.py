@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import blamed
@@ -131,12 +132,16 @@ class Pipeline:
         """
         self._take_over()
         costs = self.costs
-        self._count_batch(requests, costs)
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
         progress = _Progress(requests, costs, self.layout, keeping)
-        yield from self._execute(batch.sub_batches, progress, keep=False)
+
+        def count() -> None:
+            self._count_batch(requests, costs)
+            self._count_runs(batch.sub_batches, progress)
+
+        yield from self._execute(batch.sub_batches, progress, count, keep=False)
         if progress.suspects:
             alone = tuple(
                 run_of((span,), requests[span.request].sizes, costs)
@@ -144,7 +149,8 @@ class Pipeline:
                 if not progress.failed(span.request)
             )
             progress.suspects.clear()
-            yield from self._execute(alone, progress, keep=True)
+            count_alone = functools.partial(self._count_runs, alone, progress)
+            yield from self._execute(alone, progress, count_alone, keep=True)
 
     @property
     def ready(self) -> bool:
@@ -198,11 +204,16 @@ class Pipeline:
         return batch
 
     def _execute(
-        self, sub_batches: Sequence[SubBatch], progress: _Progress, *, keep: bool
+        self,
+        sub_batches: Sequence[SubBatch],
+        progress: _Progress,
+        count: Callable[[], None],
+        *,
+        keep: bool,
     ) -> Iterator[Reply]:
-        self._count_runs(sub_batches, progress)
-
+        """Yield replies; what is to be counted is counted once, while the first runs run."""
         waiting = time.perf_counter()
+        uncounted = [count]
 
         def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[RunOrder]:
             nonlocal waiting
@@ -211,6 +222,10 @@ class Pipeline:
             waiting = time.perf_counter()
             return orders
 
+        def meanwhile() -> None:
+            while uncounted:
+                uncounted.pop()()
+
         def unwanted(index: int) -> bool:
             return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
 
@@ -218,7 +233,7 @@ class Pipeline:
         remaining_ns = sum(costs)
         self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
         deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
-        for ended in self.fleet.run(costs, staged, unwanted, deadlines):
+        for ended in self.fleet.run(costs, staged, unwanted, deadlines, meanwhile):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
             self._make_room(ended.outcome.spilled_bytes)
@@ -231,6 +246,7 @@ class Pipeline:
             self._correct(sub_batch, ended)
             yield from replies
             waiting = time.perf_counter()
+        meanwhile()  # where nothing could be submitted
 
     def _stage(
         self,

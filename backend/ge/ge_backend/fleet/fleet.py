@@ -146,6 +146,7 @@ class Fleet:
         stage: StageRuns,
         unwanted: Callable[[int], bool] = lambda _: False,
         deadlines: Sequence[int] = (),
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Iterator[Ended]:
         """Yield each run as it ends, once, with its outcome.
 
@@ -159,6 +160,7 @@ class Fleet:
                 flight; a run that has not begun is not begun then, and ends with `Cancelled`.
             deadlines: of each run, as in its order. Executors keep them; they are kept here while
                 there is none, or none that shows life. Empty where no run has one.
+            meanwhile: called whenever runs have just been submitted, before any is waited for.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
@@ -167,7 +169,8 @@ class Fleet:
                 yield ended
             if not waiting:
                 return
-            for ended in self._wave(tuple(waiting), costs, stage, unwanted, again=attempt > 0):
+            wave = self._wave(tuple(waiting), costs, stage, unwanted, meanwhile, again=attempt > 0)
+            for ended in wave:
                 del waiting[ended.index]
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
@@ -198,6 +201,7 @@ class Fleet:
         costs: Sequence[float],
         stage: StageRuns,
         unwanted: Callable[[int], bool],
+        meanwhile: Callable[[], None],
         *,
         again: bool,
     ) -> Iterator[Ended]:
@@ -221,6 +225,7 @@ class Fleet:
                         yield from _stateful(by_index)
                     shares.append(_Share(member, flight, by_index, solo=again))
                     yield from shares[-1].begin()
+            meanwhile()
             yield from _ends(shares, unwanted)
         finally:
             for share in shares:
