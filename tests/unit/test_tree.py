@@ -19,7 +19,6 @@ ELSEWHERE = {
     "cli/report/picture.py": "tests/unit/cli/report/test_memory_plot.py",
     "cli/report/presets.py": "tests/unit/cli/test_preset.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",
-    "executor/process/inline.py": "tests/unit/executor/process/test_launch.py",
     "executor/process/keeper.py": "tests/process/test_spare.py",
     "executor/process/main.py": "tests/process",
     "executor/process/stand_in.py": "tests/process/test_spare.py",

@@ -79,7 +79,8 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("process", "inline"),
         variable="GE_EXECUTOR",
         help="`process`: one executor process per device, shared by all models and instances. "
-        "`inline`: inside this instance's own process, for debugging.",
+        "`inline`: inside this instance's own process, which saves the way to the other one, "
+        "shares nothing, and ends with the engine if that crashes (docs/from_python_model.md).",
     ),
     Setting(
         key="fuse",

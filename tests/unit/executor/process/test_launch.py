@@ -1,4 +1,4 @@
-"""How an executor is reached: its environment, its interpreter, and one inside this process."""
+"""How an executor is reached: its environment and its interpreter."""
 
 import json
 import logging
@@ -12,7 +12,6 @@ from builders.null_models import (
     comes_true,
     num_descriptors,
     run_values,
-    sums,
     write_null,
 )
 from ge_backend.errors import ConfigError, DeviceUnavailable, ExecutorLost
@@ -33,28 +32,6 @@ def script(folder, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
-    """Inside the stub's own process the same session works, and nothing of it stays."""
-    before = num_descriptors()
-    source = write_null(tmp_path / "model.null")
-    session = Session(
-        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
-    )
-    assert session.executor_pid == os.getpid()
-    assert sums(run_values(session, 1, 2)) == [3, 6]
-    session.close()
-    del session
-    assert comes_true(lambda: num_descriptors() == before)
-
-
-def test_a_device_that_is_not_there_cannot_be_inline():
-    """An unknown device is an error that opens nothing."""
-    before = num_descriptors()
-    with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
-        connect_inline("abacus")
-    assert num_descriptors() == before
 
 
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/"])

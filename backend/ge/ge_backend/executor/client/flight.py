@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ge_backend.errors import GeError, ProtocolError, error_from_name
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.protocol import messages, wire
+from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.tensors import Array, Shape
@@ -128,8 +128,8 @@ class Flight:
             room=order.room,
         )
         if not self._runs:
-            wire.send(self._link.sock, message)
-        elif not wire.send_unless_full(self._link.sock, message):
+            self._link.send(message)
+        elif not self._link.send_unless_full(message):
             return False
         self._runs[message.id] = (index, order)
         self.started = False
@@ -142,7 +142,7 @@ class Flight:
         """
         number = next(number for number, (other, _) in self._runs.items() if other == index)
         message = messages.Cancel(id=self._link.next_id(), run=number)
-        return wire.send_unless_full(self._link.sock, message)
+        return self._link.send_unless_full(message)
 
     def receive(self) -> tuple[int, RunResult] | None:
         """Wait for the next message: which run has ended, and how; None if one has only begun."""

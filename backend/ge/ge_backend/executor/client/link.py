@@ -61,6 +61,19 @@ class Link:
         self._last_id += 1
         return self._last_id
 
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message and its descriptors, which stay the caller's; wait while the way is full.
+
+        Raises:
+            ExecutorLost: the executor is gone.
+            ProtocolError: the message is too long.
+        """
+        wire.send(self.sock, message, descriptors)
+
+    def send_unless_full(self, message: Message) -> bool:
+        """Send a message, or return False where an answer has to be taken first; else as `send`."""
+        return wire.send_unless_full(self.sock, message)
+
     def ask(
         self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...] = ()
     ) -> _Answer:
@@ -102,7 +115,7 @@ class Link:
         self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...]
     ) -> tuple[_Answer, tuple[int, ...]]:
         """Send a message; return its answer and the descriptors that came along, now ours."""
-        wire.send(self.sock, message, descriptors)
+        self.send(message, descriptors)
         answer, received = self.inbox.receive()
         if isinstance(answer, expected) and answer.id == message.id:
             return answer, received

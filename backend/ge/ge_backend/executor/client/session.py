@@ -15,7 +15,7 @@ from ge_backend.device.health import Health
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.protocol import messages, wire
+from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import PoolSample
@@ -171,7 +171,7 @@ class Session:
                 id=link.next_id(), graph=self._graph().graph, keys=tuple(keys)
             )
             with contextlib.suppress(ExecutorLost):  # they are gone then
-                wire.send(link.sock, free)
+                link.send(free)
 
     @property
     def lanes(self) -> int:

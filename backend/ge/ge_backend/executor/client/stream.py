@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from ge_backend.errors import GeError, ProtocolError, error_from_name
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.messages import Failed, OpenService, Post, ServiceOpened
 
 __all__ = ["ServiceStream"]
@@ -68,7 +67,7 @@ class ServiceStream:
             ProtocolError: the body is too long.
         """
         with self._sending:
-            wire.send(self._link.sock, Post(id=self._number, body=body))
+            self._link.send(Post(id=self._number, body=body))
 
     def close(self) -> None:
         """Leave the service; it drops what it was asked for. Not from within `take`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from ge_backend.executor.client.link import Link
 
 if TYPE_CHECKING:
+    from ge_backend.executor.protocol.messages import Message
+    from ge_backend.executor.server.connection import Connection
     from ge_backend.executor.server.executor import Executor
 
 __all__ = ["connect_inline"]
@@ -17,16 +20,54 @@ __all__ = ["connect_inline"]
 def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
     """Return a connection to an executor inside this process, which lives as long as that does.
 
-    For debugging, and for tests. A stub that has its executor elsewhere does not import one.
+    What is sent is answered, and a run that is awaited made, by the thread that sends it: no other
+    has to wake up first. What kills the engine kills this process, too. A stub that has its
+    executor elsewhere does not import one.
     """
     from ge_backend.device.base import open_device  # noqa: PLC0415
     from ge_backend.executor.server.executor import Executor  # noqa: PLC0415
 
     executor = Executor(open_device(device, lanes=lanes), linger_s=0.0, pool_bytes=pool_bytes)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    executor.accept(theirs)
+    connection = executor.attend(theirs)
     threading.Thread(target=_retire, args=(executor,), daemon=True).start()
-    return Link(ours)
+    return _InlineLink(ours, connection)
+
+
+class _InlineLink(Link):
+    """A link whose sender also does the executor's part.
+
+    So it must not be sent anything while answers wait that nobody else takes: there might be no
+    room for one more.
+    """
+
+    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+        self._connection = connection
+        self._serving = threading.Lock()
+        self._stays = True
+        self._answers = select.poll()
+        self._answers.register(sock, select.POLLIN)
+        super().__init__(sock)
+
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        super().send(message, descriptors)
+        self._serve()
+
+    def send_unless_full(self, message: Message) -> bool:
+        if self._answers.poll(0) or not super().send_unless_full(message):
+            return False
+        self._serve()
+        return True
+
+    def close(self) -> None:
+        super().close()
+        while self._stays:  # until it finds that we have left
+            self._serve()
+
+    def _serve(self) -> None:
+        with self._serving:
+            if self._stays:
+                self._stays = self._connection.serve_one()
 
 
 def _retire(executor: Executor) -> None:

@@ -63,6 +63,9 @@ class Shared(Workshop, Protocol):
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
 
+    def forget(self, connection: Connection) -> None:
+        """Know that a stub has left."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Errand:
@@ -90,6 +93,7 @@ class Connection:
     def __init__(self, sock: socket.socket, shared: Shared) -> None:
         self.pid = peer_pid(sock)
         self._sock = sock
+        self._inbox = wire.Inbox(sock)
         self._shared = shared
         self._graphs: dict[int, Entry] = {}
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
@@ -101,23 +105,33 @@ class Connection:
         self._open = True
 
     def serve(self) -> None:
-        """Answer messages until the stub leaves; then give back what it held."""
+        """Answer messages until the stub leaves."""
+        while self.serve_one():
+            pass
+
+    def serve_one(self) -> bool:
+        """Answer the next message; when the stub has left, give back what it held; return False."""
+        left = True
         try:
-            inbox = wire.Inbox(self._sock)
-            while True:
-                message, descriptors = inbox.receive()
-                try:
-                    self._answer(message, descriptors)
-                finally:
-                    for descriptor in descriptors:
-                        os.close(descriptor)
+            message, descriptors = self._inbox.receive()
+            try:
+                self._answer(message, descriptors)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            left = False
         except ExecutorLost:
             pass  # the stub is gone: the normal end of a connection
         except ProtocolError as error:
             log.error("a connection is dropped: %s", error)
             self._send(_failed(0, error))
         finally:
-            self._close()
+            if left:
+                try:
+                    self._close()
+                finally:
+                    self._shared.forget(self)
+        return not left
 
     def _close(self) -> None:
         # Under the lock, so that no lane sends into a descriptor that has become another's.

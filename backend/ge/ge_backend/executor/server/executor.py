@@ -122,10 +122,19 @@ class Executor:
             log.warning("a process of user %d was turned away", uid)
             sock.close()
             return
+        threading.Thread(target=self.attend(sock).serve, daemon=True).start()
+
+    def attend(self, sock: socket.socket) -> Connection:
+        """Return a connection that the caller serves."""
         connection = Connection(sock, self)
         with self._lock:
             self._connections.add(connection)
-        threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """Know that a stub has left."""
+        with self._lock:
+            self._connections.discard(connection)
 
     @property
     def num_connections(self) -> int:
@@ -215,10 +224,3 @@ class Executor:
         except OSError:  # descriptors or memory are used up: the others are served on
             log.exception("a connection could not be accepted")
             time.sleep(POLL_S)
-
-    def _serve_one(self, connection: Connection) -> None:
-        try:
-            connection.serve()
-        finally:
-            with self._lock:
-                self._connections.discard(connection)

@@ -1,0 +1,99 @@
+"""An executor inside this process."""
+
+import os
+import threading
+
+import pytest
+
+from builders.null_models import (
+    comes_true,
+    num_descriptors,
+    order,
+    run_values,
+    running,
+    sums,
+    write_null,
+)
+from ge_backend.device.null.device import NullGraph
+from ge_backend.errors import DeviceUnavailable, GraphFailed
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+
+
+@pytest.fixture
+def session(tmp_path):
+    source = write_null(tmp_path / "model.null")
+    opened = Session(
+        lambda: connect_inline("null"), source, arena_bytes=1 << 20, on_restart=lambda: None
+    )
+    yield opened
+    opened.close()
+
+
+def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
+    """Inside the stub's own process the same session works, and nothing of it stays."""
+    before = num_descriptors()
+    source = write_null(tmp_path / "model.null")
+    session = Session(
+        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
+    )
+    assert session.executor_pid == os.getpid()
+    assert sums(run_values(session, 1, 2)) == [3, 6]
+    session.close()
+    del session
+    assert comes_true(lambda: num_descriptors() == before)
+
+
+def test_a_device_that_is_not_there_cannot_be_inline():
+    """An unknown device is an error that opens nothing."""
+    before = num_descriptors()
+    with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
+        connect_inline("abacus")
+    assert num_descriptors() == before
+
+
+def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch):
+    """No other thread has to wake up; of several runs that is the last one."""
+    names, run = [], NullGraph.run
+
+    def noted(*given, **more):
+        names.append(threading.current_thread().name)
+        return run(*given, **more)
+
+    monkeypatch.setattr(NullGraph, "run", noted)
+    assert sums(run_values(session, 1)) == [3]
+    assert names == [threading.current_thread().name]
+    assert sums(run_values(session, 1, 2, 3)) == [3, 6, 9]
+    assert sum(name.startswith("lane-") for name in names) >= 2
+
+
+def test_more_answers_than_a_socket_holds_stop_nobody(session):
+    """Whoever sends also answers, and must not wait for room that only it can make."""
+    values = range(2000)
+    session.reserve(256 * len(values))
+    orders = [order(session, value) for value in values]
+    outcomes = dict(running(session, orders, lambda index: index % 7 == 0))
+    assert len(outcomes) == len(values)
+    done = {index: outcome for index, outcome in outcomes.items() if outcome.error is None}
+    assert sums(done.values()) == [3.0 * index for index in done]
+
+
+def test_an_error_is_that_runs_alone_and_the_link_goes_on(session, monkeypatch):
+    """As with an executor elsewhere."""
+    run = NullGraph.run
+
+    def failing(*given, **more):
+        monkeypatch.setattr(NullGraph, "run", run)
+        raise GraphFailed("not this one")
+
+    monkeypatch.setattr(NullGraph, "run", failing)
+    assert sums(run_values(session, 1)) == ["GraphFailed"]
+    assert sums(run_values(session, 1)) == [3]
+
+
+def test_leaving_ends_what_waits(session):
+    """And again does nothing."""
+    link = session._link
+    session.close()
+    assert not link._stays
+    link.close()
