@@ -1,8 +1,8 @@
 """Steps per second of live sequences: ours, a Python model with a dict of states, the ceiling.
 
 Every live sequence sends its next step when the last one is answered. One server has both models,
-each with one instance and with two; they take turns in short windows, several rounds, and ratios
-are taken within a round, to ours with two.
+each with one instance and with two, and ours with its executor in the stub's own process, too; they
+take turns in short windows, several rounds, and ratios are taken within a round, to ours with two.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Window", "ceiling", "lines", "main", "step_request", "write_repository"]
 
+INLINE = "ge_1_inline"
 # Model -> its backend and how many instances it has.
 MODELS = {
     "ge_2": ("ge", 2),
     "ge_1": ("ge", 1),
+    INLINE: ("ge", 1),
     "state_dict_2": ("python", 2),
     "state_dict_1": ("python", 1),
 }
@@ -54,6 +56,7 @@ sequence_batching {{
   {state}
 }}
 """
+IN_STUB = 'parameters { key: "executor" value { string_value: "inline" } }\n'
 STATE = 'state [ {{ input_name: "h" output_name: "h_next" data_type: TYPE_FP32 dims: [ {} ] }} ]'
 
 
@@ -98,6 +101,7 @@ def write_repository(repository: Path, hidden: int) -> None:
             hidden=hidden,
             state=STATE.format(hidden) if backend == "ge" else "",
         )
+        text += IN_STUB if name == INLINE else ""
         (version.parent / "config.pbtxt").write_text(text)
         if backend == "python":
             shutil.copy(Path(__file__).parent / "rivals" / "state_dict.py", version / "model.py")

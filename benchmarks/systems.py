@@ -1,7 +1,7 @@
 """The systems under test as one model repository: our backend and its rivals, on one engine.
 
-Whatever the engine of the others is: `ge_packed` and `packed` run the encoder's checkpoint in torch
-without padding, `ge_openvino` and `cpp_onnx` its ONNX file.
+Whatever the engine of the others is: `ge_packed`, `ge_inline` and `packed` run the encoder's
+checkpoint without padding, `ge_openvino` and `cpp_onnx` its ONNX file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "CHECKPOINT",
     "CPP_ONNX",
     "OURS",
+    "OURS_INLINE",
     "OURS_OPENVINO",
     "OURS_PACKED",
     "RIVALS",
@@ -33,8 +34,9 @@ __all__ = [
 
 OURS = "ge"
 OURS_PACKED = "ge_packed"
+OURS_INLINE = "ge_inline"
 OURS_OPENVINO = "ge_openvino"
-ALL_OURS = (OURS, OURS_PACKED, OURS_OPENVINO)
+ALL_OURS = (OURS, OURS_PACKED, OURS_INLINE, OURS_OPENVINO)
 RIVALS = ("one_forward", "pad_longest", "packed")
 CPP_ONNX = "cpp_onnx"
 ONNX_FILE = "model.onnx"
@@ -100,6 +102,8 @@ def systems(
 ) -> tuple[System, ...]:
     """Return our backend, and each rival in both layouts that make sense.
 
+    Instances that have their executor in their own process would share nothing, so that is one.
+
     One instance whose forward pass uses every core is what the engines do unasked; one instance
     per core with one thread each keeps all cores busy without synchronising them. Both are run, and
     in every cell of the report a rival's better one counts.
@@ -107,7 +111,7 @@ def systems(
     cores = cores or os.cpu_count() or 1
     layouts = dict.fromkeys(((1, cores), (cores, 1)))
     served = (
-        *(System(name=name, instances=instances) for name in ALL_OURS),
+        *(System(name=n, instances=1 if n == OURS_INLINE else instances) for n in ALL_OURS),
         *(System(name=r, instances=i, threads=t) for r in (*RIVALS, CPP_ONNX) for i, t in layouts),
     )
     return tuple(system for system in served if system.name not in without)
@@ -120,7 +124,7 @@ def write_repository(
     for system in served:
         version = root / system.model / "1"
         version.parent.mkdir(parents=True)
-        if system.name == OURS_PACKED:
+        if system.name in {OURS_PACKED, OURS_INLINE}:
             version.symlink_to(encoder[CHECKPOINT].resolve(), target_is_directory=True)
         elif system.name == CPP_ONNX:
             version.mkdir()
@@ -147,6 +151,7 @@ def _config(system: System, engine: str) -> str:
             "buckets.sequence": "16,32,64,128,256",
             "precision": "bf16" if engine.endswith("bf16") else "origin",
             **({"engine": "openvino"} if system.name == OURS_OPENVINO else {}),
+            **({"executor": "inline"} if system.name == OURS_INLINE else {}),
         }
     elif system.name == CPP_ONNX:
         parameters = {"intra_op_thread_count": str(system.threads)}

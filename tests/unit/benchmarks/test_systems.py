@@ -8,6 +8,7 @@ from benchmarks.systems import (
     CHECKPOINT,
     CPP_ONNX,
     OURS,
+    OURS_INLINE,
     OURS_OPENVINO,
     OURS_PACKED,
     RIVALS,
@@ -35,7 +36,8 @@ def test_each_rival_has_both_layouts():
     """A rival is served with all threads in one instance, and with one thread in each of many."""
     found = [(s.name, s.instances, s.threads) for s in systems(2, cores=4)]
     rivals = [(name, *layout) for name in (*RIVALS, CPP_ONNX) for layout in ((1, 4), (4, 1))]
-    assert found == [*((name, 2, 0) for name in ALL_OURS), *rivals]
+    ours = [(name, 1 if name == OURS_INLINE else 2, 0) for name in ALL_OURS]
+    assert found == [*ours, *rivals]
 
 
 def test_one_core_has_one_layout():
@@ -58,7 +60,7 @@ def test_every_system_has_the_engines_model_file(tmp_path):
     root = written(tmp_path, "torch-bf16")
     for model in root.iterdir():
         version = model / "1"
-        if model.name == OURS_PACKED:
+        if model.name in {OURS_PACKED, OURS_INLINE}:
             assert version.resolve() == (tmp_path / CHECKPOINT).resolve()
             continue
         others = {OURS_OPENVINO: "model.onnx", "packed": CHECKPOINT}
@@ -78,6 +80,7 @@ def test_batching_and_precision_are_configured(tmp_path):
     assert all('"bf16"' in texts[name] for name in ALL_OURS)
     assert '"openvino"' in texts[OURS_OPENVINO]
     assert '"openvino"' not in texts[OURS]
+    assert [name for name, text in texts.items() if '"inline"' in text] == [OURS_INLINE]
     assert '"torch-bf16"' in texts["one_forward_4x1"]
     assert all("allow_ragged_batch: true" in text for text in texts.values())
 
