@@ -1,4 +1,4 @@
-"""One ensemble three ways: fused into one model, as the host's ensemble, as three client calls.
+"""One ensemble: fused into one model, also inline, as the host's ensemble, as three client calls.
 
 The ensemble is `text_classifier` of model_repository: tokenizer, encoder, classifier head. Texts
 have very different lengths. The ways take turns in short windows, several rounds, and ratios are
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -48,9 +49,14 @@ __all__ = [
     "step_lines",
 ]
 
-FUSED, HOST, CALLS = "fused", "host ensemble", "three calls"
-WAYS = (FUSED, HOST, CALLS)
-MODELS = {FUSED: "text_classifier_fused", HOST: "text_classifier"}
+FUSED, INLINE, HOST, CALLS = "fused", "fused, inline", "host ensemble", "three calls"
+WAYS = (FUSED, INLINE, HOST, CALLS)
+MODELS = {
+    FUSED: "text_classifier_fused",
+    INLINE: "text_classifier_fused_inline",
+    HOST: "text_classifier",
+}
+IN_STUB = '\nparameters { key: "executor" value: { string_value: "inline" } }\n'
 STEPS = ("tokenizer", "text_encoder", "classifier_head")
 WORDS = ("rain", "goal", "soup", "wind", "match", "bread", "cloud", "team", "salt", "storm")
 TEXTS = 256
@@ -90,11 +96,15 @@ def main() -> None:
 
 @contextmanager
 def served() -> Iterator[TritonServer]:
-    """Serve the models of model_repository, made anew."""
+    """Serve the models of model_repository, made anew, and the fused one inline."""
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary) / "models"
         script = ROOT / "model_repository" / "make.py"
         subprocess.run([sys.executable, str(script), "--into", str(repository)], check=True)
+        inline = repository / MODELS[INLINE]
+        shutil.copytree(repository / MODELS[FUSED], inline)
+        with (inline / "config.pbtxt").open("a") as config:
+            config.write(IN_STUB)
         options = ServerOptions(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",
@@ -233,7 +243,7 @@ def _step_seconds(url: str) -> dict[str, float]:
     text = urllib.request.urlopen(url).read().decode()
     found: dict[str, float] = {}
     for line in text.splitlines():
-        if line.startswith("ge_step_seconds_total{") and MODELS[FUSED] in line:
+        if line.startswith("ge_step_seconds_total{") and f'"{MODELS[FUSED]}"' in line:
             step = line.split('step="')[1].split('"')[0]
             found[step] = found.get(step, 0.0) + float(line.rsplit(" ", 1)[1])
     return {step: found.get(step, 0.0) for step in STEPS}

@@ -22,7 +22,17 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
-from benchmarks.bench_fused import CALLS, MODELS, STEPS, WAYS, Raw, draw_texts, request, served
+from benchmarks.bench_fused import (
+    CALLS,
+    FUSED,
+    HOST,
+    MODELS,
+    STEPS,
+    Raw,
+    draw_texts,
+    request,
+    served,
+)
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.cli.watch.executors import RunWatch
@@ -30,6 +40,7 @@ from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["Timeline", "draw", "lines", "main", "median"]
 
+WAYS = (FUSED, HOST, CALLS)  # those whose runs an executor's timeline shows
 COLOURS = dict(zip(STEPS, ("#E69F00", "#0072B2", "#009E73"), strict=True))
 CALL, WAITING = "#DDE3E9", "#D55E00"
 WORDS = 24

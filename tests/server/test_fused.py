@@ -1,8 +1,11 @@
 """Ensembles on the real server: the host's own, and the same ones fused into one model."""
 
+import os
 import queue
+import signal
 import time
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +24,10 @@ from builders.graphs import (
     token_rows,
     write_model,
 )
+from builders.metrics import metric
+from builders.null_models import comes_true
 from ge_backend.tritonserver import ServerOptions, TritonServer
+from ge_backend.tritonserver.directory import processes_of
 
 BATCHED = "max_batch_size: 8\n"
 DYNAMIC = "dynamic_batching { max_queue_delay_microseconds: 2000 }\n"
@@ -105,6 +111,7 @@ def models(tmp_path_factory):
     )
     write_ensemble(models, "piped", ensemble(JOINED, AVERAGE, TOKENS, TOTAL))
     write_model(models, "fused", parameters(fuse="piped"))
+    write_model(models, "fused_inline", parameters(fuse="piped", executor="inline"))
     one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
     one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
     write_model(models, "fused_one", one + parameters(fuse="piped"))
@@ -171,7 +178,7 @@ def expected(ids):
     return {"sum": total + average, "diff": total - average}
 
 
-@pytest.mark.parametrize("model", ["piped", "fused"])
+@pytest.mark.parametrize("model", ["piped", "fused", "fused_inline"])
 def test_ragged_requests_go_through_every_step(client, model):
     """Fan-out and fan-in, unequal lengths at once: what numpy computes for each request alone."""
     requests = random_ids(1, 40)
@@ -246,3 +253,20 @@ def test_the_time_of_each_step_is_counted(client, server):
             if line.startswith("ge_step_seconds_total{") and 'model="fused"' in line
         }
     assert steps == {"tokens", "total", "average", "joined"}
+
+
+def test_the_steps_of_an_inline_model_are_in_its_own_process(client, server):
+    """An executor that dies is not theirs."""
+    for pid in processes_of(server.directory.run):
+        if "ge_backend.executor" in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGKILL)
+    for model in ("fused", "fused_inline"):
+        requests = random_ids(6, 4)
+        for ids, answer in zip(requests, together(client, model, requests), strict=True):
+            np.testing.assert_allclose(answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4)
+    assert comes_true(lambda: restarted(server, "fused") > 0)
+    assert restarted(server, "fused_inline") == 0
+
+
+def restarted(server, model):
+    return metric(server, "ge_executor_restarts_total", model=model)

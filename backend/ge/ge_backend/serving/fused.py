@@ -197,8 +197,14 @@ def _close(learners: Sequence[Learner], pipelines: Sequence[Pipeline]) -> None:
 
 
 def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
-    """Return the steps' configurations, completed from their graphs where they say too little."""
-    return [replace(_completed(folder), instances=config.instances) for folder in ensemble.folders]
+    """Return the steps' configurations, completed from their graphs where they say too little.
+
+    Where the fused model is to run inline, so are they.
+    """
+    steps = [replace(_completed(step), instances=config.instances) for step in ensemble.folders]
+    if config.executor == "inline":
+        steps = [replace(step, executor="inline") for step in steps]
+    return steps
 
 
 def _completed(folder: ModelFolder) -> ModelConfig:
