@@ -210,3 +210,4 @@ def test_scattering_what_was_concatenated_gives_back_every_request(shapes):
                 sent = requests[piece[0].request].tensors[name]
                 assert (array.shape, array.tolist()) == (sent.shape, sent.tolist())
     assert sorted(seen) == list(range(len(requests)))
+    arena.close()

@@ -1,5 +1,6 @@
 """Rows that stay on the device go from run to run as they would through the host."""
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 
@@ -87,10 +88,10 @@ def made(ref, tensors):
 
 def staged(sub_batch, requests):
     drawn = draft(sub_batch, requests, LAYOUT)
-    arena = Arena(1)
-    arena.reserve(drawn.nbytes)
-    (ref,) = stage(drawn, requests, LAYOUT, arena).inputs
-    return arena.view(ref).copy()
+    with contextlib.closing(Arena(1)) as arena:
+        arena.reserve(drawn.nbytes)
+        (ref,) = stage(drawn, requests, LAYOUT, arena).inputs
+        return arena.view(ref).copy()
 
 
 @given(st.data())

@@ -113,6 +113,7 @@ def test_splitting_what_was_staged_gives_back_every_request(batch, table, dynami
         outputs = join(pieces[position], layout)
         for item in layout.inputs:
             assert same(outputs[item.name], expected(item, request, layout))
+    arena.close()
 
 
 def expected(item, request, layout):
