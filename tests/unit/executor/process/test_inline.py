@@ -22,12 +22,15 @@ from ge_backend.executor.process.inline import connect_inline
 
 @pytest.fixture
 def session(tmp_path):
+    """One on an executor in this process, whose threads end with it."""
+    before = threading.active_count()
     source = write_null(tmp_path / "model.null")
     opened = Session(
         lambda: connect_inline("null"), source, arena_bytes=1 << 20, on_restart=lambda: None
     )
     yield opened
     opened.close()
+    assert comes_true(lambda: threading.active_count() <= before)
 
 
 def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):

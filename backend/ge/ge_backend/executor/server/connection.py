@@ -145,7 +145,9 @@ class Connection:
         self._kept.close()
         for entry in self._graphs.values():
             self._shared.registry.release(entry)
-        self._arenas.clear()  # now, and not when circles are collected: each has a descriptor
+        # Now, and not when circles are collected: each arena has a descriptor, the inbox memory.
+        self._arenas.clear()
+        del self._inbox
 
     def _answer(self, message: messages.Message, descriptors: tuple[int, ...]) -> None:
         """Answer at once, or leave it to a lane."""
