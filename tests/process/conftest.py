@@ -1,5 +1,6 @@
 """Executor processes for tests: every test ends with none of them left."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -99,6 +100,9 @@ def machine(tmp_path):
 
 def zombies():
     """Return this process's children that ended and were not reaped."""
-    return [
-        child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE
-    ]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # reaped meanwhile
+            if child.status() == psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
