@@ -18,16 +18,21 @@ from ge_backend.device.null.device import NullGraph
 from ge_backend.errors import DeviceUnavailable, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.server.connection import Connection
+
+
+def open_session(folder):
+    source = write_null(folder / "model.null")
+    return Session(
+        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
+    )
 
 
 @pytest.fixture
 def session(tmp_path):
     """One on an executor in this process, whose threads end with it."""
     before = threading.active_count()
-    source = write_null(tmp_path / "model.null")
-    opened = Session(
-        lambda: connect_inline("null"), source, arena_bytes=1 << 20, on_restart=lambda: None
-    )
+    opened = open_session(tmp_path)
     yield opened
     opened.close()
     assert comes_true(lambda: threading.active_count() <= before)
@@ -36,10 +41,7 @@ def session(tmp_path):
 def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
     """Inside the stub's own process the same session works, and nothing of it stays."""
     before = num_descriptors()
-    source = write_null(tmp_path / "model.null")
-    session = Session(
-        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
-    )
+    session = open_session(tmp_path)
     assert session.executor_pid == os.getpid()
     assert sums(run_values(session, 1, 2)) == [3, 6]
     session.close()
@@ -91,6 +93,20 @@ def test_an_error_is_that_runs_alone_and_the_link_goes_on(session, monkeypatch):
 
     monkeypatch.setattr(NullGraph, "run", failing)
     assert sums(run_values(session, 1)) == ["GraphFailed"]
+    assert sums(run_values(session, 1)) == [3]
+
+
+def test_a_defect_ends_the_connection_and_the_next_use_opens_another(session, monkeypatch):
+    """As where a thread of the executor's dies of it."""
+    answer = Connection._answer
+
+    def broken(*given):
+        monkeypatch.setattr(Connection, "_answer", answer)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Connection, "_answer", broken)
+    with pytest.raises(ZeroDivisionError):
+        session.inspect()
     assert sums(run_values(session, 1)) == [3]
 
 

@@ -66,7 +66,8 @@ class _InlineLink(Link):
 
     def _serve(self) -> None:
         with self._serving:
-            if self._stays:
+            stays, self._stays = self._stays, False  # what serving raises ends the connection
+            if stays:
                 self._stays = self._connection.serve_one()
 
 
