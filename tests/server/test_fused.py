@@ -5,11 +5,11 @@ import queue
 import signal
 import time
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from benchmarks.trust.faults import executors
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import (
@@ -27,7 +27,6 @@ from builders.graphs import (
 from builders.metrics import metric
 from builders.null_models import comes_true
 from ge_backend.tritonserver import ServerOptions, TritonServer
-from ge_backend.tritonserver.directory import processes_of
 
 BATCHED = "max_batch_size: 8\n"
 DYNAMIC = "dynamic_batching { max_queue_delay_microseconds: 2000 }\n"
@@ -257,9 +256,8 @@ def test_the_time_of_each_step_is_counted(client, server):
 
 def test_the_steps_of_an_inline_model_are_in_its_own_process(client, server):
     """An executor that dies is not theirs."""
-    for pid in processes_of(server.directory.run):
-        if "ge_backend.executor" in Path(f"/proc/{pid}/cmdline").read_text():
-            os.kill(pid, signal.SIGKILL)
+    for pid in executors(server):
+        os.kill(pid, signal.SIGKILL)
     for model in ("fused", "fused_inline"):
         requests = random_ids(6, 4)
         for ids, answer in zip(requests, together(client, model, requests), strict=True):

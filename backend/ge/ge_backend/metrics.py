@@ -281,21 +281,23 @@ class Recorder:
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter or a level."""
-        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
+        key = self._key(name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
+        key = self._key(name, labels)
         with self._lock:
             self._values[key] = value
 
-    def _new_key(self, name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
-        """Return what a metric with these labels is summed under, and remember it."""
-        key = METRICS[name].name, tuple(sorted({**self._labels, **labels}.items()))
+    def _key(self, name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
+        """Return what a metric with these labels is summed under; each is made once."""
         given = (name, *labels.items())
-        self._keys[given] = key
+        key = self._keys.get(given)
+        if key is None:
+            key = METRICS[name].name, tuple(sorted({**self._labels, **labels}.items()))
+            self._keys[given] = key
         return key
 
     def observe(self, name: str, values: Sequence[float]) -> None:

@@ -201,7 +201,7 @@ def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
 
     Where the fused model is to run inline, so are they.
     """
-    steps = [replace(_completed(step), instances=config.instances) for step in ensemble.folders]
+    steps = [replace(_completed(at), instances=config.instances) for at in ensemble.folders]
     if config.executor == "inline":
         steps = [replace(step, executor="inline") for step in steps]
     return steps
