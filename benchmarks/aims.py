@@ -95,7 +95,7 @@ def _throughputs(
     for ours in filter(cell.__contains__, ALL_OURS):
         for rival, least in wanted.items():
             if rival in cell and concurrency in least:
-                ratio = cell[rival].ours_by_this / cell[ours].ours_by_this
+                ratio = cell[ours].over(cell[rival])
                 yield Aim(cell=name, ours=ours, what=rival, least=least[concurrency], found=ratio)
 
 

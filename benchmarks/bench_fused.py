@@ -29,6 +29,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
 from benchmarks.figures import percentile
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
@@ -56,7 +57,6 @@ MODELS = {
     INLINE: "text_classifier_fused_inline",
     HOST: "text_classifier",
 }
-IN_STUB = '\nparameters { key: "executor" value: { string_value: "inline" } }\n'
 STEPS = ("tokenizer", "text_encoder", "classifier_head")
 WORDS = ("rain", "goal", "soup", "wind", "match", "bread", "cloud", "team", "salt", "storm")
 TEXTS = 256
@@ -104,7 +104,7 @@ def served() -> Iterator[TritonServer]:
         inline = repository / MODELS[INLINE]
         shutil.copytree(repository / MODELS[FUSED], inline)
         with (inline / "config.pbtxt").open("a") as config:
-            config.write(IN_STUB)
+            config.write("\n" + parameter_lines({"executor": "inline"}))
         options = ServerOptions(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",

@@ -25,6 +25,7 @@ from tritonclient import grpc
 
 from benchmarks.memory import MemoryWatch
 from benchmarks.memory_report import Measured, markdown, plot
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES, Rows
 from benchmarks.served import CACHE
@@ -49,7 +50,6 @@ input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_bat
 output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] }} ]
 instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 """
-_PARAMETER = 'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +124,8 @@ def _write_model(folder: Path, system: System, instances: int, model: Path) -> N
     if system.backend == "python":
         shutil.copy(RIVALS / "one_forward.py", version / "model.py")
         shutil.copy(RIVALS / "forward.py", version)
-    lines = [_PARAMETER.format(key=k, value=v) for k, v in system.parameters.items()]
     config = _CONFIG.format(backend=system.backend, instances=instances)
-    (folder / "config.pbtxt").write_text(config + "".join(lines))
+    (folder / "config.pbtxt").write_text(config + parameter_lines(system.parameters))
 
 
 def _send(address: str, names: Sequence[str], instances: int) -> None:

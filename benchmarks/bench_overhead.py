@@ -25,6 +25,7 @@ from benchmarks.cpu import roles_of
 from benchmarks.figures import percentile
 from benchmarks.load import Order, Report
 from benchmarks.mixes import MIXES, draw
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.pool import Pool, save_pools
 from benchmarks.where import PUBLISHED_S
 from ge_backend.cli.watch.readings import Reading, change
@@ -49,7 +50,6 @@ output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] }} ]
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 dynamic_batching {{ }}
 """
-PARAMETER = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,7 @@ def write_repository(repository: Path) -> None:
             shutil.copy(Path(__file__).parent / "rivals" / f"{RIVAL}.py", version / "model.py")
         else:
             (version / "model.null").write_text(json.dumps(_graph()))
-            parameters = {"buckets.sequence": "16,64,256", **OURS[name]}
-            config += "".join(PARAMETER.format(*item) for item in parameters.items())
+            config += parameter_lines({"buckets.sequence": "16,64,256", **OURS[name]})
         (version.parent / "config.pbtxt").write_text(config)
 
 

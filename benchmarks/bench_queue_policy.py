@@ -24,6 +24,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from benchmarks.figures import percentile
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
@@ -42,7 +43,6 @@ dynamic_batching {{ {batching} }}
 parameters {{ key: "device" value {{ string_value: "null" }} }}
 {parameters}
 """
-PARAMETER = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
 HOST_POLICY = "default_queue_policy {{ {} }}"
 TEN_SECONDS = 10_000_000
 # name -> (what it is, inside `dynamic_batching`, parameters)
@@ -104,8 +104,7 @@ def write_repository(repository: Path, run_ms: float) -> None:
         version = repository / name / "1"
         version.mkdir(parents=True)
         (version / "model.null").write_text(graph)
-        texts = "".join(PARAMETER.format(key, value) for key, value in parameters.items())
-        config = CONFIG.format(batching=batching, parameters=texts)
+        config = CONFIG.format(batching=batching, parameters=parameter_lines(parameters))
         (version.parent / "config.pbtxt").write_text(config)
 
 

@@ -25,6 +25,7 @@ import onnxruntime
 from tritonclient.grpc import service_pb2
 
 from benchmarks.figures import percentile
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.recurrent import FEATURES, write_step
 from benchmarks.report import machine
@@ -56,7 +57,6 @@ sequence_batching {{
   {state}
 }}
 """
-IN_STUB = 'parameters { key: "executor" value { string_value: "inline" } }\n'
 STATE = 'state [ {{ input_name: "h" output_name: "h_next" data_type: TYPE_FP32 dims: [ {} ] }} ]'
 
 
@@ -101,7 +101,7 @@ def write_repository(repository: Path, hidden: int) -> None:
             hidden=hidden,
             state=STATE.format(hidden) if backend == "ge" else "",
         )
-        text += IN_STUB if name == INLINE else ""
+        text += parameter_lines({"executor": "inline"} if name == INLINE else {})
         (version.parent / "config.pbtxt").write_text(text)
         if backend == "python":
             shutil.copy(Path(__file__).parent / "rivals" / "state_dict.py", version / "model.py")

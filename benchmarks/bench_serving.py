@@ -51,8 +51,7 @@ class Settings:
         warm_s: each system is asked for so long, with the fewest and the most requests in flight,
             before anything counts.
         bound_s: no further round begins that would end later than this; 0: none is left out.
-        at_random: requests come as a Poisson process, too.
-        brief: only what can be had in a short time.
+        brief: no requests at random, and no system that takes long to load.
     """
 
     mixes: tuple[str, ...]
@@ -65,7 +64,6 @@ class Settings:
     seed: int
     warm_s: float = 2.0
     bound_s: float = 0.0
-    at_random: bool = True
     brief: bool = False
 
 
@@ -122,7 +120,7 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
             _warm(served, served_systems, settings)
             samples: list[Sample] = []
             before = scrape(served.server.metrics)
-            round_s, random_s = 0.0, _poisson_s(settings) if settings.at_random else 0.0
+            round_s, random_s = 0.0, 0.0 if settings.brief else _poisson_s(settings)
             for number in range(settings.rounds):
                 started = time.monotonic()
                 if number and 0 < settings.bound_s < started - begun + round_s + random_s:
@@ -135,7 +133,7 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
                 round_s = time.monotonic() - started
             print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
             found = results(samples)
-            if not settings.at_random:
+            if settings.brief:
                 return found, []
             _say(f"{engine}: requests at random")
             pools = load_pools(traffic.pools)
@@ -288,7 +286,6 @@ def _settings(options: argparse.Namespace) -> Settings:
         protocol=options.protocol,
         seed=options.seed,
         bound_s=60 * options.minutes,
-        at_random=not quick,
         brief=quick,
     )
 

@@ -27,9 +27,7 @@ def ratios(results: Iterable[Result]) -> dict[str, float]:
     for result in results:
         cells.setdefault(f"{result.mix}, {result.concurrency} in flight", []).append(result)
     return {
-        f"{cell}, {ours.system} over {other.system}": round(
-            other.ours_by_this / ours.ours_by_this, 2
-        )
+        f"{cell}, {ours.system} over {other.system}": round(ours.over(other), 2)
         for cell, found in cells.items()
         for ours in found
         if ours.system in ALL_OURS

@@ -41,13 +41,11 @@ def table(title: str, results: Iterable[Result]) -> str:
     results = list(results)
     names = [name for name in ALL_OURS if any(result.system == name for result in results)]
     ours = {
-        (result.concurrency, result.system): result.ours_by_this
-        for result in results
-        if result.system in names
+        (result.concurrency, result.system): result for result in results if result.system in names
     }
     lines: list[tuple[str, ...]] = [(*HEADER, *(f"{name} x" for name in names))]
     for result in results:
-        ratios = (result.ours_by_this / ours[result.concurrency, name] for name in names)
+        ratios = (ours[result.concurrency, name].over(result) for name in names)
         lines.append((*_cells(result), *(f"{ratio:.2f}" for ratio in ratios)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join([title, *(_aligned(line, widths) for line in lines)])

@@ -60,6 +60,10 @@ class Result:
     others_cpu: float
     ours_by_this: float
 
+    def over(self, other: Result) -> float:
+        """Return how many times the throughput of another one of the same cell this one has."""
+        return other.ours_by_this / self.ours_by_this
+
 
 def results(samples: Iterable[Sample]) -> list[Result]:
     """Return a result per mix, concurrency and system, in the order in which they first occur."""

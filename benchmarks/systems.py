@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.pbtxt import parameter_lines
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.rivals.made_mask import with_mask_inside
 from ge_backend.tritonserver.installation import ServerInstallation
@@ -55,7 +56,6 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 # Without a batcher every request is its own call, which is what one forward per request wants: in
 # a batch the first answers would wait for the last.
 _BATCHING = "dynamic_batching { }\n"
-_PARAMETER = 'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,5 +157,4 @@ def _config(system: System, engine: str) -> str:
         parameters = {"intra_op_thread_count": str(system.threads)}
     else:
         parameters = {"engine": engine, "threads": str(system.threads)}
-    lines = (_PARAMETER.format(key=key, value=value) for key, value in parameters.items())
-    return text + "".join(lines)
+    return text + parameter_lines(parameters)
