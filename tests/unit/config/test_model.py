@@ -1,5 +1,6 @@
 """What is configured is what is read: precedence, unknown keys, bad values, the host's own fields."""
 
+import contextlib
 import dataclasses
 import os
 import pwd
@@ -7,11 +8,18 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig
-from ge_backend.config.settings import FAMILIES, HOST_KEYS, MACHINE_SETTINGS, SETTINGS
+from ge_backend.config.settings import (
+    FAMILIES,
+    GENERATION_SETTINGS,
+    HOST_KEYS,
+    HOST_PREFIXES,
+    MACHINE_SETTINGS,
+    SETTINGS,
+)
 from ge_backend.errors import ConfigError
 
 DIRECTORY = Path("/models/m/1")
@@ -158,12 +166,18 @@ def test_the_hosts_own_parameters_are_left_to_it(key):
 
 
 @given(st.text(min_size=1, max_size=10))
+@example("swap_bytes")
+@example("device")
+@example("npu.")
 def test_an_unknown_name_is_a_configuration_error_whatever_it_is(key):
     """No key crashes the reading: it is known or it is refused."""
-    known = {setting.key for setting in SETTINGS}
-    if key in known or key.startswith(("TRITON_", "MAX_BATCH_", *(f.prefix for f in FAMILIES))):
+    known = {*HOST_KEYS, *(setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS))}
+    families = tuple(family.prefix for family in FAMILIES)
+    if key in known or key.startswith((*HOST_PREFIXES, *families)):
+        with contextlib.suppress(ConfigError):
+            read(parameters={key: "1"})
         return
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="is unknown"):
         read(parameters={key: "1"})
 
 
