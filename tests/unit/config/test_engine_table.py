@@ -61,4 +61,4 @@ def test_files_are_told_by_the_end_of_their_names():
     assert engines_for("model.onnx", "npu") == ()
     assert engines_for("model.stone", "cpu") == ()
     assert {".onnx", ".pt2", ".pt", "tokenizer.json", "image.json"} <= set(file_ends())
-    assert file_ends("npu") == (".pt2", ".pt")
+    assert file_ends("npu") == (".pt2", ".pt", "config.json")

@@ -574,6 +574,25 @@ def test_torch_models_run_beside(tmp_path, monkeypatch):
     assert given_back == ["all"] * 2  # by the graph, and by the device
 
 
+def test_an_encoders_checkpoint_is_torchs(tmp_path, monkeypatch):
+    """It is loaded as on a GPU; a text generator's folder is not loaded as a graph."""
+    pytest.importorskip("transformers")
+    from builders.checkpoints import as_sentence_encoder, write_checkpoint
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device.pytorch import encoder_accelerator
+    from ge_backend.device.pytorch import npu as torch_npu
+
+    monkeypatch.setattr(encoder_accelerator, "MOST_TOKENS", 24)
+    monkeypatch.setattr(torch_npu, "open_npu", lambda index: FakeVendor())
+    npu = Npu(tmp_path)
+    folder = as_sentence_encoder(write_checkpoint(npu.folder))
+    graph = npu.load(folder / "config.json", **{"torch.mode": "graphs"})
+    given = {"input_ids": np.full((2, 3), 7), "attention_mask": np.ones((2, 3), np.int64)}
+    (result,) = graph.run(given, {}, exclusive=False).values()
+    np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1, atol=1e-5)
+    npu.close()
+
+
 def test_torch_models_take_nothing_of_the_workspace_pool(tmp_path, monkeypatch):
     """Their scratch is torch's own memory, so nothing that is measured counts against the pool."""
     torch = pytest.importorskip("torch")

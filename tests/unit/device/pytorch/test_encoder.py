@@ -1,14 +1,20 @@
 """Checkpoints of random weights, rows end to end, against transformers on each text alone."""
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
+from fakes.torch_vendor import FakeVendor  # noqa: E402
+from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
 from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
+from ge_backend.device.pytorch.encoder_accelerator import DeviceLayers  # noqa: E402
 from ge_backend.device.pytorch.encoder_layers import TorchLayers  # noqa: E402
+from ge_backend.device.pytorch.streams import Streams  # noqa: E402
 from ge_backend.errors import ModelError, Unsupported  # noqa: E402
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
@@ -23,7 +29,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=["torch", "openvino"])
+@pytest.fixture(params=["torch", "openvino", "accelerator"])
 def open_encoder(request):
     """Return how a folder is opened with the layers of an engine: what runs ids and a mask."""
     engine = TorchLayers
@@ -32,6 +38,9 @@ def open_encoder(request):
         from ge_backend.device.ov.encoder import OpenVinoLayers
 
         engine = OpenVinoLayers
+    if request.param == "accelerator":
+        source = GraphSource(path="config.json", stamp="")
+        engine = partial(DeviceLayers, source=source, streams=Streams(FakeVendor()))
 
     def opened(folder, dtype=torch.float32):
         encoder = PackedEncoder(read_encoder_folder(folder), dtype)

@@ -118,12 +118,14 @@ class NpuDevice:
             ".onnx": self._load_onnx,
             ".pt2": self._load_torch,
             ".pt": self._load_torch,
+            "config.json": self._load_torch,
         }
-        if path.suffix not in loaders:
+        loader = next((load for end, load in loaders.items() if path.name.endswith(end)), None)
+        if loader is None:
             raise ModelError(f"{path}: the npu device runs {', '.join(loaders)}")
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
-        return loaders[path.suffix](source, workspace)
+        return loader(source, workspace)
 
     def memory(self) -> MemoryInfo:
         """Return the free and total memory of the NPU."""

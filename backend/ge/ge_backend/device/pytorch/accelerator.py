@@ -80,16 +80,20 @@ class AcceleratorGraph:
     inputs and outputs keep their declared types, on the way to the device too.
 
     Args:
+        source: what is loaded.
         streams: the device's own, shared by all its graphs.
+        program: on the device already; None loads it from the source's file.
     """
 
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
-    def __init__(self, source: GraphSource, streams: Streams) -> None:
+    def __init__(
+        self, source: GraphSource, streams: Streams, *, program: Program | None = None
+    ) -> None:
         self._mode = _mode(source)
         self._streams, self._vendor = streams, streams.vendor
         self._path = source.path
-        self._program = self._load(source.declared)
+        self._program = program or self._load(source.declared)
         self._codec = TorchCodec(self._program, source.path, source.precision)
         if self._mode == "torchair":
             self._vendor.compile(self._program.module)

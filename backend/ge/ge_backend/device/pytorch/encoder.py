@@ -71,6 +71,7 @@ class PackedEncoder:
             whole = load_pretrained(auto, folder.folder, dtype, unused=UNUSED)
         base = whole.base_model if folder.classifies else whole
         self.whole, self.base = whole, base
+        self._pooler = getattr(base, UNUSED, None)
         padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
         # RoBERTa and its kin count positions from behind the padding's.
         self._first_position = 0 if padding is None else padding + 1
@@ -165,10 +166,9 @@ class PackedEncoder:
     def _scores(self, firsts: Array) -> Array:
         """Return what the classifier says of each row's first token, FP32 `[B', width]`."""
         seen = torch.from_numpy(firsts).to(self.dtype).unsqueeze(1)
-        pooler = getattr(self.base, "pooler", None)
-        scores: Array = (
-            self.whole.classifier(seen if pooler is None else pooler(seen)).float().numpy()
-        )
+        if self._pooler is not None:
+            seen = self._pooler(seen)
+        scores: Array = self.whole.classifier(seen).float().numpy()
         return scores
 
     def _alone(self, text: torch.Tensor) -> Array:

@@ -133,7 +133,12 @@ def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
             begin += count * length
 
 
-def rounded_tokens(tokens: int) -> int:
-    """Return a number of tokens that is made ready for, the next from this one on; at least 1."""
-    step = max(1, (1 << max(0, tokens - 1).bit_length()) // 2 // STEPS_PER_OCTAVE)
+def rounded_tokens(tokens: int, steps: int = STEPS_PER_OCTAVE) -> int:
+    """Return a number of tokens that is made ready for, the next from this one on; at least 1.
+
+    Args:
+        tokens: how many there are.
+        steps: how many such numbers there are per power of two.
+    """
+    step = max(1, (1 << max(0, tokens - 1).bit_length()) // 2 // steps)
     return max(1, -(-tokens // step) * step)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.errors import GeError, ModelError, Unsupported
+from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
 
 __all__ = ["load_pretrained", "refusing"]
 
@@ -61,6 +61,8 @@ def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
     """
     try:
         yield
+    except GraphFailed as error:
+        raise Unsupported(f"{folder}: {what}: {error}{instead}") from error
     except GeError as error:
         raise type(error)(f"{folder}: {error}{instead}") from error
     except (

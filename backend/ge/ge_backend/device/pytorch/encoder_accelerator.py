@@ -1,0 +1,155 @@
+"""An encoder's checkpoint on an accelerator: its layers are captured once per number of tokens.
+
+A batch becomes pieces of whole rows, and each piece is padded to the next of some thirty numbers of
+tokens, so everything that runs while serving was captured at load.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.pytorch.accelerator import AcceleratorGraph
+from ge_backend.device.pytorch.encoder import UNUSED, Layers, PackedEncoder
+from ge_backend.device.pytorch.encoder_graph import EncoderGraph
+from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
+from ge_backend.device.pytorch.packed_rows import rounded_tokens
+from ge_backend.device.pytorch.program import Program
+from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.threads import Cores
+from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
+
+__all__ = ["AcceleratorEncoder", "DeviceLayers"]
+
+# What is computed at once, unless a row is longer. Not measured on an accelerator.
+MOST_TOKENS = 2048
+LEAST_TOKENS = 16
+# Numbers of tokens per power of two: padding is a tenth on average, and graphs are few.
+STEPS = 4
+INPUTS = "input_ids", "positions", "rows"
+HIDDEN = "hidden"
+
+
+class AcceleratorEncoder(EncoderGraph):
+    """An encoder's checkpoint as a graph on an accelerator; see `EncoderGraph`.
+
+    Its layers are an `AcceleratorGraph`, whose option `torch.mode` it takes; what comes before and
+    behind them is computed on the host.
+
+    Args:
+        streams: the device's own.
+    """
+
+    def __init__(self, source: GraphSource, streams: Streams) -> None:
+        self._source, self._streams = source, streams
+        super().__init__(source, Cores(1), engine=self._on_device)
+        self._layers.capture()
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Do nothing: all numbers of tokens are captured at load."""
+
+    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the peak of the largest piece: graphs of all numbers of tokens share it."""
+        del shapes
+        return self._layers.scratch_bytes()
+
+    def close(self) -> None:
+        """Free weights and graphs."""
+        super().close()
+        self._layers.close()
+        del self._layers
+
+    def _on_device(self, encoder: PackedEncoder) -> DeviceLayers:
+        self._layers = DeviceLayers(encoder, self._source, self._streams)
+        return self._layers
+
+
+class DeviceLayers:
+    """The layers of one encoder on a device; see `EncoderEngine`.
+
+    Only what the check at load needs is captured here.
+
+    Raises:
+        GraphFailed: they cannot be computed for rows end to end.
+        OutOfMemory: of the device.
+    """
+
+    def __init__(self, encoder: PackedEncoder, source: GraphSource, streams: Streams) -> None:
+        self._pieces = Pieces(encoder=encoder, most=MOST_TOKENS, rounded=_rounded)
+        self._sizes = _sizes(encoder.max_length)
+        program = _program(encoder, streams.vendor.device)
+        # The weights have their precision already, and no file is read.
+        own = replace(source, precision="origin")
+        self._graph = AcceleratorGraph(own, streams, program=program)
+        for tokens in self._pieces.of(encoder.example):
+            self._prepare(len(tokens.ids))
+
+    def layers(self, threads: int, at_once: int) -> Layers:
+        """See `EncoderEngine`; the host's threads have no part in it."""
+        del threads, at_once
+        return self._pieces.layers(self._run)
+
+    def capture(self) -> None:
+        """Make ready for all numbers of tokens that runs have, as `AcceleratorGraph.prepare`."""
+        for size in reversed(self._sizes):
+            self._prepare(size)
+
+    def scratch_bytes(self) -> int:
+        """Return what the largest run needs beside weights and tokens."""
+        return self._graph.workspace_bytes(dict.fromkeys(INPUTS, self._sizes[-1:]))
+
+    def close(self) -> None:
+        """Free weights and graphs."""
+        self._graph.close()
+
+    def _prepare(self, size: int) -> None:
+        self._graph.prepare(_inputs(np.zeros((len(INPUTS), size), np.int64)))
+
+    def _run(self, tokens: Tokens) -> Array:
+        found = self._graph.run(_inputs(tokens.inputs), {}, exclusive=False)
+        return found[HIDDEN][: tokens.count]
+
+
+def _program(encoder: PackedEncoder, device: str) -> Program:
+    """Return the layers on a device; what is behind them stays on the host."""
+    module = MaskedLayers(encoder)
+    if (pooler := getattr(encoder.base, UNUSED, None)) is not None:
+        setattr(encoder.base, UNUSED, copy.deepcopy(pooler))
+    module.to(device)
+
+    def call(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {HIDDEN: module(*(tensors[name] for name in INPUTS))}
+
+    whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]
+    hidden = TensorSpec(name=HIDDEN, dtype=number, dims=(-1, encoder.width), axes=("tokens", ""))
+    return Program(
+        module=module,
+        signature=Signature(
+            inputs=tuple(
+                TensorSpec(name=name, dtype=whole, dims=(-1,), axes=("tokens",)) for name in INPUTS
+            ),
+            outputs=(hidden,),
+            axis_limits={},
+        ),
+        call=call,
+        writes_in_place=False,
+    )
+
+
+def _rounded(tokens: int) -> int:
+    return rounded_tokens(max(tokens, LEAST_TOKENS), STEPS)
+
+
+def _sizes(longest: int) -> tuple[int, ...]:
+    """Return all numbers of tokens that runs have, ascending."""
+    longest = max(longest, MOST_TOKENS)
+    return tuple(sorted({_rounded(count) for count in range(1, longest + 1)}))
+
+
+def _inputs(arrays: Iterable[Array]) -> dict[str, Array]:
+    return dict(zip(INPUTS, arrays, strict=True))
