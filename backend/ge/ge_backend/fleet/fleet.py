@@ -211,7 +211,8 @@ class Fleet:
             yield from _failing(chosen, failure)
         shares: list[_Share] = []
         try:
-            for member, indices in self._assign(chosen, costs, members):
+            assigned = self._assign(chosen, costs, members)
+            for member, indices in assigned:
                 try:
                     orders = stage(member.session, indices, again=again)
                     flight = member.session.flight()
@@ -223,7 +224,9 @@ class Fleet:
                     by_index = dict(zip(indices, orders, strict=True))
                     if again:
                         yield from _stateful(by_index)
-                    shares.append(_Share(member, flight, by_index, solo=again))
+                    # The other devices' runs are not to wait until this thread has made one.
+                    awaits = not flight.sender_serves or member is assigned[-1][0]
+                    shares.append(_Share(member, flight, by_index, solo=again, awaits=awaits))
                     yield from shares[-1].begin()
             meanwhile()
             yield from _ends(shares, unwanted)
@@ -298,14 +301,21 @@ class _Share:
 
     Args:
         solo: the runs are repeated, one at a time, each alone on the device.
+        awaits: the last one may be made by whoever reads it.
     """
 
     def __init__(
-        self, member: Member, flight: Flight, orders: Mapping[int, RunOrder], *, solo: bool
+        self,
+        member: Member,
+        flight: Flight,
+        orders: Mapping[int, RunOrder],
+        *,
+        solo: bool,
+        awaits: bool,
     ) -> None:
         self._member = member
         self._flight = flight
-        self._solo = solo
+        self._solo, self._awaits = solo, awaits
         self._left = dict(orders)
         self._unsent = deque(orders)
         self._cancelled: set[int] = set()
@@ -388,7 +398,7 @@ class _Share:
         """Submit as much as the socket takes, in order; after the last one nothing is sent."""
         while self._unsent and not (self._solo and self._flight.indices):
             index = self._unsent[0]
-            order, awaited = self._left[index], len(self._unsent) == 1
+            order, awaited = self._left[index], self._awaits and len(self._unsent) == 1
             try:
                 if not self._flight.submit(index, order, solo=self._solo, awaited=awaited):
                     return

@@ -2,10 +2,12 @@
 
 import os
 import threading
+from functools import partial
 
 import pytest
 
 from builders.null_models import (
+    SHORT,
     comes_true,
     num_descriptors,
     order,
@@ -19,6 +21,7 @@ from ge_backend.errors import DeviceUnavailable, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.server.connection import Connection
+from ge_backend.fleet.fleet import Fleet
 
 
 def open_session(folder):
@@ -70,6 +73,32 @@ def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch
     assert names == [threading.current_thread().name]
     assert sums(run_values(session, 1, 2, 3)) == [3, 6, 9]
     assert sum(name.startswith("lane-") for name in names) >= 2
+
+
+def test_devices_inline_run_side_by_side(tmp_path, monkeypatch):
+    """The thread that sends makes a run of the last one only: each waits for the other here."""
+    source = write_null(tmp_path / "model.null")
+    sessions = {
+        name: Session(
+            partial(connect_inline, name), source, arena_bytes=4096, on_restart=lambda: None
+        )
+        for name in ("null:0", "null:1")
+    }
+    fleet = Fleet(sessions, SHORT)
+    both, run = threading.Barrier(2), NullGraph.run
+
+    def met(*given, **more):
+        both.wait(20)
+        return run(*given, **more)
+
+    def stage(session, chosen, *, again):
+        session.reserve(128 * len(chosen), keep=again)
+        return [order(session, value) for value in chosen]
+
+    monkeypatch.setattr(NullGraph, "run", met)
+    outcomes = [ended.outcome for ended in fleet.run([1000.0, 1000.0], stage)]
+    assert sorted(sums(outcomes)) == [0, 3]
+    fleet.close()
 
 
 def test_more_answers_than_a_socket_holds_stop_nobody(session):

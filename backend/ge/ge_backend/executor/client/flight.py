@@ -88,6 +88,11 @@ class Flight:
         """How long the executor has shown no life; it beats several times a second."""
         return time.monotonic_ns() - self._link.outstanding.beat_ns
 
+    @property
+    def sender_serves(self) -> bool:
+        """Whether a run that is awaited is made before `submit` returns; see `Link`."""
+        return self._link.sender_serves
+
     def fileno(self) -> int:
         """Return what becomes readable when a run has ended, or the executor is gone."""
         return self._link.sock.fileno()

@@ -29,12 +29,15 @@ class Link:
         welcome: what the executor said of itself.
         outstanding: how much work it holds, now and later.
         inbox: what arrives on the socket.
+        sender_serves: a run that is awaited is made before sending it returns.
 
     Raises:
         DeviceUnavailable: the peer is another user's process.
         ExecutorLost: the executor is gone.
         ProtocolError: it is of another version.
     """
+
+    sender_serves = False
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

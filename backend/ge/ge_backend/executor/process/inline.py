@@ -41,6 +41,8 @@ class _InlineLink(Link):
     room for one more.
     """
 
+    sender_serves = True
+
     def __init__(self, sock: socket.socket, connection: Connection) -> None:
         self._connection = connection
         self._serving = threading.Lock()
