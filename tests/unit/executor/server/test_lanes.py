@@ -91,6 +91,22 @@ def test_a_job_is_alone_only_if_nothing_else_runs_or_waits(lanes):
     assert (first.alone, second.alone, third.alone) == (True, False, True)
 
 
+def test_a_job_whose_client_is_being_told_is_no_company(lanes):
+    """Who is told may ask again before the thread that told goes on: nothing else runs then."""
+    first, telling, again, beside = Gate(), Gate(), Gate(), Gate()
+    first.go.set()
+    submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)))
+    assert telling.begun.wait(5)
+    submit(lanes, again)
+    assert again.begun.wait(5)
+    telling.go.set()
+    submit(lanes, beside)
+    assert beside.begun.wait(5)
+    for gate in (again, beside):
+        gate.go.set()
+    assert (first.alone, again.alone, beside.alone) == (True, True, False)
+
+
 def test_jobs_begin_in_the_order_they_came():
     """One lane takes jobs first come, first served."""
     lanes, order = Lanes(1, Pool(0)), []

@@ -37,6 +37,7 @@ class Lanes:
         self._free = [f"lane-{index}" for index in reversed(range(count))]
         self._since_ns: dict[StartedJob, int] = {}  # the jobs that have to end, and when each began
         self._solo = False  # the job that runs is a solo one
+        self._telling = 0  # jobs that have done their work
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
         self._ending = False  # what waits is not begun any more
@@ -113,10 +114,7 @@ class Lanes:
         mine = None
         now_ns = time.monotonic_ns()
         while (
-            self._free
-            and not self._solo
-            and not self._ending
-            and (started := self._waiting.take(now_ns, running=self._running, lane=self._free[-1]))
+            self._free and not self._solo and not self._ending and (started := self._take(now_ns))
         ):
             self._free.pop()
             self._solo = started.job.solo
@@ -130,10 +128,21 @@ class Lanes:
             self._changed.notify_all()
         return mine
 
-    def _give_back(self, started: StartedJob) -> None:
-        """Let others use the job's bytes; if it is a solo one, only when its client was told."""
-        if started.lease is not None and not self._solo:
-            with self._lock:
+    def _take(self, now_ns: int) -> StartedJob | None:
+        return self._waiting.take(
+            now_ns, running=self._running, telling=self._telling, lane=self._free[-1]
+        )
+
+    def _worked(self, started: StartedJob) -> None:
+        """Let others use the job's bytes; if it is a solo one, only when its client was told.
+
+        From now on it is no company for others: who is told asks again at once, and may well be
+        there before this thread goes on.
+        """
+        with self._lock:
+            started.telling = True
+            self._telling += 1
+            if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)
                 started.lease = None
                 self._begin()
@@ -143,6 +152,7 @@ class Lanes:
             if started.lease is not None:
                 self._pool.release(started.lease)
             self._free.append(started.turn.lane)
+            self._telling -= started.telling
             self._since_ns.pop(started, None)
             self._solo = False
             self._begin()
@@ -155,7 +165,7 @@ class Lanes:
     def _do(self, started: StartedJob) -> None:
         try:
             tell = started.job.work(started.turn)
-            self._give_back(started)
+            self._worked(started)
             tell()
         except Exception:
             log.exception("a job failed in a lane, which goes on")

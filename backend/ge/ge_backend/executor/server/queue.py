@@ -80,11 +80,16 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class StartedJob:
-    """A job whose turn it is, and what it may use until it has ended."""
+    """A job whose turn it is, and what it may use until it has ended.
+
+    Attributes:
+        telling: its work is done, and its client is being told.
+    """
 
     job: Job
     lease: Lease | None
     turn: Turn
+    telling: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -118,12 +123,21 @@ class Waiting:
         rank = (now_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
         insort(self._places, _Place(job, now_ns, rank), key=lambda place: place.rank)
 
-    def take(self, now_ns: int, *, running: int, lane: str = "") -> StartedJob | None:
+    def take(
+        self, now_ns: int, *, running: int, telling: int = 0, lane: str = ""
+    ) -> StartedJob | None:
         """Return the job whose turn it is, with its lease; None if all have to wait.
 
         It takes all that a job needs at once, or nothing: who waits holds nothing, so that there
         can be no circle of those who wait for each other.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            running: how many jobs have begun and not ended.
+            telling: how many of these only tell their clients, and are no company.
+            lane: whose turn it is.
         """
+        working = running - telling
         claimed: list[Range] = []
         behind: set[tuple[str, int]] = set()
         for index, place in enumerate(self._places):
@@ -131,12 +145,12 @@ class Waiting:
             if job.solo and running:
                 return None
             if not job.holder:
-                return self._start(index, None, now_ns, running, lane)
+                return self._start(index, None, now_ns, working, lane)
             key = (job.holder, job.nbytes)
             if key not in behind:
                 lease = self.pool.lease(job.holder, job.nbytes, claimed)
                 if lease is not None:
-                    return self._start(index, lease, now_ns, running, lane)
+                    return self._start(index, lease, now_ns, working, lane)
                 behind.add(key)
                 claimed.extend(self.pool.claim(job.holder, job.nbytes))
             place.held_up_since_ns = place.held_up_since_ns or now_ns
@@ -161,11 +175,11 @@ class Waiting:
         return min((p.job.deadline_ns for p in self._places if p.job.deadline_ns), default=0)
 
     def _start(
-        self, index: int, lease: Lease | None, now_ns: int, running: int, lane: str
+        self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str
     ) -> StartedJob:
         place = self._places.pop(index)
         since_ns = place.held_up_since_ns or now_ns
-        alone = place.job.solo or not (running or self._places)
+        alone = place.job.solo or not (working or self._places)
         turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
         return StartedJob(place.job, lease, turn)
 
