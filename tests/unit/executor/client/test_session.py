@@ -19,6 +19,7 @@ from builders.null_models import (
 )
 from fakes.null_faults import Fault
 from ge_backend.errors import (
+    ExecutorLost,
     GeError,
     GraphFailed,
     OutOfMemory,
@@ -235,3 +236,31 @@ def test_tensors_that_stay_are_asked_for_again_after_a_restart(bench, session):
     session.free_tensors([1])
     bench.cut()
     session.free_tensors([1])
+
+
+def test_runs_of_a_connection_that_was_lost_write_to_nobodys_memory(session, bench):
+    """The executor may live on, and a run that it has begun with it."""
+    begun, go = threading.Event(), threading.Event()
+
+    def late(*_):
+        begun.set()
+        go.wait(20)
+
+    bench.device.faults.strike = late
+    session.reserve(4096)
+    lost = session.flight()
+    lost.submit(0, order(session, 5))
+    assert begun.wait(10)
+    bench.device.faults.strike = lambda *_: None
+    bench.cut()
+    with pytest.raises(ExecutorLost) as caught:
+        lost.receive()
+    session.lose(caught.value)
+    session.reopen()
+    session.reserve(4096)
+    memory = session.arena.view(session.arena.place("all", "UINT8", (4096,), 4096))
+    memory[...] = 1
+    executor = bench.executors[0]
+    go.set()
+    assert comes_true(lambda: not len(executor.lanes))
+    assert (memory == 1).all()

@@ -195,3 +195,24 @@ def test_an_arena_larger_than_the_machine_is_refused_before_it_is_made(monkeypat
         arena.reserve(1 << 40)
     assert arena.nbytes == 4096
     arena.close()
+
+
+def test_going_on_elsewhere_leaves_the_segment_to_whoever_has_it(arena):
+    """All is where it was, under a new id; what is still written to the old one is nobody's."""
+    arena.reserve(8192)
+    ref = arena.place("x", "INT32", (3,), 12)
+    late = arena.view(ref)
+    late[...] = 9
+    arena.renew()
+    assert (arena.id, arena.nbytes) == (2, 8192)
+    late[...] = 7
+    assert arena.view(ref).tolist() == [9, 9, 9]
+    assert arena.place("y", "INT32", (3,), 12).offset >= ref.offset + ref.nbytes
+
+
+def test_keeping_what_was_placed_never_makes_the_arena_smaller(arena):
+    """A little more beside a batch that fills it: the next such batch finds room again."""
+    arena.reserve(1 << 16)
+    arena.place("x", "UINT8", (1 << 16,), 1 << 16)
+    arena.reserve(64, keep=True)
+    assert arena.nbytes == 1 << 16

@@ -75,6 +75,7 @@ class Session:
     ) -> None:
         self.source = source
         self.arena = Arena(arena_bytes)
+        self._arena_shared = False  # an executor that was given up may still write to it
         self._connect = connect
         self._on_restart = on_restart
         self._priority = priority
@@ -280,12 +281,17 @@ class Session:
         self._live()
 
     def lose(self, error: GeError) -> None:
-        """Note that the executor is gone or cannot be understood; the next use starts another."""
+        """Note that the executor is gone or cannot be understood; the next use starts another.
+
+        It may live on, with runs that it had begun and that still write to the arena: so the next
+        one gets another.
+        """
         if self._link is not None:
             device = self._link.welcome.device
             log.warning("the executor of %s is gone (%s); another is started", device, error)
             self._on_restart()
             self._drop()
+            self._arena_shared = True
 
     def close(self) -> None:
         """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
@@ -310,6 +316,9 @@ class Session:
         return self._link
 
     def _open(self, link: Link) -> None:
+        if self._arena_shared:
+            self.arena.renew()
+            self._arena_shared = False
         self._attach(link)
         source = self._servable()
         load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)

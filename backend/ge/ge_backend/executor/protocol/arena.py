@@ -125,12 +125,14 @@ class Arena:
         self._used = self._used if keep else 0
         if self._used + nbytes <= self.nbytes:
             return False
-        segment, descriptor = Segment.create(1 << (nbytes - 1).bit_length())
-        os.close(self.descriptor)
-        self._segment, self.descriptor = segment, descriptor
-        self._used = 0
-        self.id += 1
+        self._replace(max(self.nbytes, 1 << (nbytes - 1).bit_length()))
         return True
+
+    def renew(self) -> None:
+        """Go on in another segment that is as this one: somebody may write to this one still."""
+        memory, used = self._segment.memory, self._used
+        self._replace(self.nbytes)
+        self._segment.memory[:used], self._used = memory[:used], used
 
     def place(self, name: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorRef:
         """Return the next free place.
@@ -151,6 +153,13 @@ class Arena:
     def write(self, ref: TensorRef, block: bytes) -> None:
         """Copy a serialised BYTES tensor to its place."""
         self._segment.write(ref, block)
+
+    def _replace(self, nbytes: int) -> None:
+        segment, descriptor = Segment.create(nbytes)
+        os.close(self.descriptor)
+        self._segment, self.descriptor = segment, descriptor
+        self._used = 0
+        self.id += 1
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes with its last view. Twice does no harm."""
