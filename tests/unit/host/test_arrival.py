@@ -1,7 +1,12 @@
 """What is known of a request when it comes."""
 
+import time
+
 import numpy as np
 import pytest
+
+from ge_backend.executor.protocol.messages import Run
+from ge_backend.executor.protocol.wire import decode, encode
 
 MS = 1_000_000
 
@@ -21,6 +26,21 @@ def test_the_shorter_timeout_counts(pb_utils, own_us, default_us, deadline_ns):
         100 * MS,
         deadline_ns,
     )
+
+
+@pytest.mark.parametrize("timeout_us", [10**14, 5 * 10**15, 2**63 - 1, 2**64 - 1])
+@pytest.mark.parametrize("default_us", [0, 2**62])
+def test_whatever_timeout_a_client_says_a_message_can_hold(pb_utils, timeout_us, default_us):
+    """It is a year at most; what an executor cannot read would fail the whole batch."""
+    from ge_backend.host.arrival import LONGEST_TIMEOUT_US, Arrival
+
+    now_ns = time.monotonic_ns()
+    deadline_ns = Arrival.of(
+        pb_utils.InferenceRequest(timeout=timeout_us), now_ns, default_us
+    ).deadline_ns
+    assert deadline_ns == now_ns + 1000 * LONGEST_TIMEOUT_US
+    run = Run(id=1, graph=1, arena=0, inputs=(), outputs=(), deadline_ns=deadline_ns)
+    assert decode(encode(run)) == run
 
 
 @pytest.mark.parametrize(("shapes", "rows"), [([(3, 7), (3,)], 3), ([()], 1), ([], 1)])

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Arrival"]
+__all__ = ["LONGEST_TIMEOUT_US", "Arrival"]
+
+# A year, instead of whatever longer time a client says: deadlines are added to and sent as numbers
+# of 64 bits.
+LONGEST_TIMEOUT_US = 366 * 24 * 3600 * 10**6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +24,9 @@ class Arrival:
     def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> Arrival:
         """Return a request that has just come, with the client's `timeout` or a shorter default."""
         timeouts = [us for us in (request.timeout(), default_timeout_us) if us]
-        return cls(request, now_ns, now_ns + 1000 * min(timeouts) if timeouts else 0)
+        shortest_us = min(timeouts, default=0)
+        deadline_ns = now_ns + 1000 * min(shortest_us, LONGEST_TIMEOUT_US) if shortest_us else 0
+        return cls(request, now_ns, deadline_ns)
 
     @property
     def rows(self) -> int:
