@@ -10,6 +10,7 @@ from ge_backend.batching.request import Request, check_request
 from ge_backend.batching.split import join, split
 from ge_backend.batching.stage import draft, stage
 from ge_backend.buckets.costs import DynamicCosts
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.errors import GraphFailed
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
@@ -211,3 +212,13 @@ def test_scattering_what_was_concatenated_gives_back_every_request(shapes):
                 assert (array.shape, array.tolist()) == (sent.shape, sent.tolist())
     assert sorted(seen) == list(range(len(requests)))
     arena.close()
+
+
+def test_a_batch_has_the_rows_that_came_however_many_shapes_there_were():
+    """Where rows are padded, a shape that came before is taken instead; here nothing is padded."""
+    shapes = KnownShapes(1)
+    costs = DynamicCosts({(1,): 1.0, (64,): 64.0}, 64, shapes=shapes)
+    assert costs.bucket(8, ()) == (8,)
+    assert costs.bucket(5, ()) == (8,)
+    (run,) = one_run([request(0, rows=5)], costs, batched=True).sub_batches
+    assert (run.bucket, run.rows, run.cost_ns) == ((5,), 5, costs.cost(5, ()))

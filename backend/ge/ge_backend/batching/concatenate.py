@@ -20,7 +20,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ge_backend.batching.plan import BatchPlan, RowSpan, run_of
+from ge_backend.batching.plan import BatchPlan, RowSpan, SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GraphFailed
@@ -33,13 +33,20 @@ __all__ = ["batch_shape", "one_run", "scatter", "write_batch"]
 def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> BatchPlan:
     """Return the plan that runs a batch as it came; only requests whose keys differ are apart.
 
-    Without a batch dimension there is nothing to join, so each request is a run.
+    Without a batch dimension there is nothing to join, so each request is a run. A run has exactly
+    the rows that came: nothing is padded, and what goes with them says how many there are.
     """
     groups: dict[object, list[RowSpan]] = {}
     for position, request in enumerate(requests):
         key = request.key if batched else position
         groups.setdefault(key, []).append(RowSpan(position, 0, request.rows))
-    return BatchPlan(sub_batches=tuple(run_of(tuple(s), (), costs) for s in groups.values()))
+    return BatchPlan(sub_batches=tuple(_as_it_came(tuple(s), costs) for s in groups.values()))
+
+
+def _as_it_came(spans: tuple[RowSpan, ...], costs: CostModel) -> SubBatch:
+    rows = sum(span.count for span in spans)
+    cost_ns = costs.cost(rows, ())
+    return SubBatch(spans=spans, bucket=(rows,), rows=rows, cost_ns=cost_ns, planned=True)
 
 
 def batch_shape(item: InputLayout, sources: Sequence[Array]) -> Shape:

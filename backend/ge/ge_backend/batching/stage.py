@@ -171,7 +171,7 @@ def stage(
         cost_ns=round(min(drawn.sub_batch.cost_ns, MOST_NS)),
         slots=tuple([request.slot for request in stateful]),
         fresh=tuple([request.slot for request in stateful if request.fresh]),
-        rows=drawn.sub_batch.bucket[0],
+        rows=drawn.sub_batch.bucket[0] if stateful else 0,
         fed=drawn.fed,
         kept=drawn.kept,
         dropped=drawn.dropped,
