@@ -342,3 +342,17 @@ def test_packed_rows_get_early_answers_where_that_costs_hardly_more():
     requests = requests_of([(1, (20,))] * 16)
     assert len(plan(requests, free, PACKED).sub_batches) > 2
     assert len(plan(requests, PER_ELEMENT, PACKED).sub_batches) == 2
+
+
+@given(shapes(40, 64), st.integers(1, 3), st.integers(1, 300))
+@settings(max_examples=200)
+def test_packed_runs_of_several_rows_keep_to_the_most_elements(drawn, lanes, most):
+    """What rows really have counts, and every run has a price."""
+    requests = requests_of([(rows, (max(1, size),)) for rows, (size,) in drawn])
+    policy = Policy(axes=("length",), packed=True, lanes=lanes, max_elements=most)
+    found = plan(requests, PER_ELEMENT, policy).sub_batches
+    assert sum(part.rows for part in found) == sum(request.rows for request in requests)
+    for part in found:
+        sizes = [requests[span.request].sizes[0] for span in part.spans for _ in range(span.count)]
+        assert part.rows == 1 or sum(sizes) <= most
+        assert math.isfinite(part.cost_ns)

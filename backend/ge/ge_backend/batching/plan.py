@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import ceil, inf, prod
 
 from ge_backend.batching.request import Request
 from ge_backend.buckets.costs import CostModel
@@ -92,12 +92,14 @@ class Policy:
         lanes: runs that this instance may expect to have in flight at once.
         refuse_overflow: a request larger than the largest bucket is refused, not run unpadded.
         packed: a run costs its elements, not its rows times the longest; see `Packed`.
+        max_elements: the most of a packed run of several rows; 0 is no limit.
     """
 
     axes: tuple[str, ...]
     lanes: int = 1
     refuse_overflow: bool = False
     packed: bool = False
+    max_elements: int = 0
 
 
 def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> BatchPlan:
@@ -128,7 +130,7 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
     for rows in groups.values():
         if not policy.packed:
             rows.sort()
-        for start, end in cut(rows, costs, policy.lanes):
+        for start, end in cut(rows, costs, policy):
             run = rows[start:end]
             mean = _mean(run) if policy.packed else ()
             sub_batches.append(run_of(tuple(_spans(run)), _largest(run), costs, mean))
@@ -180,8 +182,9 @@ def _unplanned(position: int, request: Request, costs: CostModel) -> Iterator[Su
         yield run_of((span,), request.sizes, costs)
 
 
-def _cut_for_lanes(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]:
+def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:
     """Return the cut of least cost, or a finer one if lanes that would idle finish it sooner."""
+    lanes = policy.lanes
     cut = _cut if len(costs.limits) <= 1 else _cut_by_several_axes
     best, total = cut(rows, costs, inf)
     if lanes == 1 or len(rows) == 1:
@@ -195,10 +198,11 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]
     return min(best, finer, key=lambda cuts: _makespan(rows, cuts, costs, lanes))
 
 
-def _cut_packed(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]:
+def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:
     """Return runs of about equal elements, no more than cost hardly more than the fewest do."""
-    mean, count = _mean(rows), len(rows)
-    fewest = -(-count // costs.steps[-1])
+    mean, count, lanes = _mean(rows), len(rows), policy.lanes
+    most = policy.max_elements or inf
+    fewest = max(-(-count // costs.steps[-1]), min(count, ceil(_elements(rows) / most)))
     totals = {
         runs: runs * costs.cost(-(-count // runs), mean)
         for runs in range(fewest, min(count, max(MOST_PACKED, fewest)) + 1)
@@ -207,20 +211,30 @@ def _cut_packed(rows: list[_Row], costs: CostModel, lanes: int) -> list[_Cut]:
     runs = max(runs for runs, total in totals.items() if total <= least * EARLY_SLACK)
     if runs < lanes and totals.get(lanes, inf) <= least * LANE_SLACK:
         runs = lanes
-    return _even(rows, runs, costs.steps[-1])
+    return _even(rows, _elements(rows) / runs, costs.steps[-1], most)
 
 
-def _even(rows: list[_Row], runs: int, most: int) -> list[_Cut]:
-    """Cut into so many runs of about equal elements, or a few more: none has over `most` rows."""
-    share = sum([prod(sizes) for sizes, _, _ in rows]) / runs
-    cuts, begin, filled, ends_at = [], 0, 0.0, share
+def _even(rows: list[_Row], share: float, most_rows: int, most: float) -> list[_Cut]:
+    """Cut into runs of about so many elements, or fewer: none has over `most_rows`.
+
+    Nor over `most` elements, unless a row alone has them.
+    """
+    cuts, begin, filled, began_at = [], 0, 0, 0
     for end, (sizes, _, _) in enumerate(rows):
         elements = prod(sizes)
-        if end > begin and (filled + elements / 2 > ends_at or end - begin == most):
+        if end > begin and (
+            filled + elements / 2 > began_at + share
+            or filled + elements > began_at + most
+            or end - begin == most_rows
+        ):
             cuts.append((begin, end))
-            begin, ends_at = end, filled + share
+            begin, began_at = end, filled
         filled += elements
     return [*cuts, (begin, len(rows))]
+
+
+def _elements(rows: list[_Row]) -> int:
+    return sum([prod(sizes) for sizes, _, _ in rows])
 
 
 def _mean(rows: list[_Row]) -> Shape:

@@ -79,6 +79,7 @@ class Learner:
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
         self._bucketed = first.bucketed
+        self._packed = first.packed
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
         self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
@@ -222,7 +223,11 @@ class Learner:
         """Let the next batch run on this fleet, at these costs."""
         self._costs = costs
         self._model = cost_model(
-            self._config, costs, static_shapes=self._static_shapes, bucketed=self._bucketed
+            self._config,
+            costs,
+            static_shapes=self._static_shapes,
+            bucketed=self._bucketed,
+            packed=self._packed,
         )
         self._pipeline.hand_over(fleet, self._model)
 

@@ -87,7 +87,11 @@ def open_model(
         layout=layout,
         fleet=fleet,
         costs=cost_model(
-            config, costs, static_shapes=session.static_shapes, bucketed=session.bucketed
+            config,
+            costs,
+            static_shapes=session.static_shapes,
+            bucketed=session.bucketed,
+            packed=session.packed,
         ),
         policy=_policy(config, layout, fleet),
         recorder=recorder,
@@ -127,6 +131,7 @@ def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
         axes=layout.axes,
         lanes=max(1, lanes // config.instances),
         packed=fleet.sessions[0].packed,
+        max_elements=config.max_elements,
         refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
     )
 

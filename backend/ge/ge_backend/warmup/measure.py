@@ -151,15 +151,21 @@ def cost_model(
     *,
     static_shapes: bool,
     bucketed: bool = False,
+    packed: bool = False,
 ) -> CostModel:
-    """Return what the planner asks, for these costs; they follow what runs take if measured."""
+    """Return what the planner asks, for these costs; they follow what runs take if measured.
+
+    `max_elements` bounds what packed rows really have, so there the planner sees to it; what is
+    concatenated runs as it comes.
+    """
     shapes = KnownShapes()
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:
             return StaticCosts(table)
         most = max(config.max_batch_size, 1)
-        free = DynamicCosts(table, most, config.max_elements, shapes)
+        most_elements = 0 if packed or config.concatenate else config.max_elements
+        free = DynamicCosts(table, most, most_elements, shapes)
         return BucketedCosts(StaticCosts(table), free) if bucketed else free
 
     measured = config.warmup and not config.concatenate

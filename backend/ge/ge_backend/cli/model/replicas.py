@@ -140,11 +140,16 @@ def _times(model: ShapedModel) -> Array:
         model.kept_costs() or model.measure(),
         static_shapes=model.session.static_shapes,
         bucketed=model.session.bucketed,
+        packed=model.session.packed,
     )
     draw = _Traffic(model, costs, np.random.default_rng(SEED)).request
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))
-    policy = Policy(axes=model.layout.axes)
+    policy = Policy(
+        axes=model.layout.axes,
+        packed=model.session.packed,
+        max_elements=model.config.max_elements,
+    )
 
     def run_s(count: int) -> float:
         planned = plan([draw(index) for index in range(count)], costs, policy)
