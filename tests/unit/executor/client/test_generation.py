@@ -20,18 +20,21 @@ from ge_backend.errors import (
 from ge_backend.executor.client import generation
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol import generation_messages
 from ge_backend.executor.server.executor import Executor
 
 
 class Sink:
     def __init__(self):
         self.text, self.ids, self.error, self.over = "", [], None, threading.Event()
+        self.cumulative = []
         self.unwanted = False
 
     def add(self, deltas, *, last):
         (delta,) = deltas
         self.text += delta.text
         self.ids += delta.ids
+        self.cumulative += [delta.cumulative] * len(delta.ids)
         if last:
             self.over.set()
 
@@ -100,6 +103,20 @@ def test_an_error_is_the_senders_alone(rig):
     assert right.ids == [0, 1, 2, 3, 4]
 
 
+def test_what_no_executor_could_read_is_refused_before_it_is_sent(rig, monkeypatch):
+    """It would end the connection, and each next one: all texts of the stub with it."""
+    monkeypatch.setattr(generation_messages, "MOST_BYTES", 4000)
+    right = rig.ask("right", tokens=20)
+    for token in (-(2**63), 2**63 - 1):
+        with pytest.raises(InvalidRequest, match=f"input_ids has {token}, which is no token id"):
+            rig.client.submit(Prompt(text=None, ids=(1, token), parameters="5"), Sink())
+    rig.ask("e" * 3000)
+    with pytest.raises(InvalidRequest, match=r"takes \d+ bytes, of which a model takes 4000"):
+        rig.ask("\u00e9" * 3000)
+    assert right.over.wait(5)
+    assert (right.ids, rig.restarts) == (list(range(20)), 0)
+
+
 def test_text_goes_on_after_an_executors_death(rig):
     """The next one is sent prompt, seed and tokens, and no token is lost or comes twice."""
     rig.service.hold_after = 3
@@ -111,6 +128,7 @@ def test_text_goes_on_after_an_executors_death(rig):
     assert sink.ids == [0, 1, 2, 3, 4, 5]
     first, second = rig.service.submitted
     assert second.samples[0].ids == (0, 1, 2)
+    assert second.samples[0].cumulative == sink.cumulative[2]
     assert (second.text, second.seed, second.parameters) == (first.text, first.seed, "6")
 
 

@@ -23,11 +23,13 @@ from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
 from ge_backend.device.language.open import OpenedLanguage
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
+from ge_backend.executor.client import generation
 from ge_backend.executor.client.generation import GenerationClient, Prompt
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import (
     Look,
     Parts,
+    Sample,
     ServiceSpec,
     Submit,
     Withdraw,
@@ -405,6 +407,27 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
         True
     ] * 3
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
+
+
+def test_log_probabilities_are_added_up_across_executors(rig):
+    """What came before an executor died counts; the tokens are the same ones."""
+    whole = ask(rig.client(), ids=[9, 9], logprobs=1)
+    assert whole.end() is None
+    submit = Submit(
+        number=1,
+        text="",
+        ids=(9, 9),
+        parameters=json.dumps({"max_tokens": 8, "seed": 1, "logprobs": 1}),
+        seed=1,
+        samples=(Sample(ids=tuple(whole.ids()[:3]), cumulative=-1.5),),
+    )
+    client, sink = rig.client(), Sink()
+    client._live[1] = generation._Live(submit, sink)
+    with client._lock:
+        client._send_waiting()
+    assert sink.end() is None
+    assert sink.ids() == whole.ids()[3:]
+    assert sink.deltas[-1][0].cumulative == whole.deltas[-1][0].cumulative == -4.0
 
 
 def test_steps_take_turns_with_runs_that_need_the_same_bytes(monkeypatch, tmp_path):

@@ -12,13 +12,15 @@ says anything: it hangs, or the next one is being started.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from ge_backend.errors import (
@@ -128,7 +130,11 @@ class _Live:
             whole[delta.sample] = delta
             self.state[delta.sample] = replace(delta, text="", ids=(), logprobs="null")
             before = samples[delta.sample]
-            samples[delta.sample] = Sample(ids=before.ids + delta.ids, ended=bool(delta.finish))
+            samples[delta.sample] = Sample(
+                ids=before.ids + delta.ids,
+                ended=bool(delta.finish),
+                cumulative=delta.cumulative,
+            )
         self.submit = replace(self.submit, samples=tuple(samples))
         self.proven = True
         return whole, all(sample.ended for sample in samples)
@@ -161,7 +167,7 @@ class GenerationClient:
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
-    _last: int = field(init=False, default=0)
+    _numbers: Iterator[int] = field(init=False, default_factory=partial(itertools.count, 1))
     _looking: bool = field(init=False, default=False)
     _closing: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
@@ -193,21 +199,22 @@ class GenerationClient:
 
         Raises:
             DeviceUnavailable: there is no executor, and the last attempts to have one failed.
+            InvalidRequest: no executor could read it.
         """
+        submit = Submit(
+            number=next(self._numbers),
+            text=prompt.text or "",
+            ids=prompt.ids,
+            parameters=prompt.parameters,
+            seed=secrets.randbits(62),
+            timeout_s=prompt.timeout_s,
+        )
+        submit.check()
+        until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
         with self._lock:
             if self._failure is not None:
                 raise DeviceUnavailable(f"{self._failure}; it is tried again meanwhile")
-            self._last += 1
-            submit = Submit(
-                number=self._last,
-                text=prompt.text or "",
-                ids=prompt.ids,
-                parameters=prompt.parameters,
-                seed=secrets.randbits(62),
-                timeout_s=prompt.timeout_s,
-            )
-            until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
-            self._live[self._last] = _Live(submit, sink, until_s)
+            self._live[submit.number] = _Live(submit, sink, until_s)
             self._send_waiting()
 
     def look(self) -> None:

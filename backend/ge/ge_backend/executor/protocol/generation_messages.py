@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ge_backend.errors import ProtocolError
+from ge_backend.errors import InvalidRequest, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
+from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 MAX_BYTES = 1 << 26
+MOST_BYTES = MAX_BYTES // 2  # of a request that begins: what it brings is sent with it later
 _MORE, _LAST = b"+", b"."
 # What stands before a post's body takes far less than the rest.
 _PART_BYTES = MAX_MESSAGE_BYTES - 64
@@ -83,10 +85,15 @@ class ServiceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a request has of one sample already, when it goes on in another executor."""
+    """What a request has of one sample already, when it goes on in another executor.
+
+    Attributes:
+        cumulative: sum of the log-probabilities of `ids`.
+    """
 
     ids: tuple[int, ...] = ()
     ended: bool = False
+    cumulative: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +116,24 @@ class Submit:
     seed: int
     timeout_s: float = 0.0
     samples: tuple[Sample, ...] = ()
+
+    def check(self) -> None:
+        """See that the other end can read it: what it cannot read ends the connection.
+
+        Raises:
+            InvalidRequest: it is too long, or a token id is no number of a token.
+        """
+        for token in self.ids:
+            if abs(token) > MOST:
+                raise InvalidRequest(f"input_ids has {token}, which is no token id")
+        # A character takes six bytes at most, an id of up to 2**62 twenty.
+        if 6 * (len(self.text) + len(self.parameters)) + 20 * len(self.ids) < MOST_BYTES:
+            return
+        if (nbytes := len(CODEC.encode(self))) > MOST_BYTES:
+            raise InvalidRequest(
+                f"the request takes {nbytes} bytes, of which a model takes {MOST_BYTES}; send a "
+                "shorter prompt"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +240,7 @@ class Parts:
     """Joins the posts of one direction of one connection."""
 
     def __init__(self) -> None:
-        self._block = b""
+        self._block = bytearray()
 
     def take(self, body: bytes) -> Submit | Withdraw | Look | News | Refused | Seen | None:
         """Return the message that this post completes, None if more follows.
@@ -228,5 +253,5 @@ class Parts:
             raise ProtocolError(f"a message has more than {MAX_BYTES} bytes")
         if body[:1] == _MORE:
             return None
-        block, self._block = self._block, b""
-        return CODEC.decode(block)
+        block, self._block = self._block, bytearray()
+        return CODEC.decode(bytes(block))

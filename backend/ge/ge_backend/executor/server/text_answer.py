@@ -52,7 +52,7 @@ class TextAnswer:
     def __post_init__(self) -> None:
         self._samples = [_Sample(self._assembler()) for _ in range(self.parameters.num_drawn)]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
-            sample.ended = given.ended
+            sample.ended, sample.cumulative = given.ended, given.cumulative
             if sample.text is not None:
                 for token in given.ids:
                     sample.text.take(token)
