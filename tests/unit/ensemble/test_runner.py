@@ -1,5 +1,6 @@
 """Tensors from step to step, errors that name their step, time that is counted."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,13 @@ from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.ensemble.kept import KeptStep
 from ge_backend.ensemble.runner import EnsembleRunner, Stage
-from ge_backend.errors import GraphFailed, InvalidRequest, OutOfMemory, TensorsLost
+from ge_backend.errors import (
+    DeadlineExceeded,
+    GraphFailed,
+    InvalidRequest,
+    OutOfMemory,
+    TensorsLost,
+)
 from ge_backend.executor.protocol.messages import KeptRows
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.metrics import Recorder
@@ -270,6 +277,20 @@ def test_a_tensor_stays_between_two_steps(resident, memory):
     assert run(resident, request(0, 1, 2), request(1, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
     assert [kept for kept, _ in resident.add.batches] == [["b"]]
     assert (resident.double.freed, resident.add.freed, memory) == ([1, 2], [], {})
+
+
+def test_a_request_that_is_given_up_is_answered_at_once():
+    """Its step's executor shows no life, so the rest of the batch may take any time."""
+
+    class Hung(Computes):
+        def run(self, requests, keeping=None):
+            error = DeadlineExceeded("no life")
+            yield Reply(request=0, outputs={}, error=error, remaining_ns=math.inf)
+
+    stages = [stage(DAG.steps[0], Hung(None, "x")), stage(DAG.steps[1], Computes(None, "a", "b"))]
+    (reply,) = EnsembleRunner(DAG, stages, Recorder(), batched=True).run([request(0, 1, 2)])
+    assert isinstance(reply.error, DeadlineExceeded)
+    assert math.isinf(reply.remaining_ns)
 
 
 def test_no_key_comes_twice(resident):

@@ -166,7 +166,7 @@ class EnsembleRunner:
             position = taken[reply.request].index
             if reply.error is not None:
                 del known[position]
-                yield _failed(position, stage, reply.error)
+                yield _failed(position, stage, reply.error, reply.remaining_ns)
             else:
                 known[position].arrays |= self._written(stage, reply.outputs)
                 known[position].kept |= {
@@ -220,6 +220,6 @@ def _graph_dims(declared: TensorConfig) -> Dims:
     return declared.graph_dims
 
 
-def _failed(position: int, stage: Stage, error: GeError) -> Reply:
+def _failed(position: int, stage: Stage, error: GeError, remaining_ns: float = 0.0) -> Reply:
     named = type(error)(f"step {stage.step.model!r}: {error}")
-    return Reply(request=position, outputs={}, error=named)
+    return Reply(request=position, outputs={}, error=named, remaining_ns=remaining_ns)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ge_backend.device.failures import without_folders
@@ -243,7 +243,8 @@ class Fleet:
                 if self._changed.wait_for(self._settled, max(0.0, left_s)):
                     return
             text = "the request's time was over before its device's executor was started anew"
-            yield from _failing([index], DeadlineExceeded(text))
+            for ended in _failing([index], DeadlineExceeded(text)):
+                yield replace(ended, given_up=True)
 
     def _settled(self) -> bool:
         return any(member.up for member in self._members) or not self.ready
