@@ -76,7 +76,10 @@ _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        _counter("ge_requests_total", "Requests taken from the host."),
+        _counter(
+            "ge_requests_total",
+            "Requests taken from the host, without those that are refused as they are read.",
+        ),
         _counter("ge_request_failures_total", "Requests answered with an error.", "status"),
         _counter("ge_rows_total", "Rows (batch lines) taken from the host."),
         _counter("ge_batches_total", "Batches: calls of execute() by the host."),
