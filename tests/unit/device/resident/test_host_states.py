@@ -124,6 +124,21 @@ def test_growing_state_grows_for_each_sequence():
         run(slots, [[1], [2]], [0, 1])
 
 
+def test_growing_texts_are_padded_with_empty_ones():
+    """A row that is nobody's has texts as well, and a graph may look at them."""
+    seen = []
+
+    class Words:
+        def run(self, inputs, outputs, *, exclusive):
+            seen.append(inputs["h"].tolist())
+            return {"h_next": np.array([[b"a"], [b"b"], [b"c"]], object)}
+
+    slots = slots_of(Words(), state(dims=(-1,), dtype="BYTES"), count=2)
+    for fresh in ([0, 1], []):
+        slots.run({"x": np.ones((3, 1))}, {}, [0, 1], fresh, rows=3, exclusive=False)
+    assert seen[1] == [[b"a"], [b"b"], [b""]]
+
+
 def test_a_state_of_another_shape_or_type_is_refused():
     """What the graph gave and what was declared are named."""
     wrong = slots_of(Accumulator(), state(dims=(3,), dtype="INT32"))

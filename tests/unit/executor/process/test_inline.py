@@ -17,9 +17,10 @@ from builders.null_models import (
     write_null,
 )
 from ge_backend.device.null.device import NullGraph
-from ge_backend.errors import DeviceUnavailable, GraphFailed
+from ge_backend.errors import DeviceUnavailable, GraphFailed, OutOfMemory
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.server import executor
 from ge_backend.executor.server.connection import Connection
 from ge_backend.fleet.fleet import Fleet
 
@@ -58,6 +59,21 @@ def test_a_device_that_is_not_there_cannot_be_inline():
     with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
         connect_inline("abacus")
     assert num_descriptors() == before
+
+
+def test_a_device_whose_executor_cannot_be_made_is_closed(monkeypatch):
+    """Whoever tries again finds it free."""
+    opened, closed = [], []
+
+    def refuse(device, **_):
+        opened.append(device)
+        monkeypatch.setattr(device, "close", lambda: closed.append(device), raising=False)
+        raise OutOfMemory("the pool is larger than the device")
+
+    monkeypatch.setattr(executor, "Executor", refuse)
+    with pytest.raises(OutOfMemory, match="the pool is larger"):
+        connect_inline("null")
+    assert closed == opened
 
 
 def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch):

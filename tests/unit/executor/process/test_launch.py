@@ -92,6 +92,20 @@ def test_an_executor_that_always_vanishes_is_given_up(folder, tmp_path):
     assert count.read_text() == "x" * 5
 
 
+def test_an_executor_that_ends_while_it_reports_has_not_started(folder, tmp_path):
+    """Half a report is none."""
+    body = (
+        "import os, sys\n"
+        "ready = next(a for a in sys.argv if a.startswith('--ready=')).partition('=')[2]\n"
+        "os.write(int(ready), b'{\"error\": ')\n"
+        "sys.exit(3)\n"
+    )
+    (tmp_path / "fake.py").write_text(body)
+    python = script(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
+    with pytest.raises(DeviceUnavailable, match="ended with status 3 while it started"):
+        connect(address_in(folder, python=python))
+
+
 def test_a_folder_that_is_not_private_is_refused(folder):
     """An executor is neither started nor reached in a folder that others can write to."""
     folder.mkdir()

@@ -127,6 +127,24 @@ def test_a_run_is_outstanding_until_it_has_ended(stub, device):
     assert page.ns == 0
 
 
+def test_a_stub_that_cannot_be_told_is_left(stub, monkeypatch):
+    """Or it would wait for an answer that never comes."""
+    send = wire.send
+
+    def failing(sock, message, descriptors=()):
+        if isinstance(message, Done):
+            raise ExecutorLost("the connection broke while sending Done")
+        send(sock, message, descriptors)
+
+    stub.send(stub.run(10))
+    assert isinstance(stub.receive(), Done)
+    run = stub.run(11)
+    monkeypatch.setattr(wire, "send", failing)
+    send(stub.link.sock, run)
+    with pytest.raises(ExecutorLost):
+        stub.receive()
+
+
 def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(stub, device, source):
     """Whatever becomes of it, its estimate is taken back, and other stubs see that."""
     device.inject(Fault(on="run", do="fail", nth=1))

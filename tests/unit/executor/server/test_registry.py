@@ -10,7 +10,7 @@ from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
-from ge_backend.executor.server.registry import Registry
+from ge_backend.executor.server.registry import Entry, Registry
 from ge_backend.workspace.pool import Pool
 
 
@@ -40,6 +40,16 @@ def test_many_at_once_load_a_source_once(device, source):
     assert len({entry.id for entry, _ in got}) == 1
     assert got[0][0].holders == 8
     assert device.counts.loads == 1
+
+
+def test_giving_up_a_load_leaves_a_later_one_alone(device, source):
+    """Meanwhile the first entry may have been forgotten, and another one be loaded."""
+    registry = Registry(device, Pool(0), linger_s=0)
+    entry, _ = registry.acquire(source)
+    stale = Entry(id=99, source=source)
+    stale.holders = 1
+    registry._give_up(stale)
+    assert registry.entries() == [entry]
 
 
 def test_sources_that_differ_in_anything_are_loaded_apart(device, source):

@@ -115,7 +115,8 @@ class _Growing:
         if len(shapes) != 1:
             raise GraphFailed(f"states of different sizes came in one run: {sorted(shapes)}")
         (shape,) = shapes
-        gathered = np.zeros((rows, *shape), self._initial.dtype)
+        gathered = np.empty((rows, *shape), self._initial.dtype)
+        gathered[len(slots) :] = b"" if self._initial.dtype == object else 0
         for row, slot in enumerate(slots):
             gathered[row] = self._buffers[slot][: math.prod(shape)].reshape(shape)
         return gathered

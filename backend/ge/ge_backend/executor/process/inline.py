@@ -27,7 +27,12 @@ def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
     from ge_backend.device.base import open_device  # noqa: PLC0415
     from ge_backend.executor.server.executor import Executor  # noqa: PLC0415
 
-    executor = Executor(open_device(device, lanes=lanes), linger_s=0.0, pool_bytes=pool_bytes)
+    opened = open_device(device, lanes=lanes)
+    try:
+        executor = Executor(opened, linger_s=0.0, pool_bytes=pool_bytes)
+    except BaseException:
+        opened.close()
+        raise
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection = executor.attend(theirs)
     threading.Thread(target=_retire, args=(executor,), daemon=True).start()

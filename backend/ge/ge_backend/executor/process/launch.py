@@ -88,11 +88,12 @@ def _start(address: ExecutorAddress, lock: int) -> None:
         os.close(writing)
     with os.fdopen(reading) as ready:
         text = ready.read()
-    if not text:
-        raise _stillborn(address, -1 if process is None else process.wait())
+    try:
+        report: dict[str, str] = json.loads(text)
+    except ValueError as error:  # it ended before or while it wrote
+        raise _stillborn(address, -1 if process is None else process.wait()) from error
     if process is not None:  # a spare is reaped by whoever started it
         threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()
-    report: dict[str, str] = json.loads(text)
     if report:
         raise error_from_name(report["error"], report["message"])
 

@@ -323,10 +323,18 @@ class Connection:
                 os.close(spill)
 
     def _send(self, message: messages.Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Send from whichever thread has something to say; a stub that has left misses nothing."""
-        with self._sending, contextlib.suppress(ExecutorLost):
-            if self._open:
+        """Send from whichever thread has something to say; a stub that has left misses nothing.
+
+        One that is there, and could not be told, is left: it would wait for ever.
+        """
+        with self._sending:
+            if not self._open:
+                return
+            try:
                 wire.send(self._sock, message, descriptors)
+            except ExecutorLost:
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
 
     def _control(self, message: messages.Message, descriptors: tuple[int, ...]) -> messages.Message:
         if isinstance(message, messages.Attach):

@@ -223,8 +223,9 @@ class Registry:
         """Release an entry whose graph could not be loaded; the last one to do so forgets it."""
         self.release(entry)
         with self._lock:
-            if not entry.holders and entry.graph is None:
-                self._entries.pop(entry.source, None)
+            known = self._entries.get(entry.source) is entry  # and not one that came after it
+            if known and not entry.holders and entry.graph is None:
+                del self._entries[entry.source]
 
     def entries(self) -> list[Entry]:
         """Return the entries, for a report."""
