@@ -126,6 +126,21 @@ def test_lengths_positions_and_zeros_are_made(bucket):
     assert inputs["types"].shape == bucket
 
 
+def test_lengths_may_be_those_of_another_axis():
+    """Of a padded one, or of one whose sizes must match."""
+    layout = layout_of(
+        item("ids"),
+        item("sound", (-1,), (1,), ("frames",)),
+        item("words", (), (), made="lengths"),
+        item("frames", (), (), made="lengths", counted=1),
+        axes=("length", "frames"),
+    )
+    tensors = [{"ids": ids([1, 2]), "sound": ids([1, 2, 3])}, {"ids": ids([7]), "sound": ids([5])}]
+    inputs, _, _ = staged(layout, tensors, [(0, 0, 1), (1, 0, 1)], (2, 2, 3))
+    assert inputs["words"].tolist() == [2, 1]
+    assert inputs["frames"].tolist() == [3, 1]
+
+
 def test_inputs_are_made_for_axes_that_are_not_padded_too():
     """Then the mask is all ones and the length is that of the axis that must match."""
     layout = layout_of(

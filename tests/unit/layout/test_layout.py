@@ -84,6 +84,44 @@ def test_a_parameter_says_how_an_input_is_made():
     assert by_name(layout.inputs)["attention_mask"].made == "zeros"
 
 
+SPEECH = graph(
+    [
+        spec("ids", (-1, -1), ("batch", "words"), "INT64"),
+        spec("sound", (-1, -1, 80), ("batch", "frames", "")),
+        spec("count", (-1,), ("batch",), "INT64"),
+    ],
+    [spec("y", (-1,), ("batch",))],
+)
+BOTH = [ragged("ids", dtype="TYPE_INT64"), ragged("sound", (-1, 80))]
+
+
+@pytest.mark.parametrize(("axis", "index"), [("words", 0), ("frames", 1)])
+def test_lengths_are_those_of_the_axis_that_is_named(axis, index):
+    """Where several are padded."""
+    parameters = {"generate.count": f"lengths:{axis}"}
+    layout = build_layout(
+        config_of(inputs=BOTH, parameters=parameters), SPEECH, static_shapes=False
+    )
+    assert layout.axes == ("words", "frames")
+    assert by_name(layout.inputs)["count"].made == "lengths"
+    assert by_name(layout.inputs)["count"].counted == index
+
+
+def test_lengths_of_one_of_several_axes_are_not_guessed():
+    """A wrong guess would give wrong results without a word."""
+    for text, told in (
+        ("lengths", r"of which of the axes words, frames\? .* such as 'lengths:words'"),
+        ("lengths:letters", "names axis 'letters'; the axes are words, frames"),
+    ):
+        config = config_of(inputs=BOTH, parameters={"generate.count": text})
+        with pytest.raises(ConfigError, match=rf"'generate\.count'.*{told}|{told}"):
+            build_layout(config, SPEECH, static_shapes=False)
+    only = [BOTH[0], tensor("sound", [-1, 80])]
+    config = config_of(inputs=only, parameters={"generate.count": "lengths"})
+    layout = build_layout(config, SPEECH, static_shapes=False)
+    assert (layout.axes, by_name(layout.inputs)["count"].counted) == (("words",), 0)
+
+
 def test_without_ragged_inputs_free_axes_must_match():
     """Nothing is padded then, and each input that clients send has free axes of its own."""
     signature = graph(

@@ -38,3 +38,10 @@ def test_only_a_servers_own_stubs_are_counted(processes):
     processes(22, "/usr/bin/python3", "/models/m/3/model.py", "ge_3", parent=10)
     processes(23, parent=10)
     assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]
+
+
+def test_a_models_file_may_lie_in_a_folder_of_its_version(processes):
+    """`default_model_filename` may say so; it is no other model then."""
+    stub = "/t/backends/python/triton_python_backend_stub"
+    processes(20, stub, "/2024/models/m/3/net/small/model.onnx", "ge_1", parent=10)
+    assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]

@@ -227,7 +227,7 @@ def _make(block: Array, item: InputLayout, request: Request) -> None:
             block = block[corner]
         block[...] = BF16_ONE if item.dtype.name == "BF16" else 1
     elif item.made == "lengths":
-        _store(block, np.array((*request.sizes, *request.matched, 1)[0]), item)
+        _store(block, np.array((*request.sizes, *request.matched, 1)[item.counted]), item)
     elif item.made == "positions":
         _store(block, np.arange(block.shape[-1]), item)
     else:

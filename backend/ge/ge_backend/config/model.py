@@ -410,13 +410,15 @@ def _home() -> Path | None:
 
 
 GENERATORS = ("mask", "lengths", "positions", "zeros")
+LENGTHS_OF = "lengths:"  # and the name of an axis
 
 
 def _generator(key: str, text: str) -> str:
     text = text.strip()
-    if text not in GENERATORS:
+    if text not in GENERATORS and not text.startswith(LENGTHS_OF):
         raise ConfigError(
-            f"parameter 'generate.{key}' is {text!r}; expected one of {', '.join(GENERATORS)}"
+            f"parameter 'generate.{key}' is {text!r}; expected one of {', '.join(GENERATORS)}, or "
+            f"{LENGTHS_OF}<axis>"
         )
     return text
 

@@ -347,9 +347,9 @@ FAMILIES: tuple[Family, ...] = (
         prefix="generate.",
         placeholder="input",
         help="An input of the graph that the backend makes when the client does not send it: "
-        "`mask` (1 for real, 0 for padding), `lengths` (real length per row), `positions` "
-        "(0, 1, 2, …) or `zeros`. Well-known names (attention_mask, input_lengths, "
-        "position_ids, token_type_ids) need no entry.",
+        "`mask` (1 for real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` "
+        "where several axes are padded), `positions` (0, 1, 2, …) or `zeros`. Well-known names "
+        "(attention_mask, input_lengths, position_ids, token_type_ids) need no entry.",
     ),
     Family(
         prefix="axes.",

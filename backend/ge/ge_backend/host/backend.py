@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
@@ -27,6 +26,7 @@ from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.steps import Steps, is_ready, nothing
+from ge_backend.host.version_folder import version_folder
 from ge_backend.layout.layout import Layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
@@ -77,9 +77,10 @@ class Backend:
         install_handler(args["model_name"])
         machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
         check_numpy(allow_2=machine.numpy_2)
+        given = json.loads(args["model_config"])
         config = ModelConfig.read(
-            json.loads(args["model_config"]),
-            directory=Path(pb_utils.get_model_dir()),
+            given,
+            directory=version_folder(given),
             version=args["model_version"],
             environment=os.environ,
         )

@@ -9,14 +9,12 @@ edits core takes back, was tested on tritonserver 2.51.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
-
-import triton_python_backend_utils as pb_utils
 
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.host.logs import install_handler
+from ge_backend.host.version_folder import version_folder
 from ge_backend.layout.text_tensors import completed_for_text
 from ge_backend.serving.connect import complete_document
 
@@ -30,7 +28,7 @@ def complete_config(config: Any) -> Any:
     """
     given = config.as_dict()
     install_handler(str(given["name"]))
-    directory = Path(pb_utils.get_model_dir())
+    directory = version_folder(given)
     ours = ModelConfig.read(
         given, directory=directory, version=directory.name, environment=os.environ
     )

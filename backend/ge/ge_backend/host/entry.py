@@ -6,13 +6,12 @@ configuration for none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-import triton_python_backend_utils as pb_utils
-
 from ge_backend.device.files.checkpoint import is_checkpoint
+from ge_backend.host.version_folder import version_folder
 
 __all__ = ["Instance", "open_instance"]
 
@@ -37,7 +36,7 @@ def open_instance(args: dict[str, str]) -> Instance:
     Raises:
         GeError: it cannot be served as configured; the host reports it at load.
     """
-    if is_checkpoint(Path(pb_utils.get_model_dir())):
+    if is_checkpoint(version_folder(json.loads(args["model_config"]))):
         from ge_backend.host.generation import Generation  # noqa: PLC0415
 
         return Generation.open(args)

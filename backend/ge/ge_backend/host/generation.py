@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -27,6 +26,7 @@ from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
+from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
 from ge_backend.serving.generation import open_generation
 
@@ -65,9 +65,10 @@ class Generation:
         """
         install_handler(args["model_name"])
         check_numpy(allow_2=MachineConfig.read(os.environ, owner_pid=os.getppid()).numpy_2)
+        given = json.loads(args["model_config"])
         config = ModelConfig.read(
-            json.loads(args["model_config"]),
-            directory=Path(pb_utils.get_model_dir()),
+            given,
+            directory=version_folder(given),
             version=args["model_version"],
             environment=os.environ,
         )

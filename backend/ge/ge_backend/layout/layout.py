@@ -18,7 +18,7 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
 from ge_backend.layout.sequence_tensors import with_controls, without_states
-from ge_backend.layout.validate import agreed_signature, generated_by, tensor_named
+from ge_backend.layout.validate import agreed_signature, counted_axis, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = ["InputLayout", "Layout", "OutputLayout", "build_layout"]
@@ -41,6 +41,8 @@ class InputLayout:
         source: for an input that is written for a whole batch at once, the input whose tensors it
             is made from: itself where they are concatenated flat; "" for one written row by row.
         optional: the graph runs without it.
+        counted: of `lengths` the index of the free axis whose sizes it holds, as in `axes`; where
+            there is none, each row counts as 1.
     """
 
     name: str
@@ -52,6 +54,7 @@ class InputLayout:
     made: str
     source: str = ""
     optional: bool = False
+    counted: int = 0
 
     def row_shape(self, sizes: Shape) -> Shape:
         """Return one row's shape for these sizes of the padded and the matched axes."""
@@ -179,7 +182,14 @@ def build_layout(
         axes=padded,
         matched=tuple(name for _, name in matched),
         limits=signature.axis_limits,
-        inputs=tuple(replace(i, axes=_indices(i, padded, matched)) for i in inputs),
+        inputs=tuple(
+            replace(
+                i,
+                axes=_indices(i, padded, matched),
+                counted=_counted(config, i, padded, [name for _, name in matched]),
+            )
+            for i in inputs
+        ),
         outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
         concatenated=config.concatenate,
         states=config.sequence.states if config.sequence is not None else (),
@@ -275,6 +285,28 @@ def _stored(spec: TensorSpec, value: float | None) -> float:
             f"parameter 'pad.{spec.name}' is {value:g}, which {spec.dtype.name} cannot hold"
         )
     return value
+
+
+def _counted(
+    config: ModelConfig, item: InputLayout, padded: Sequence[str], matched: Sequence[str]
+) -> int:
+    """Return the index of the axis that an input counts; 0 where there is none.
+
+    Raises:
+        ConfigError: it is not clear which, or there is no such axis.
+    """
+    axes = [*padded, *matched]
+    if item.made != "lengths" or not axes:
+        return 0
+    asked, remedy = counted_axis(config, item.name), f"parameter 'generate.{item.name}'"
+    if asked and asked not in axes:
+        raise ConfigError(f"{remedy} names axis {asked!r}; the axes are {', '.join(axes)}")
+    if not asked and len(set(padded or matched)) > 1:
+        raise ConfigError(
+            f"input {item.name!r} holds lengths, of which of the axes {', '.join(axes)}? say so "
+            f"with the {remedy}, such as 'lengths:{axes[0]}'"
+        )
+    return axes.index(asked) if asked else 0
 
 
 def _padded_axes(

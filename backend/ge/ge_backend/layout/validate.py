@@ -15,7 +15,7 @@ from ge_backend.config.model import BatchInput, BatchOutput, ModelConfig, Tensor
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Signature, TensorSpec
 
-__all__ = ["WELL_KNOWN", "agreed_signature", "generated_by", "tensor_named"]
+__all__ = ["WELL_KNOWN", "agreed_signature", "counted_axis", "generated_by", "tensor_named"]
 
 # What the field calls inputs that follow from the others (Hugging Face's names first).
 WELL_KNOWN = {
@@ -67,7 +67,17 @@ def generated_by(config: ModelConfig, name: str) -> str:
     tensor = tensor_named(config.inputs, name)
     if tensor is not None and not tensor.optional:
         return ""
-    return config.generate.get(name, WELL_KNOWN.get(name, ""))
+    return _generator_of(config, name)[0]
+
+
+def counted_axis(config: ModelConfig, name: str) -> str:
+    """Return the axis whose sizes such an input holds, where config.pbtxt says which; else ""."""
+    return _generator_of(config, name)[1]
+
+
+def _generator_of(config: ModelConfig, name: str) -> tuple[str, str]:
+    how, _, axis = config.generate.get(name, WELL_KNOWN.get(name, "")).partition(":")
+    return how, axis
 
 
 def _or_declared(signature: Signature, config: ModelConfig) -> Signature:

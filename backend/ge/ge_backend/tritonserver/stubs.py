@@ -45,13 +45,14 @@ def stubs_of(server: int) -> list[Stub]:
     """Return the stubs of a server that live; those of other users cannot be seen.
 
     Source: python_backend r24.10 src/pb_stub.cc: the first two arguments are the model's file, as
-    `<model>/<version>/model.py`, and the name of the region.
+    `<model>/<version>/model.py`, and the name of the region. In place of `model.py` stands what
+    `default_model_filename` says, which may have folders in it.
     """
     found = []
     for process in _processes():
         words = _words(process)
         if len(words) > 2 and Path(words[0]).name == STUB and _parent(process) == server:  # noqa: PLR2004 - see above
-            folder = Path(words[1]).parent
+            folder = _version_folder(Path(words[1]))
             found.append(
                 Stub(
                     pid=int(process.name),
@@ -61,6 +62,10 @@ def stubs_of(server: int) -> list[Stub]:
                 )
             )
     return found
+
+
+def _version_folder(file: Path) -> Path:
+    return next((folder for folder in file.parents if folder.name.isdigit()), file.parent)
 
 
 def _processes() -> Iterator[Path]:

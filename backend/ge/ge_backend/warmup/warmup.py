@@ -158,7 +158,7 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
             name=item.name,
             dtype=item.dtype.name,
             shape=_shape(item, bucket, layout),
-            fill=_fill(item, bucket[1:]),
+            fill=_fill(item, bucket[1:] + _matched(layout)),
         )
         for item in layout.inputs
     )
@@ -166,9 +166,12 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
 
 def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
     """Return the padded shape; free axes that are not padded get a modest size."""
-    matched = tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
-    row = item.row_shape(bucket[1:] + matched)
+    row = item.row_shape(bucket[1:] + _matched(layout))
     return (bucket[0], *row) if layout.batched else row
+
+
+def _matched(layout: Layout) -> Shape:
+    return tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
 
 
 def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
@@ -180,4 +183,4 @@ def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
 def _fill(item: InputLayout, sizes: Shape) -> float:
     if item.made == "mask":
         return 1.0
-    return float(sizes[0]) if item.made == "lengths" and sizes else item.fill
+    return float((*sizes, 1)[item.counted]) if item.made == "lengths" else item.fill

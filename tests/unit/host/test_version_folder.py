@@ -1,0 +1,25 @@
+"""The host's word for a model's folder is that of its file."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("told", "filename"),
+    [
+        ("/models/m/1", ""),
+        ("/models/m/1", "small.onnx"),
+        ("/models/m/1/net", "net/small.onnx"),
+        ("/models/m/1/1", "1/small.onnx"),
+        ("/models/m/1/../../secret/1", "../../secret/1/model.onnx"),
+    ],
+)
+def test_it_is_the_versions_whatever_the_file_is_called(pb_utils, monkeypatch, told, filename):
+    """So a file in a folder of it is found, and one outside of it is refused by its name."""
+    from ge_backend.host.version_folder import version_folder
+
+    monkeypatch.setattr(pb_utils, "get_model_dir", lambda: told)
+    assert version_folder({"default_model_filename": filename}) == Path("/models/m/1")
+    if not filename:
+        assert version_folder({}) == Path("/models/m/1")
