@@ -501,3 +501,14 @@ def test_a_killed_executor_costs_its_sequences_one_clear_error(client, server):
     assert step(client, "dying", 1, 3, start=True) == 3
     assert step(client, "dying", 1, 1, end=True) == 4
     assert step(client, "dying", 2, 2, start=True, end=True) == 2
+
+
+def test_an_executor_that_dies_while_no_sequence_lives_costs_none(client, server):
+    """Whichever instance has the next one notices before it begins."""
+    for sequence in (1, 2):
+        assert step(client, "dying", sequence, 7, start=True, end=True) == 7
+    kill_executor(server)
+    for sequence in (11, 12):
+        assert step(client, "dying", sequence, 5, start=True) == 5
+    for sequence in (11, 12):
+        assert step(client, "dying", sequence, 1, end=True) == 6

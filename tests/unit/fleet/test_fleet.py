@@ -463,6 +463,18 @@ def test_a_state_that_is_gone_is_not_taken_up_on_another_device(fleets):
     assert "begin the sequence again" in str(ended.outcome.error)
 
 
+def test_an_executor_that_has_died_between_batches_is_given_up_before_the_next(fleets):
+    """So that what the next batch begins is not taken for something that is lost."""
+    two = fleets(2)
+    two.fleet.look_for_losses()
+    assert two.up() == [True, True]
+    two.benches[0].cut()
+    assert two.benches[0].restarts == 0
+    two.fleet.look_for_losses()
+    assert (two.benches[0].restarts, two.benches[1].restarts) == (1, 0)
+    assert two.answers(1, 2) == [3, 6]
+
+
 def test_what_earlier_steps_had_left_is_not_looked_for_on_another_device(fleets):
     """The run fails and says so; whoever knows the steps begins again."""
     two = fleets(2)

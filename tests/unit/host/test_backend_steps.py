@@ -1,5 +1,6 @@
 """Steps of sequences in a batch: what is refused, and what breaks, leaves no state behind."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -34,6 +35,7 @@ class Pipeline:
     free_at_ns: float = 0.0
     steps: list = field(default_factory=list)
     broken: bool = False
+    look_for_losses: Callable[[], None] = lambda: None
 
     def run(self, requests):
         from ge_backend.batching.pipeline import Reply
@@ -93,6 +95,15 @@ def test_a_refused_step_in_the_middle_changes_nothing(send, pipeline):
     assert "expected INT64" in send(1.5)
     assert send() is None
     assert pipeline.steps == [(0, True), (0, False)]
+
+
+def test_losses_are_looked_for_before_a_step_is_admitted(send, pipeline):
+    """What begins with it is not lost with what went before."""
+    looked = []
+    pipeline.look_for_losses = lambda: looked.append(len(pipeline.steps))
+    assert send(flags=START) is None
+    assert send() is None
+    assert looked == [0, 1]
 
 
 def test_after_an_unforeseen_failure_the_sequence_begins_again(send, pipeline):

@@ -157,6 +157,10 @@ class Pipeline:
         """Whether some device can be used; the others are tried again in the background."""
         return self.fleet.ready
 
+    def look_for_losses(self) -> None:
+        """Give up the executors that have died since the last batch."""
+        self.fleet.look_for_losses()
+
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for state in self.fleet.states():

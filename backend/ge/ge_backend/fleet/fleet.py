@@ -175,6 +175,12 @@ class Fleet:
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
 
+    def look_for_losses(self) -> None:
+        """Give up the executors that have died since the last batch. No run is in flight."""
+        for member in self._members:
+            if member.up and member.session.broken:
+                member.lose(ExecutorLost("it has died since the last batch"))
+
     def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
         """Let runs leave tensors on the device; see `Session.keep_tensors`. No run is in flight.
 

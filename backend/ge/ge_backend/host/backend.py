@@ -119,6 +119,8 @@ class Backend:
         responses: list[Any] = [None] * len(arrivals)
         open_ = set(range(len(arrivals)))
         try:
+            if self._steps is not None:  # what begins now is not among what is lost
+                self._pipeline.look_for_losses()
             readable = self._read(arrivals, responses, open_)
             for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index

@@ -55,6 +55,11 @@ class FusedPipeline:
         """When the step that began last was expected to end; CLOCK_MONOTONIC."""
         return max(pipeline.free_at_ns for pipeline in self.pipelines)
 
+    def look_for_losses(self) -> None:
+        """Give up the executors that have died since the last batch."""
+        for pipeline in self.pipelines:
+            pipeline.look_for_losses()
+
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for pipeline in self.pipelines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 from typing import TypeVar
 
@@ -91,6 +92,12 @@ class Link:
         for stray in strays:
             os.close(stray)
         return answer
+
+    def broken(self) -> bool:
+        """Whether the executor has left; nothing is waited for."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def shut(self) -> None:
         """Wake whoever waits for a message: nothing comes any more."""

@@ -280,6 +280,11 @@ class Session:
         """
         self._live()
 
+    @property
+    def broken(self) -> bool:
+        """Whether the executor has left since it answered last; nothing is waited for."""
+        return self._link is not None and self._link.broken()
+
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone or cannot be understood; the next use starts another.
 
