@@ -1,5 +1,6 @@
 """A batch's replies reach their own requests, early or together, and errors stay where they belong."""
 
+import json
 import math
 import time
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.config.queue_policy import QueuePolicy
-from ge_backend.errors import InvalidRequest
+from ge_backend.errors import ConfigError, InvalidRequest
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
@@ -23,6 +24,16 @@ LAYOUT = Layout(
     inputs=(InputLayout(name="x", fill=0.0, made="", **TENSOR),),
     outputs=(OutputLayout(name="y", **TENSOR),),
 )
+
+
+def test_a_graph_that_is_declared_decoupled_is_refused_at_load(pb_utils):
+    """The host would refuse every answer."""
+    from ge_backend.host.backend import Backend
+
+    policy = {"name": "m", "model_transaction_policy": {"decoupled": True}}
+    args = {"model_name": "m", "model_version": "1", "model_config": json.dumps(policy)}
+    with pytest.raises(ConfigError, match="model_transaction_policy says decoupled"):
+        Backend.open(args)
 
 
 @dataclass

@@ -98,6 +98,36 @@ def test_batching_follows_the_graph(outputs, limits, rows):
     assert config["input"][0]["dims"] == ([-1] if rows else [-1, -1])
 
 
+def test_who_declares_all_dimensions_of_a_tensor_wants_no_batches():
+    """Triton's own backends take it so; a default batch size would contradict what is written."""
+    given = {"name": "input_ids", "data_type": "TYPE_INT64", "dims": [-1, -1]}
+    config = complete([IDS], [OUT], input=[given])
+    assert config["max_batch_size"] == 0
+    assert config["input"] == [given]
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, 384]}]
+    assert "dynamic_batching" not in config
+
+
+def test_first_axes_of_different_names_are_told(caplog):
+    """Some exporters name each anew; whoever wonders why nothing is batched finds it in the log."""
+    first = spec("a", "FP32", (-1, 4), ("unk_1", ""))
+    second = spec("y", "FP32", (-1, 4), ("unk_2", ""))
+    assert complete([first], [second])["max_batch_size"] == 0
+    assert "not batched: the first axes of the tensors have the names unk_1, unk_2" in caplog.text
+    caplog.clear()
+    named = {"axes.y": {"string_value": "unk_1,width"}}
+    assert complete([first], [second], parameters=named)["max_batch_size"] == 32
+    assert caplog.text == ""
+
+
+def test_a_scalar_cannot_be_declared_without_a_batch_dimension():
+    """The host's own words for it are about a reshape that nobody wrote."""
+    with pytest.raises(
+        ConfigError, match="input 'k' of the graph is a scalar, or its shape is not in"
+    ):
+        complete([spec("k", "INT64", (), ())], [OUT])
+
+
 def test_what_is_given_stays():
     """A configuration that names its tensors is whole; one of both kinds is filled in."""
     tensor = {"name": "y", "data_type": "TYPE_FP32", "dims": [384]}

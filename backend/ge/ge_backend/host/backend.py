@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.batching.pipeline import Pipeline, Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.errors import GeError
+from ge_backend.errors import ConfigError, GeError
 from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
@@ -84,6 +84,11 @@ class Backend:
             version=args["model_version"],
             environment=os.environ,
         )
+        if given.get("model_transaction_policy", {}).get("decoupled"):
+            raise ConfigError(
+                f"model {config.name!r}: model_transaction_policy says decoupled, and the host "
+                "takes no answers of a graph then; remove it"
+            )
         for note in config.notes:
             log.warning("%s", note)
         if config.sequence is not None:

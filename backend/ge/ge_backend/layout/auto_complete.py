@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from ge_backend.layout.validate import WELL_KNOWN
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["completed"]
+
+log = logging.getLogger(__name__)
 
 # What a model with a free batch dimension gets when config.pbtxt says nothing.
 DEFAULT_MAX_BATCH_SIZE = 32
@@ -28,7 +31,7 @@ def completed(
     attention mask, its padding is harmless, so the inputs become ragged and the mask optional.
 
     Raises:
-        ConfigError: the graph does not say either; TorchScript does not.
+        ConfigError: the graph does not say either, as TorchScript, or the host cannot say it.
     """
     whole = dict(config)
     if ours.inputs and ours.outputs:
@@ -55,14 +58,23 @@ def completed(
 def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:
     """Return the batch size where every tensor begins with one and the same free axis, else 0.
 
-    It is a default, or the largest that a file was compiled for.
+    It is a default, or the largest that a file was compiled for. Whoever declares all dimensions of
+    a tensor has none for batches.
     """
+    declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
     specs = (*signature.inputs, *signature.outputs)
     first = {
         (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
         for spec in specs
     }
-    if len(first) != 1 or "" in first:
+    if "" in first or any(declared.get(spec.name) == len(spec.dims) for spec in specs):
+        return 0
+    if len(first) != 1:
+        log.warning(
+            "requests are not batched: the first axes of the tensors have the names %s; where they "
+            "are one, say so with 'axes.<tensor>', or set max_batch_size",
+            ", ".join(sorted(first)),
+        )
         return 0
     limit = signature.axis_limits.get(first.pop(), DEFAULT_MAX_BATCH_SIZE)
     return limit if compiled else min(DEFAULT_MAX_BATCH_SIZE, limit)
@@ -71,6 +83,11 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
 def _input(
     spec: TensorSpec, ours: ModelConfig, signature: Signature, *, batched: bool
 ) -> dict[str, Any]:
+    if not (spec.dims or batched):
+        raise ConfigError(
+            f"input {spec.name!r} of the graph is a scalar, or its shape is not in the file; the "
+            "host knows none in a model without batches: give it a dimension in the graph"
+        )
     made = {**WELL_KNOWN, **ours.generate}
     mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
     block = _block(spec, batched=batched)
