@@ -18,7 +18,9 @@ from ge_backend.config.settings import (
     HOST_KEYS,
     HOST_PREFIXES,
     MACHINE_SETTINGS,
+    OF_GRAPHS,
     SETTINGS,
+    without_effect,
 )
 from ge_backend.errors import ConfigError
 
@@ -179,6 +181,14 @@ def test_an_unknown_name_is_a_configuration_error_whatever_it_is(key):
         return
     with pytest.raises(ConfigError, match="is unknown"):
         read(parameters={key: "1"})
+
+
+def test_what_is_for_the_other_kind_of_model_is_known():
+    """Whoever bounds the queue of a text generator by a graph's setting reads that in the log."""
+    keys = ["precision", "max_queue_size", "max_elements", "block_size", "buckets.rows"]
+    assert without_effect(keys, text=True) == ["max_elements", "max_queue_size"]
+    assert without_effect(keys, text=False) == ["block_size"]
+    assert {setting.key for setting in SETTINGS} >= OF_GRAPHS
 
 
 NUMBERS = ("threads", "max_length", "max_elements", "max_graphs", "warmup_repeats")

@@ -6,6 +6,7 @@ answered with them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ge_backend.config.engine_table import ENGINES, engine_names
@@ -22,6 +23,7 @@ __all__ = [
     "VLLM",
     "Family",
     "Setting",
+    "without_effect",
 ]
 
 # The engine that runs checkpoints beside ours.
@@ -530,3 +532,32 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
 # Keys in `parameters` that belong to the host or to its Python backend.
 HOST_KEYS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BATCH_STRATEGY_PATH")
 HOST_PREFIXES = ("TRITON_", "MAX_BATCH_")
+
+# What a model that generates text has no use for: it is not planned batch by batch, and its queue
+# is `max_waiting_requests` long.
+OF_GRAPHS = frozenset(
+    {
+        "overflow",
+        "max_elements",
+        "ragged",
+        "max_length",
+        "warmup_repeats",
+        "warmup_budget_s",
+        "learn",
+        "learn_every_s",
+        "early_reply",
+        "max_queue_size",
+        "default_timeout_microseconds",
+    }
+)
+
+
+def without_effect(keys: Iterable[str], *, text: bool) -> list[str]:
+    """Return those of a model's parameters that are for models of the other kind, for the log.
+
+    Args:
+        keys: the parameters of a configuration.
+        text: the model generates text.
+    """
+    others = OF_GRAPHS if text else {setting.key for setting in GENERATION_SETTINGS}
+    return sorted(others.intersection(keys))

@@ -16,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.batching.pipeline import Pipeline, Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.settings import without_effect
 from ge_backend.errors import ConfigError, GeError
 from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
@@ -91,6 +92,8 @@ class Backend:
             )
         for note in config.notes:
             log.warning("%s", note)
+        for key in without_effect(given.get("parameters", {}), text=False):
+            log.warning("%s: no effect on a graph, which generates no text", key)
         if config.sequence is not None:
             placement = config.placement.of_instance(args["model_instance_name"])
             config = replace(config, placement=placement)

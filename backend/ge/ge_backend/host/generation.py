@@ -17,6 +17,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.settings import without_effect
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Delta
@@ -72,6 +73,8 @@ class Generation:
             version=args["model_version"],
             environment=os.environ,
         )
+        for key in without_effect(given.get("parameters", {}), text=True):
+            log.warning("%s: no effect on a model that generates text", key)
         recorder = Recorder()
 
         def note_restart(device: str) -> None:
