@@ -34,6 +34,7 @@ def complete_config(config: Any) -> Any:
     )
     if is_checkpoint(directory):
         given.update(completed_for_text(given))
+        given.pop("dynamic_batching", None)  # whose sizes the host has filled in meanwhile
     elif ours.fuse:
         from ge_backend.serving.fused import fused_document  # noqa: PLC0415 - only these need it
 

@@ -262,6 +262,7 @@ def test_text_without_a_tokenizer_is_refused(rig):
     client = rig.client()
     assert "no tokenizer.json" in str(ask(client, text="A").end())
     assert "guided_regex needs a tokenizer" in str(ask(client, ids=[9], guided_regex="a").end())
+    assert "stop needs a tokenizer" in str(ask(client, ids=[9], stop=["a"]).end())
     sink = ask(client, ids=[9])
     assert (sink.end(), sink.text(), sink.ids()) == (None, "", expected([9]))
 

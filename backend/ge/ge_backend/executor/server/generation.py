@@ -175,12 +175,17 @@ class GenerationService:
         if not isinstance(given, dict):
             raise InvalidRequest(f"sampling_parameters is {given!r}; expected a JSON object")
         tokenizer = self._opened.tokenizer
-        return parse_parameters(
+        parameters = parse_parameters(
             given,
             defaults=self._opened.sampling,
             seed=asked.seed,
             encode=None if tokenizer is None else lambda text: _plain(tokenizer, text),
         )
+        if parameters.stop and tokenizer is None:
+            raise InvalidRequest(
+                "stop needs a tokenizer, and this model has none; say stop_token_ids instead"
+            )
+        return parameters
 
     def _guide(self, parameters: Parameters) -> Guide | None:
         """Return the compiled structure; made here, where no step waits for it."""
