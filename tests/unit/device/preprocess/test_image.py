@@ -14,6 +14,7 @@ from PIL import Image
 from builders.images import encoded, gradient
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.kinds.cpu import CpuDevice
+from ge_backend.device.preprocess.image import eight_bits
 from ge_backend.errors import GraphFailed, ModelError
 
 NORMAL = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -104,6 +105,22 @@ def test_channels(load, channels):
     np.testing.assert_allclose(got, expected / 255, atol=1e-6)
     from_grey = run(load(channels=channels, layout="HWC"), encoded(pixels[..., 0]))["pixels"][0]
     np.testing.assert_allclose(from_grey[..., 0], pixels[..., 0] / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", ["RGB", "L"])
+def test_grey_with_sixteen_bits_is_scaled(load, channels):
+    """As Pillow scales colours of 16 bits; its own conversion of such greys makes them white."""
+    ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    got = run(load(channels=channels, layout="HWC"), encoded(ramp))["pixels"][0]
+    np.testing.assert_allclose(got[..., 0], (ramp >> 8) / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("I;16", "<u2"), ("I;16B", ">u2"), ("I", "=i4")])
+def test_each_mode_of_sixteen_bits_is_scaled(mode, dtype):
+    """Which one a file is opened in depends on Pillow's version."""
+    ramp = np.linspace(0, 65535, 64).astype(dtype).reshape(8, 8)
+    opened = Image.frombytes(mode, (8, 8), ramp.tobytes())
+    assert np.array_equal(np.asarray(eight_bits(opened)), ramp >> 8)
 
 
 def test_photos_are_turned_upright(load):

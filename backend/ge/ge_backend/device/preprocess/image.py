@@ -28,7 +28,7 @@ from ge_backend.device.threads import Cores
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
 
-__all__ = ["ImageGraph"]
+__all__ = ["ImageGraph", "eight_bits"]
 
 FORMATS = ("JPEG", "PNG")
 # What Pillow's decoders raise over broken files.
@@ -141,7 +141,7 @@ def _opened(file: bytes, steps: ImageSteps) -> Array:
                 "are taken; send a smaller one"
             )
         ImageOps.exif_transpose(image, in_place=True)
-        image = image.convert("L" if steps.channels == "L" else "RGB")
+        image = eight_bits(image).convert("L" if steps.channels == "L" else "RGB")
     except IMAGE_ERRORS as error:
         raise InvalidRequest(
             f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read: {error}"
@@ -154,6 +154,16 @@ def _opened(file: bytes, steps: ImageSteps) -> Array:
     if steps.channels == "L":
         return values[:, :, np.newaxis]
     return values[:, :, ::-1] if steps.channels == "BGR" else values
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """Return grey of 16 bits with its upper 8, as Pillow opens colours of 16; others as they are.
+
+    Pillow's own conversion cuts values off at 255, so that nearly all become white.
+    """
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _middle(
