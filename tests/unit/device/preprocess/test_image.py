@@ -190,6 +190,48 @@ def test_a_broken_image_is_refused_alone(load, fixed):
     assert not got["pixels"][1:-1].any()
 
 
+def test_an_image_that_would_become_too_large_is_refused_alone(load, monkeypatch):
+    """A file of a few bytes can be so long and thin that its shorter side makes it huge."""
+    good, wide, high = map(encoded, (gradient(9, 9), gradient(1, 5000), gradient(5000, 1)))
+    graph = load(resize={"shortest": 32}, crop=[8, 8], max_pixels=1_000_000)
+    decoded = []
+    monkeypatch.setattr(Image.Image, "load", lambda *_: decoded.append(True))
+    got = run(graph, wide)
+    assert "5000 x 1 pixels would become 160000 x 32; at most 1000000" in str(got[ROW_ERRORS][0])
+    assert not decoded
+    monkeypatch.undo()
+    got = run(graph, good, high)
+    assert "1 x 5000 pixels would become 32 x 160000" in str(got[ROW_ERRORS][1])
+    assert not got[ROW_ERRORS][0]
+    assert np.array_equal(got["pixels"][0], run(graph, good)["pixels"][0])
+
+
+def test_what_a_result_may_have_does_not_bound_a_size_that_is_given(load):
+    """`max_pixels` is there against clients, and they do not choose that one."""
+    graph = load(resize={"height": 20, "width": 20}, max_pixels=100)
+    assert ROW_ERRORS not in run(graph, encoded(gradient(9, 9)))
+
+
+@pytest.mark.parametrize("error", [MemoryError, OverflowError])
+@pytest.mark.parametrize("step", ["convert", "resize"])
+def test_an_image_without_memory_for_it_is_refused_alone(load, monkeypatch, error, step):
+    """Its neighbours are served."""
+    work = getattr(Image.Image, step)
+
+    def short(image, *given):
+        if image.width == 7:
+            raise error
+        return work(image, *given)
+
+    monkeypatch.setattr(Image.Image, step, short)
+    graph = load(crop=[8, 8])
+    good, wide = encoded(gradient(9, 9)), encoded(gradient(9, 7))
+    got = run(graph, good, wide)
+    assert [bool(reason) for reason in got[ROW_ERRORS]] == [False, True]
+    assert f"image of {len(wide)} bytes is too large" in str(got[ROW_ERRORS][1])
+    assert np.array_equal(got["pixels"][0], run(graph, good)["pixels"][0])
+
+
 def test_nothing_but_broken_images(load):
     """There is no size to go by then."""
     got = run(load(), b"", b"?")

@@ -134,18 +134,43 @@ def _opened(file: bytes, steps: ImageSteps) -> Array:
         InvalidRequest: it is not an image that can be read, or too large.
     """
     try:
+        return _resized(_decoded(file, steps), steps)
+    except (MemoryError, OverflowError) as error:
+        raise InvalidRequest(
+            f"the image of {len(file)} bytes is too large for this machine's memory; send a "
+            "smaller one"
+        ) from error
+
+
+def _decoded(file: bytes, steps: ImageSteps) -> Image.Image:
+    """Return a file's image, upright and in the channels that are asked for."""
+    try:
         image: Image.Image = Image.open(io.BytesIO(file), formats=FORMATS)
-        if image.width * image.height > steps.max_pixels:
-            raise InvalidRequest(
-                f"the image has {image.width} x {image.height} pixels; at most {steps.max_pixels} "
-                "are taken; send a smaller one"
-            )
+        _check_size(image.width, image.height, steps)
         ImageOps.exif_transpose(image, in_place=True)
-        image = eight_bits(image).convert("L" if steps.channels == "L" else "RGB")
+        return eight_bits(image).convert("L" if steps.channels == "L" else "RGB")
     except IMAGE_ERRORS as error:
         raise InvalidRequest(
             f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read: {error}"
         ) from error
+
+
+def _check_size(width: int, height: int, steps: ImageSteps) -> None:
+    """Raise for an image with too many pixels, and for one that resizing would make such."""
+    most = steps.max_pixels
+    if width * height > most:
+        raise InvalidRequest(
+            f"the image has {width} x {height} pixels; at most {most} are taken; send a smaller one"
+        )
+    new_height, new_width = steps.resized(height, width)
+    if steps.exact is None and new_width * new_height > most:
+        raise InvalidRequest(
+            f"the image of {width} x {height} pixels would become {new_width} x {new_height}; at "
+            f"most {most} are taken; send one that is less long and thin"
+        )
+
+
+def _resized(image: Image.Image, steps: ImageSteps) -> Array:
     height, width = steps.resized(image.height, image.width)
     image = image.resize((width, height), Image.Resampling[steps.interpolation.upper()])
     if steps.crop is not None:

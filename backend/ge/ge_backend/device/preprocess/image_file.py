@@ -11,7 +11,8 @@ channels       `RGB` (default), `BGR`, or `L` for grey
 layout         `CHW` (default) or `HWC`
 mean, std      per channel, for values from 0 to 1: the model sees (value - mean) / std
 interpolation  `bilinear` (default), `bicubic`, `lanczos`, `box`, `hamming`, `nearest`
-max_pixels     larger images are refused before they are decoded; default 50 million
+max_pixels     larger images are refused before they are decoded, and so are those that the
+               shorter side would make larger; default 50 million
 """
 
 from __future__ import annotations
