@@ -98,6 +98,21 @@ def test_a_server_that_ends_as_it_starts_is_noticed_at_once(build):
     assert not Path(cwd).exists()
 
 
+def test_what_earlier_starts_have_logged_is_not_told(build, tmp_path):
+    """The log file is appended to: their reasons may be corrected by now."""
+    log = tmp_path / "server.log"
+    log.write_text("E1 \"failed to load 'a' version 1: corrected\"\nof an earlier start\n")
+    dying = build("dies")
+    with pytest.raises(ServerError, match="its log ends:") as told:
+        dying.start()
+
+    assert "no such luck" in str(told.value)
+    assert "earlier start" not in str(told.value)
+    assert "corrected" not in str(told.value)
+    assert dying.log_tail().startswith("fake server")
+    assert "of an earlier start" in log.read_text()
+
+
 def test_a_server_that_is_never_ready_is_given_up(build):
     """After the time that it was given, and it is stopped."""
     unready = build("never ready", start_timeout_s=0.5)

@@ -54,6 +54,7 @@ class TritonServer:
         self._directory: ServerDirectory | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
+        self._log_begin = 0  # where this start's part of the log file begins
 
     def __enter__(self) -> TritonServer:
         self.start()
@@ -157,11 +158,17 @@ class TritonServer:
         self._directory = None
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
-        """Return the last lines of the log file; "" where there is none."""
+        """Return the last lines that this start has logged; "" where there is no log file."""
+        return "\n".join(self._logged().splitlines()[-lines:])
+
+    def _logged(self) -> str:
+        """Return what the log file holds since this start; earlier ones are before that."""
         path = self.options.log_file
         if path is None or not path.is_file():
             return ""
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        with path.open("rb") as file:
+            file.seek(self._log_begin)
+            return file.read().decode(errors="replace")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -170,6 +177,8 @@ class TritonServer:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         log_file = self.options.log_file
+        if log_file is not None and log_file.is_file():
+            self._log_begin = log_file.stat().st_size
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(log_file.open("ab")) if log_file is not None else None
             return subprocess.Popen(
@@ -233,9 +242,8 @@ class TritonServer:
 
     def _told(self, message: str) -> str:
         """Return the message with the reasons that the log gives, else with its last lines."""
-        log = self.options.log_file
-        text = log.read_text(errors="replace") if log is not None and log.is_file() else ""
-        reasons = [_reason(line) for line in text.splitlines() if '"failed to load' in line]
+        lines = self._logged().splitlines()
+        reasons = [_reason(line) for line in lines if '"failed to load' in line]
         told = [reason for reason in reasons if " version " in reason]
         if told:
             return "\n  ".join([f"{message}:", *told])
