@@ -599,6 +599,23 @@ def status_of(ask):
     return 200
 
 
+@pytest.mark.parametrize("name", ["\ud800", "reader:\ud800", "a" * 17_000])
+def test_a_name_that_no_model_can_have_is_unknown(client, name):
+    """Whichever door it comes through; the server itself could not be asked for it."""
+    given = [
+        ("/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/completions", {"prompt": "a"}),
+        ("/embeddings", {"input": "a"}),
+    ]
+    for path, body in given:
+        with pytest.raises(openai.NotFoundError, match="does not exist here") as told:
+            client.post(path, cast_to=object, content=json.dumps({"model": name, **body}).encode())
+        assert told.value.code == "model_not_found"
+        assert len(told.value.message) < 1000
+    with pytest.raises(openai.NotFoundError, match="does not exist here"):
+        client.models.retrieve("%ed%a0%80" if name.endswith("\ud800") else name)
+
+
 def test_a_model_that_is_not_ready_says_so(server, client):
     """503 while it goes and comes, 404 when it is gone, and never that something broke."""
 

@@ -28,6 +28,11 @@ __all__ = ["TritonConnection"]
 # Errors of a stream come with their status. Source: triton-inference-server/server r24.10,
 # `docs/protocol/extension_generate.md` and `src/grpc/stream_infer_handler.cc`.
 _STRICT = {"triton_grpc_error": "true"}
+# A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
+# repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
+MOST_NAME_BYTES = 1024
+# Characters of such a name that the answer repeats.
+MOST_TOLD = 100
 
 
 class TritonConnection:
@@ -70,6 +75,8 @@ class TritonConnection:
         Raises:
             ApiError: there is none of that name, it is not ready, or it is for something else.
         """
+        if not _can_be_a_name(name):
+            raise _unknown(f"{name[:MOST_TOLD]}…" if len(name) > MOST_TOLD else name)
         model = self._known.get(name) or await self._read(name)
         if model is None:
             raise await self._explained(name, _unknown(name))
@@ -158,6 +165,14 @@ class TritonConnection:
         except InferenceServerException as error:
             status = str(error.status() or "").removeprefix("StatusCode.")
             raise error_of_grpc(status, error.message()) from error
+
+
+def _can_be_a_name(name: str) -> bool:
+    """Whether the server can be asked for a model of this name."""
+    try:
+        return len(name.encode()) <= MOST_NAME_BYTES
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
+        return False
 
 
 def _unknown(model: str) -> ApiError:
