@@ -99,6 +99,13 @@ def test_a_port_in_use_is_told(capsys):
     assert f"port {port} of 127.0.0.1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_that_is_none_is_told(capsys, port):
+    """As one that is in use."""
+    assert main(["openai", "--port", port]) == 2
+    assert f"port {port} of 127.0.0.1 cannot be had" in capsys.readouterr().err
+
+
 def test_a_missing_library_says_how_to_get_it(monkeypatch, capsys):
     """As one line that can be copied."""
     monkeypatch.setitem(sys.modules, "ge_backend.openai.front", None)

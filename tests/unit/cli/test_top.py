@@ -30,6 +30,21 @@ def test_it_looks_so_many_times(readings, capsys):
     assert readings == {"looks": 3, "url": "http://here/metrics"}
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--times", value) for value in ("-1", "99999999999999999999", "often")),
+        *(("--every", value) for value in ("-1", "nan", "inf", "1e30", "soon")),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(readings, capsys, option, value):
+    """Before anything is looked at."""
+    with pytest.raises(SystemExit):
+        main(["top", "--times", "1", option, value])
+    assert option in capsys.readouterr().err
+    assert readings == {"looks": 0}
+
+
 def test_an_interrupt_ends_it_quietly(monkeypatch, readings):
     """^C is the way out."""
 

@@ -49,6 +49,14 @@ def test_a_port_in_use_is_named(tmp_path, taken_port):
         ServerOptions(repositories=(tmp_path,), http_port=taken_port).checked()
 
 
+@pytest.mark.parametrize("name", ["http_port", "grpc_port", "metrics_port"])
+@pytest.mark.parametrize("port", [-1, 65_536, 10**30])
+def test_a_port_that_is_none_is_refused(tmp_path, name, port):
+    """With what one may be."""
+    with pytest.raises(ConfigError, match=f"port {port} is none; expected 1 to 65535"):
+        ServerOptions(repositories=(tmp_path,), **{name: port}).checked()
+
+
 def test_a_repository_must_be_a_folder(tmp_path):
     """The message names it."""
     with pytest.raises(ConfigError, match="nowhere is not a folder"):

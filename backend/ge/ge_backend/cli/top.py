@@ -18,6 +18,7 @@ from ge_backend.cli.watch.text import text_lines
 __all__ = ["register"]
 
 URL = "http://localhost:8002/metrics"
+LONGEST_S = 86_400  # between two looks
 
 
 def register(subparsers: Any) -> None:
@@ -29,9 +30,25 @@ def register(subparsers: Any) -> None:
         "server, from its own metrics. Ends with ^C.",
     )
     parser.add_argument("--url", default=URL, help="the server's metrics (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
-    parser.add_argument("--times", type=int, default=0, help="end after so many looks (0: never)")
+    parser.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS")
+    parser.add_argument(
+        "--times", type=_times, default=0, help="end after so many looks (0: never)"
+    )
     parser.set_defaults(func=_run)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text} seconds; expected 0 to {LONGEST_S}")
+    return seconds
+
+
+def _times(text: str) -> int:
+    times = int(text)
+    if not 0 <= times <= sys.maxsize:
+        raise argparse.ArgumentTypeError(f"{text} looks; expected 0 to {sys.maxsize}")
+    return times
 
 
 def _run(arguments: argparse.Namespace) -> int:

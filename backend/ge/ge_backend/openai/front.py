@@ -34,7 +34,7 @@ class OpenAIFront:
         url: what clients call `base_url`, without `/v1`.
 
     Raises:
-        ServerError: the port is in use.
+        ServerError: the port is in use, or is none.
     """
 
     def __init__(self, options: FrontOptions) -> None:
@@ -86,7 +86,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
         raise ServerError(
             f"port {port} of {host} cannot be had for the OpenAI API ({error}); choose another"

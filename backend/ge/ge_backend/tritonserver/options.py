@@ -30,6 +30,7 @@ OWNED = (
 # Below the ports that outgoing connections are given (ip_local_port_range starts at 32768): a
 # server binds only after its models are loaded, and nobody may have got the port meanwhile.
 PORTS = range(20_000, 32_000)
+LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
 
 
@@ -74,7 +75,8 @@ class ServerOptions:
         """Return these options with every port chosen and known to be free.
 
         Raises:
-            ConfigError: a repository is not a folder, or a further argument has its own option.
+            ConfigError: a repository is not a folder, a further argument has its own option, or a
+                port is none.
             ServerError: a port is in use.
         """
         for repository in self.repositories:
@@ -83,6 +85,8 @@ class ServerOptions:
         _refuse_owned(self.arguments)
         given = (self.http_port, self.grpc_port, self.metrics_port)
         for port in filter(None, given):
+            if not 0 < port <= LAST_PORT:
+                raise ConfigError(f"port {port} is none; expected 1 to {LAST_PORT}, or 0 for any")
             if not _is_free(self.host, port):
                 raise ServerError(f"port {port} of {self.host} is in use; choose another")
         fresh = iter(free_ports(given.count(0), host=self.host, but=given))
