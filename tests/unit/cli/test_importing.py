@@ -63,3 +63,30 @@ def test_a_model_that_is_there_is_not_replaced(folder, exporting, ge_backend, tm
     assert code == 2
     assert "is there already; give another --name" in err
     assert ge_backend(*arguments, "--name", "other")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["x/y", "../x", "/x", ".", "..", ".x", 'a"b', "a\nb", "a" * 250])
+def test_a_name_that_no_model_can_have_is_refused(folder, exporting, ge_backend, tmp_path, name):
+    """Before anything is written, and so nothing is written elsewhere."""
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err = ge_backend("import", folder, "--into", tmp_path / "models", "--name", name)
+    assert code == 2
+    assert "cannot be a model's name; give a --name" in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_long_name_is_taken(folder, exporting, ge_backend, tmp_path):
+    """As long as the names of its steps can be those of folders."""
+    arguments = ("import", folder, "--into", tmp_path / "models", "--name", "a" * 240)
+    assert ge_backend(*arguments)[0] == 0
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_is_no_place_for_models(folder, exporting, ge_backend, tmp_path, below):
+    """One line says so."""
+    file = tmp_path / "file"
+    file.touch()
+    code, _, err = ge_backend("import", folder, "--into", file / below)
+    assert code == 2
+    assert f"{file / below} cannot be written to" in err
+    assert "see --into" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.cli.model.imported import (
@@ -30,6 +31,10 @@ models: NAME takes texts; NAME_tokenizer and NAME_encoder are its steps. The gra
 the original before anything is written. Nothing is downloaded.
 """
 
+NAME = re.compile(r"[\w-][\w.-]*")
+# A folder's has at most 255, and those of the steps are longer than this one.
+MOST_NAME_BYTES = 240
+
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
@@ -53,18 +58,16 @@ def import_(arguments: argparse.Namespace) -> int:
     """Write the models and say what they are; return 0.
 
     Raises:
-        ConfigError: the folder is not an encoder's, or a model of that name is there already.
+        ConfigError: the folder is not an encoder's, a model of that name is there already, no
+            model can have that name, or nothing can be written there.
         ModelError: it cannot be exported faithfully.
         DeviceUnavailable: what exports is not installed.
     """
     checkpoint = read_encoder_folder(arguments.folder)
     name = arguments.name or re.sub(r"\W+", "_", arguments.folder.resolve().name).strip("_")
+    _check_name(name)
     names = (name, f"{name}_tokenizer", f"{name}_encoder")
-    for one in names:
-        if (arguments.into / one).exists():
-            raise ConfigError(f"{arguments.into / one} is there already; give another --name")
-    arguments.into.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=arguments.into) as draft:
+    with _draft(arguments.into, names) as draft:
         with waiting(f"exporting {arguments.folder} and comparing it"):
             difference = _write(checkpoint, Path(draft), name, packed=arguments.packed)
         for one in reversed(names):  # the ensemble last: its steps are there by then
@@ -72,6 +75,27 @@ def import_(arguments: argparse.Namespace) -> int:
     print(f"{names[0]}: texts in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
     return 0
+
+
+def _check_name(name: str) -> None:
+    """Raise unless a folder, and so a model, can have this name: it is no path."""
+    if not NAME.fullmatch(name) or len(name.encode()) > MOST_NAME_BYTES:
+        raise ConfigError(
+            f"{name!r} cannot be a model's name; give a --name of letters, digits, '_', '-' and "
+            f"'.', at most {MOST_NAME_BYTES} bytes, that does not begin with '.'"
+        )
+
+
+def _draft(into: Path, names: Sequence[str]) -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder beside where the models will be, in which none of these is yet."""
+    try:
+        for name in names:
+            if (into / name).exists():
+                raise ConfigError(f"{into / name} is there already; give another --name")
+        into.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=".import-", dir=into)
+    except OSError as error:
+        raise ConfigError(f"{into} cannot be written to: {error}; see --into") from error
 
 
 def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) -> float:
