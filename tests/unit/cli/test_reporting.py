@@ -56,6 +56,20 @@ def test_a_place_that_cannot_be_written_is_one_line(watched, tmp_path, ge_backen
     assert "cannot be written" in stderr
 
 
+@pytest.mark.parametrize("option", ["--output", "--trace"])
+@pytest.mark.parametrize("place", ["no/report.html", ""])
+def test_such_a_place_is_told_before_anything_is_watched(
+    watched, tmp_path, ge_backend, option, place
+):
+    """An hour may be lost else; nothing is written either."""
+    given = {"--output": tmp_path / "report.html", option: tmp_path / place}
+    code, _, stderr = ge_backend("report", *(word for pair in given.items() for word in pair))
+    assert code == 2
+    assert f"{tmp_path / place} cannot be written; see {option}" in stderr
+    assert watched == []
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "1e9", "soon"])
 def test_a_time_that_makes_no_sense_is_refused(seconds, capsys):
     """Before anything is watched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def _seconds(text: str) -> float:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_libraries()
+    _check_place(arguments.output, "--output")
+    if arguments.trace:
+        _check_place(arguments.trace, "--trace")
     try:
         recording = record(arguments.url, arguments.seconds, _say)
     finally:
@@ -66,6 +70,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if recording.note:
         print(recording.note, file=sys.stderr)
     return 0
+
+
+def _check_place(path: Path, option: str) -> None:
+    """Raise where no file can be written, before anything is watched; nothing is written yet."""
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{path} cannot be written; see {option}")
 
 
 def _write(path: Path, text: str, option: str) -> None:
