@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from ge_backend.cli.model import applied
-from ge_backend.cli.model.applied import apply_settings
+from ge_backend.cli.model.applied import INSTANCES, apply_settings, preview_settings
 from ge_backend.errors import ConfigError
 
 BEFORE = """\
@@ -32,6 +32,20 @@ def test_the_file_is_changed_and_the_difference_returned(file):
     assert str(file) in changed[0]
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("count", ["", "\n  count: 2\n", "\n  kind: KIND_CPU\n", "\n"])
+def test_the_ends_of_lines_stay(file, count):
+    """Those of Windows in a file from there, also of lines that are new."""
+    before = BEFORE + f"instance_group {{{count}}}\n"
+    settings = {"buckets.length": "5,9", "buckets.width": "7", INSTANCES: "3"}
+    file.write_text(before)
+    diff = apply_settings(file, settings)
+    expected = file.read_bytes().replace(b"\n", b"\r\n")
+    file.write_bytes(before.replace("\n", "\r\n").encode())
+    assert preview_settings(file, settings) == diff
+    assert apply_settings(file, settings) == diff
+    assert file.read_bytes() == expected
 
 
 def test_nothing_to_change(file):

@@ -25,18 +25,18 @@ _NEW_DELAY = "dynamic_batching {{ max_queue_delay_microseconds: {} }}"
 def apply_settings(file: Path, settings: Mapping[str, str]) -> str:
     """Set parameters in a config.pbtxt, and return the difference as a unified diff.
 
-    Comments, order and layout stay; the file is replaced whole, so no server reads half of it.
-    `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields.
+    Comments, order, layout and the ends of lines stay; the file is replaced whole, so no server
+    reads half of it. `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields.
 
     Raises:
         ConfigError: the file cannot be read, edited or written; it is as it was then.
     """
     try:
-        before = file.read_text(encoding="utf-8")
+        before = _read(file)
         after = _edited(before, settings, file)
         if after != before:
             with replacing(file.resolve()) as draft:
-                draft.write_text(after, encoding="utf-8")
+                draft.write_text(after, encoding="utf-8", newline="")
     except OSError as error:
         raise ConfigError(f"{file} cannot be changed: {error}") from error
     return _difference(before, after, file)
@@ -49,10 +49,16 @@ def preview_settings(file: Path, settings: Mapping[str, str]) -> str:
         ConfigError: the file cannot be read or edited.
     """
     try:
-        before = file.read_text(encoding="utf-8")
+        before = _read(file)
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     return _difference(before, _edited(before, settings, file), file)
+
+
+def _read(file: Path) -> str:
+    """Return a file's text with the ends of its lines as they are."""
+    with file.open(encoding="utf-8", newline="") as opened:
+        return opened.read()
 
 
 def _difference(before: str, after: str, file: Path) -> str:

@@ -61,8 +61,14 @@ def set_number(text: str, block: str, name: str, value: int, *, new_block: str) 
 
 
 def _with_last(text: str, line: str) -> str:
-    line_end = "" if text.endswith("\n") or not text else "\n"
-    return f"{text}{line_end}{line}\n"
+    end = _line_end(text)
+    gap = "" if text.endswith("\n") or not text else end
+    return f"{text}{gap}{line}{end}"
+
+
+def _line_end(text: str) -> str:
+    """Return what lines of the text end with."""
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _values(text: str, key: str) -> list[list[Span]]:
@@ -111,7 +117,7 @@ def _with_first(text: str, message: Message, field: str) -> str:
         return f"{text[:begin]} {field}{space}{text[begin:]}"
     at = begin + opening.end()
     indent = _indent(text, message, at)
-    return f"{text[:at]}{indent}{field}\n{text[at:]}"
+    return f"{text[:at]}{indent}{field}{_line_end(text)}{text[at:]}"
 
 
 def _indent(text: str, message: Message, at: int) -> str:
