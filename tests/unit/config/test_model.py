@@ -202,6 +202,24 @@ def test_a_count_must_be_a_whole_number(key, value):
         read(parameters={key: value})
 
 
+def test_a_count_of_a_variable_names_the_variable():
+    """Nobody would find it in the model's parameters; those come first."""
+    environment = {"GE_LANES": "abc"}
+    with pytest.raises(ConfigError, match="GE_LANES is 'abc'; expected a whole number") as told:
+        read(environment=environment)
+    assert "parameter" not in str(told.value)
+    assert read(environment=environment, parameters={"lanes": "3"}).lanes == 3
+    with pytest.raises(ConfigError, match="parameter 'lanes' is 'x'"):
+        read(environment=environment, parameters={"lanes": "x"})
+
+
+def test_threads_are_bounded():
+    """By what a message to an executor may say; the bound is named."""
+    assert read(parameters={"threads": "4096"}).threads == 4096
+    with pytest.raises(ConfigError, match=r"'threads' is '100000'.* from 0 to 4096"):
+        read(parameters={"threads": "100000"})
+
+
 @pytest.mark.parametrize("key", NUMBERS)
 def test_a_count_is_read(key):
     """What is written is what is read."""

@@ -9,6 +9,7 @@ The tables of keys are in `settings.py`.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -31,6 +32,7 @@ from ge_backend.config.settings import (
     HOST_KEYS,
     HOST_PREFIXES,
     MACHINE_SETTINGS,
+    MOST_THREADS,
     SETTINGS,
     Setting,
 )
@@ -261,6 +263,8 @@ def _read_model(
     )
     scalars, families = _sort_keys(ours.parameters)
     values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
+    origins = {setting.key: _origin(setting, scalars, environment) for setting in SETTINGS}
+    count = functools.partial(_count, values, origins)
     return cls(
         name=str(config["name"]),
         version=version,
@@ -276,21 +280,21 @@ def _read_model(
         placement=placement,
         declared_buckets=ours.declared_buckets,
         notes=(*placement.notes, *ours.notes, *_idle(ours.parameters, placement.kind)),
-        lanes=_count("lanes", values["lanes"], least=0),
+        lanes=count("lanes", least=0),
         executor=values["executor"],
         fuse=values["fuse"],
         precision=values["precision"],
         engine="" if values["engine"] == "first" else values["engine"],
-        threads=_count("threads", values["threads"], least=0),
+        threads=count("threads", least=0, most=MOST_THREADS),
         overflow=values["overflow"],
         ragged=values["ragged"],
-        max_length=_count("max_length", values["max_length"], least=1),
-        max_elements=_count("max_elements", values["max_elements"], least=0),
-        max_graphs=_count("max_graphs", values["max_graphs"], least=0),
+        max_length=count("max_length", least=1),
+        max_elements=count("max_elements", least=0),
+        max_graphs=count("max_graphs", least=0),
         bucket_file=_bucket_file(values["buckets"], directory),
         warmup=values["warmup"] != "off",
         warmup_background=values["warmup"] == "background",
-        warmup_repeats=_count("warmup_repeats", values["warmup_repeats"], least=1),
+        warmup_repeats=count("warmup_repeats", least=1),
         warmup_budget_s=_seconds("warmup_budget_s", values["warmup_budget_s"]),
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
@@ -340,19 +344,37 @@ def _sort_keys(
 
 
 def _setting(setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    origin = f"parameter {setting.key!r}"
     value = scalars.get(setting.key)
     if value is None and setting.variable and environment.get(setting.variable):
-        value, origin = environment[setting.variable], setting.variable
+        value = environment[setting.variable]
     value = setting.default if value is None else value.strip()
     if setting.choices and value not in setting.choices:
+        origin = _origin(setting, scalars, environment)
         raise ConfigError(f"{origin} is {value!r}; expected one of {', '.join(setting.choices)}")
     return value
 
 
-def _count(key: str, text: str, *, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number from {least} up")
+def _origin(setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return what a setting's value comes from, as messages call it."""
+    if setting.key not in scalars and setting.variable and environment.get(setting.variable):
+        return setting.variable
+    return f"parameter {setting.key!r}"
+
+
+def _count(
+    values: Mapping[str, str],
+    origins: Mapping[str, str],
+    key: str,
+    *,
+    least: int,
+    most: int | None = None,
+) -> int:
+    text = values[key]
+    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+        upwards = "up" if most is None else f"to {most}"
+        raise ConfigError(
+            f"{origins[key]} is {text!r}; expected a whole number from {least} {upwards}"
+        )
     return int(text)
 
 

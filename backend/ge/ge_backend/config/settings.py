@@ -19,6 +19,7 @@ __all__ = [
     "HOST_KEYS",
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
+    "MOST_THREADS",
     "SETTINGS",
     "VLLM",
     "Family",
@@ -28,6 +29,8 @@ __all__ = [
 
 # The engine that runs checkpoints beside ours.
 VLLM = "vllm"
+# CPU threads of one run, in a configuration and in a message to an executor.
+MOST_THREADS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="threads",
         default="0",
         help="CPU threads of one run. 0: one, and all cores for runs that have been alone on the "
-        "device for a while, where that is faster; the runs themselves find that out.",
+        "device for a while, where that is faster; the runs themselves find that out. At most "
+        f"{MOST_THREADS}.",
     ),
     Setting(
         key="overflow",

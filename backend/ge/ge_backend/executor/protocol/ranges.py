@@ -12,6 +12,7 @@ import types
 from collections.abc import Mapping
 
 from ge_backend.config.sequence_batching import State
+from ge_backend.config.settings import MOST_THREADS
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
@@ -23,7 +24,6 @@ __all__ = ["RULES", "USUAL", "check_slots"]
 
 # Slots and rows cost memory each, before anything is computed.
 MOST_ROWS = 2**20
-MOST_THREADS = 4096
 
 USUAL = Rule()
 _SHAPE = Rule(most=MOST_ELEMENTS, shape=True)
