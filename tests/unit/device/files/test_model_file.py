@@ -82,6 +82,23 @@ def test_a_grid_of_links_is_a_grid(tmp_path):
     assert names == ["model.1x8.om", "model.2x8.om"]
 
 
+@pytest.mark.parametrize("filename", ["", "model.onnx"])
+@pytest.mark.parametrize("device", ["cpu", "npu:0"])
+def test_a_link_to_nothing_is_named(tmp_path, filename, device):
+    """With what it leads to: a listing of the folder shows a model there."""
+    (tmp_path / "model.onnx").symlink_to("/nowhere/weights.onnx")
+    told = r"found model\.onnx \(a link to /nowhere/weights\.onnx, which is not there\)"
+    with pytest.raises(ModelError, match=told):
+        find_model_file(tmp_path, filename, device)
+
+
+def test_a_link_to_nothing_beside_the_only_model(tmp_path):
+    """It is no second one."""
+    (tmp_path / "old.onnx").symlink_to("/nowhere/weights.onnx")
+    (tmp_path / "new.onnx").touch()
+    assert find_model_file(tmp_path, "").name == "new.onnx"
+
+
 def test_files_of_a_model(tmp_path):
     """All that a changed stamp must come from."""
     for name in ("model.1x8.om", "model.2x8.om", "model.om.json", "model.om"):

@@ -46,14 +46,21 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
         found = grid_file(directory) if name == GRID else directory / name
         if found is not None and found.is_file():
             return found
-    models = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
+    models = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
     if not filename and len(models) == 1:
         return models[0]
-    there = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+    there = ", ".join(sorted(map(_described, directory.iterdir()))) or "nothing"
     raise ModelError(
         f"no model file in {directory}: looked for {', '.join(candidates)}, found {there}; "
         "put the model there or name it with default_model_filename"
     )
+
+
+def _described(path: Path) -> str:
+    """Return a file's name, with where it leads if it is a link to nothing."""
+    if path.is_symlink() and not path.exists():
+        return f"{path.name} (a link to {path.readlink()}, which is not there)"
+    return path.name
 
 
 def canonical(path: Path) -> Path:
