@@ -83,3 +83,17 @@ def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "empty.safetensors").touch()
     with pytest.raises(ModelError, match="not a safetensors file"):
         read_header(tmp_path / "empty.safetensors")
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    """By its own name, as where a cache of downloads was emptied."""
+    (tmp_path / "linked.safetensors").symlink_to(tmp_path / "gone")
+    told = r"linked\.safetensors: the link cannot be followed: No such file or directory"
+    with pytest.raises(ModelError, match=told):
+        read_header(tmp_path / "linked.safetensors")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    """As one that is damaged."""
+    with pytest.raises(ModelError, match=r"none\.safetensors: cannot be read: No such file"):
+        read_header(tmp_path / "none.safetensors")

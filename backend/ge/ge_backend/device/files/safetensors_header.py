@@ -42,10 +42,11 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a file by name, without reading them.
 
     Raises:
-        ModelError: the file is no safetensors file, is cut short, or its header contradicts itself.
+        ModelError: the file cannot be read, is no safetensors file, is cut short, or its header
+            contradicts itself.
     """
-    size = path.stat().st_size
     try:
+        size = path.stat().st_size
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(MAX_HEADER_BYTES, size - 8):
@@ -59,6 +60,9 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
                 for name, entry in header.items()
                 if name != "__metadata__"
             }
+    except OSError as error:
+        kind = "the link cannot be followed" if path.is_symlink() else "cannot be read"
+        raise ModelError(f"{path}: {kind}: {error.strerror}") from error
     except (struct.error, ValueError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path}: not a safetensors file: {error}") from error
     end = 0
