@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 from builders.pages import ROOT, commands
 
+DOCS = ROOT / "docs"
 PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
 # Engines are of the reader's choice, and the host brings its own module.
 CHOSEN = {
@@ -92,3 +93,12 @@ def test_an_error_names_the_extra_for_people():
     }
     assert "tools" in told
     assert told <= set(known)
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_a_page_names_extras_that_there_are(page):
+    """In its commands and in its text."""
+    known = importlib.metadata.metadata("triton-ge-backend").get_all("Provides-Extra")
+    text = (ROOT / page).read_text()
+    told = re.findall(r"triton-ge-backend\[([\w,]+)\]", text) + re.findall(r"extra `(\w+)`", text)
+    assert {extra for names in told for extra in names.split(",")} <= set(known)
