@@ -9,7 +9,14 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.executor.client import watch
-from ge_backend.executor.client.watch import IDLE_S, SILENT_S, STOPPED_S, Watch, is_hung
+from ge_backend.executor.client.watch import (
+    IDLE_S,
+    SILENT_S,
+    STOPPED_S,
+    Watch,
+    is_hung,
+    still_runs,
+)
 from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingView
 
 
@@ -64,3 +71,13 @@ def test_a_process_that_beats_is_left_alone(process, monkeypatch):
     time.sleep(0.6)
     assert process.poll() is None  # nobody looks any more
     page.close()
+
+
+def test_a_process_that_was_killed_runs_no_more(process):
+    """Whether or not somebody has asked how it ended; one that is stopped may go on."""
+    process.send_signal(signal.SIGSTOP)
+    assert still_runs(process.pid)
+    process.kill()
+    assert comes_true(lambda: not still_runs(process.pid))
+    process.wait()
+    assert not still_runs(process.pid)

@@ -15,6 +15,7 @@ from ge_backend.device.health import Health
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
@@ -75,7 +76,7 @@ class Session:
     ) -> None:
         self.source = source
         self.arena = Arena(arena_bytes)
-        self._arena_shared = False  # an executor that was given up may still write to it
+        self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
         self._on_restart = on_restart
         self._priority = priority
@@ -288,15 +289,15 @@ class Session:
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone or cannot be understood; the next use starts another.
 
-        It may live on, with runs that it had begun and that still write to the arena: so the next
+        It may live on, with runs that it had begun and that still write to the arena: then the next
         one gets another.
         """
         if self._link is not None:
             device = self._link.welcome.device
             log.warning("the executor of %s is gone (%s); another is started", device, error)
             self._on_restart()
+            self._lost_pid = self._link.welcome.pid
             self._drop()
-            self._arena_shared = True
 
     def close(self) -> None:
         """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
@@ -321,9 +322,9 @@ class Session:
         return self._link
 
     def _open(self, link: Link) -> None:
-        if self._arena_shared:
+        if self._lost_pid and still_runs(self._lost_pid):
             self.arena.renew()
-            self._arena_shared = False
+        self._lost_pid = 0
         self._attach(link)
         source = self._servable()
         load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)

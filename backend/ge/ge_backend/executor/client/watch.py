@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ge_backend.executor.protocol.outstanding import OutstandingView
 
-__all__ = ["Watch", "is_hung"]
+__all__ = ["Watch", "is_hung", "still_runs"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,12 @@ def is_hung(*, silent_s: float, idle_s: float, state: str) -> bool:
     """
     limit_s = STOPPED_S if state in STOPPED else SILENT_S
     return silent_s > limit_s or min(silent_s, idle_s) > IDLE_S
+
+
+def still_runs(pid: int) -> bool:
+    """Return whether a process is there that may still write to memory: no zombie does."""
+    with contextlib.closing(_Process(pid)) as process:
+        return process.look() is not None
 
 
 class Watch:
