@@ -15,7 +15,8 @@ import tritonclient.grpc as grpcclient
 import connection
 
 # A server that is being stopped refuses what it has not begun: first as UNAVAILABLE, then, while it
-# unloads, as NOT_FOUND (seen on 2.51; it takes some 3 s). Another server gets it then.
+# unloads, as NOT_FOUND (seen on 2.51; it takes some 3 s); what it has only just taken may end as
+# CANCELLED (seen once). Another server gets it then.
 SERVICE = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
@@ -26,7 +27,7 @@ SERVICE = {
                 "initialBackoff": "0.4s",
                 "maxBackoff": "2s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE", "NOT_FOUND"],
+                "retryableStatusCodes": ["UNAVAILABLE", "NOT_FOUND", "CANCELLED"],
             },
         }
     ],
