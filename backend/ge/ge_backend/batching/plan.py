@@ -201,8 +201,8 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_
 def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:
     """Return runs of about equal elements, no more than cost hardly more than the fewest do."""
     mean, count, lanes = _mean(rows), len(rows), policy.lanes
-    most = policy.max_elements or inf
-    fewest = max(-(-count // costs.steps[-1]), min(count, ceil(_elements(rows) / most)))
+    elements, most = sum([prod(sizes) for sizes, _, _ in rows]), policy.max_elements or inf
+    fewest = max(-(-count // costs.steps[-1]), min(count, ceil(elements / most)))
     totals = {
         runs: runs * costs.cost(-(-count // runs), mean)
         for runs in range(fewest, min(count, max(MOST_PACKED, fewest)) + 1)
@@ -211,7 +211,7 @@ def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut
     runs = max(runs for runs, total in totals.items() if total <= least * EARLY_SLACK)
     if runs < lanes and totals.get(lanes, inf) <= least * LANE_SLACK:
         runs = lanes
-    return _even(rows, _elements(rows) / runs, costs.steps[-1], most)
+    return _even(rows, elements / runs, costs.steps[-1], most)
 
 
 def _even(rows: list[_Row], share: float, most_rows: int, most: float) -> list[_Cut]:
@@ -231,10 +231,6 @@ def _even(rows: list[_Row], share: float, most_rows: int, most: float) -> list[_
             begin, began_at = end, filled
         filled += elements
     return [*cuts, (begin, len(rows))]
-
-
-def _elements(rows: list[_Row]) -> int:
-    return sum([prod(sizes) for sizes, _, _ in rows])
 
 
 def _mean(rows: list[_Row]) -> Shape:
