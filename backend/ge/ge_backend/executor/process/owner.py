@@ -6,6 +6,7 @@ import os
 import select
 import time
 
+from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.last_stubs import birth_of
 
 __all__ = ["has_ended", "wait_for_end"]
@@ -15,7 +16,7 @@ POLL_S = 0.2
 
 def has_ended(pid: int) -> bool:
     """Return whether there is no such process, or it is a zombie."""
-    return not birth_of(pid)
+    return not still_runs(pid)
 
 
 def wait_for_end(pid: int) -> None:
