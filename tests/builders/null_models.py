@@ -49,14 +49,24 @@ def num_ours():
 
     An engine in this process has threads of its own, which open files when they like.
     """
-    gc.collect()
     lines = Path("/proc/net/unix").read_text().splitlines()[1:]
     ours = {f"socket:[{line.split()[6]}]" for line in lines} | {"anon_inode:[pidfd]"}
+    return sum(link in ours or link.startswith("/memfd:ge-") for link in _descriptors())
+
+
+def num_within(folder):
+    """Return how many descriptors of files in this folder this process has open, removed or not."""
+    return sum(link.startswith(f"{folder}/") for link in _descriptors())
+
+
+def _descriptors():
+    """Return what the descriptors of this process are of, those in garbage not among them."""
+    gc.collect()
     links = []
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the one by which the folder was listed
             links.append(str(entry.readlink()))
-    return sum(link in ours or link.startswith("/memfd:ge-") for link in links)
+    return links
 
 
 def comes_true(condition, seconds=30.0):

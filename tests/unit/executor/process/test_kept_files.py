@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.null_models import num_descriptors, write_null
+from builders.null_models import num_within, write_null
 from ge_backend.device.files.model_file import model_files
 from ge_backend.executor.process import kept_files
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
@@ -53,14 +53,14 @@ def test_a_copy_is_the_source_elsewhere(source, root):
 
 def test_all_who_serve_the_same_share_one_copy(source, root):
     """It goes with the last of them, and takes its lock, its folder and its descriptor along."""
-    descriptors = num_descriptors()
     first, second = (keep(source, root) for _ in range(2))
     assert first.folder == second.folder
+    assert num_within(root.parent) == 2
     first.close()
     assert copied(second, source).is_current()
     second.close()
     assert not root.exists()
-    assert num_descriptors() == descriptors
+    assert num_within(root.parent) == 0
 
 
 def test_a_changed_file_is_another_copy(source, root, tmp_path):
