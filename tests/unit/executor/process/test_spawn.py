@@ -32,7 +32,21 @@ def test_the_environment_is_cleaned_of_the_servers_own(folder):
         "PYTHONPATH": str(package),
         "PYTHONSAFEPATH": "1",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+        ("glibc.malloc.tcache_count=9", "glibc.malloc.tcache_count=9:glibc.malloc.hugetlb=1"),
+    ],
+)
+def test_huge_pages_are_asked_for_unless_the_server_says_otherwise(folder, given, passed):
+    """Other settings of the C library's stay."""
+    environment = environment_of(address_in(folder), {"GLIBC_TUNABLES": given})
+    assert environment["GLIBC_TUNABLES"] == passed
 
 
 def test_the_library_path_can_be_set(folder):

@@ -18,6 +18,11 @@ from ge_backend.executor.process.lock import address_lock, remove_lock
 
 __all__ = ["arguments_of", "environment_of", "reach", "reap", "spawn"]
 
+# What glibc, from 2.35 on, asks the kernel for by: pages of 2 MiB for what is large, as weights
+# are, where the system leaves that to those who ask (`transparent_hugepage/enabled`: `madvise`).
+# https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
+HUGE_PAGES = "glibc.malloc.hugetlb"
+
 
 def reach(path: Path) -> socket.socket | None:
     """Return a connection to who listens there; None: nobody does.
@@ -92,7 +97,8 @@ def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> di
 
     The server's PYTHONPATH is for its stubs' Python, which need not be the executor's. Of both only
     what the device's own libraries are found by is kept. torch refuses to import where torch_npu is
-    installed without CANN unless autoload is off.
+    installed without CANN unless autoload is off. Memory comes in huge pages, unless the server's
+    environment says otherwise: ONNX Runtime's runs of an encoder take 3 to 6 % less CPU time.
     """
     environment = dict(inherited)
     kept = {name: kept_paths(address.device, inherited, name) for name in SEARCH_PATHS}
@@ -106,6 +112,9 @@ def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> di
     # No working directory on sys.path (from Python 3.11 on; before, it is our private folder).
     environment["PYTHONSAFEPATH"] = "1"
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    if HUGE_PAGES not in tunables:
+        environment["GLIBC_TUNABLES"] = ":".join(filter(None, [tunables, f"{HUGE_PAGES}=1"]))
     return environment | dict(address.environment)
 
 
