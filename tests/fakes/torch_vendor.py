@@ -93,7 +93,11 @@ class FakeVendor:
     A capture that breaks leaves its pool with the allocator of host memory, as torch 2.11 and 2.12
     do: nothing more can be captured in that pool. Source: pytorch, CachingHostAllocator.h.
 
+    Whoever waits for the whole device while another thread captures is refused, as is the capture.
+    Source: CUDA C++ Programming Guide, "Prohibited and Unhandled Operations".
+
     Attributes:
+        puts_rows: as `Vendor` has it.
         counts: (what, stream or "") -> how often: allocate, capture, copy, replay.
         capture_errors, replay_errors: raised by the next captures, and when replays are due.
         before_wait: called by who waits for an event, before.
@@ -111,11 +115,16 @@ class FakeVendor:
         self.compiled = []
         self.pool_streams = {}
         self.broken_pools = []
+        self.capturing = None
+        self.puts_rows = True
         self.before_wait = lambda: None
         self.lock = threading.RLock()
         self.streams = []
         self.used_bytes = 0
         self._local = threading.local()
+
+    def enter(self):
+        self._local.entered = True
 
     def count(self, what, stream=None):
         with self.lock:
@@ -146,6 +155,7 @@ class FakeVendor:
 
     @contextlib.contextmanager
     def on(self, stream):
+        self.enter()
         former, self._local.stream = getattr(self._local, "stream", None), stream
         try:
             yield
@@ -161,11 +171,15 @@ class FakeVendor:
         try:
             if self.capture_errors:
                 raise self.capture_errors.pop(0)
+            self.capturing = threading.get_ident()
             with NoWaiting():
                 work()
+            assert self.capturing is not None, "another thread waited for the device"
         except BaseException:
             self.broken_pools.append(pool)
             raise
+        finally:
+            self.capturing = None
         return Graph(self, lambda: self._replay(work), pool)
 
     def _replay(self, work):
@@ -198,6 +212,7 @@ class FakeVendor:
         self.current().queue(lambda: torch.index_select(source, 0, index, out=target))
 
     def put(self, target, index, source):
+        assert self.puts_rows, "the chip has no such operator"
         self.count("put", self.current())
         self.current().queue(lambda: target.index_copy_(0, index, source))
 
@@ -206,6 +221,9 @@ class FakeVendor:
         self.current().queue(lambda: target.fill_(value))
 
     def synchronize(self):
+        if self.capturing not in {None, threading.get_ident()}:
+            self.capturing = None
+            raise RuntimeError("operation not permitted when stream is capturing")
         with self.lock:
             for stream in self.streams:
                 while stream.work:

@@ -254,7 +254,7 @@ def test_nothing_is_in_flight_while_the_compiler_starts(npu, monkeypatch):
     from ge_backend.device.pytorch import npu as torch_npu
 
     vendor = FakeVendor()
-    monkeypatch.setattr(torch_npu, "open_npu", lambda index: vendor)
+    monkeypatch.setattr(torch_npu, "open_npu", lambda *_, **__: vendor)
     path = npu.folder / "model.pt"
     torch = pytest.importorskip("torch")
     torch.jit.script(torch.nn.ReLU()).save(str(path))

@@ -66,3 +66,8 @@ def test_close_waits_for_what_is_queued(device):
     stream.queue(lambda: None)
     device.close()
     assert not stream.work
+
+
+def test_all_its_models_share_their_streams(device):
+    """Text generators, too: two that capture side by side would break each other's."""
+    assert device.torch_streams() is device.streams

@@ -559,7 +559,7 @@ def test_torch_models_run_beside(tmp_path, monkeypatch):
     vendor = FakeVendor()
     given_back = []
     monkeypatch.setattr(vendor, "give_back", lambda: given_back.append("all"))
-    monkeypatch.setattr(torch_npu, "open_npu", lambda index: vendor)
+    monkeypatch.setattr(torch_npu, "open_npu", lambda *_, **__: vendor)
     path = npu.folder / "model.pt"
     torch.jit.script(torch.nn.ReLU()).save(str(path))
     graph = npu.load(path, **{"torch.mode": "eager"})
@@ -583,7 +583,7 @@ def test_an_encoders_checkpoint_is_torchs(tmp_path, monkeypatch):
     from ge_backend.device.pytorch import npu as torch_npu
 
     monkeypatch.setattr(encoder_accelerator, "MOST_TOKENS", 24)
-    monkeypatch.setattr(torch_npu, "open_npu", lambda index: FakeVendor())
+    monkeypatch.setattr(torch_npu, "open_npu", lambda *_, **__: FakeVendor())
     npu = Npu(tmp_path)
     folder = as_sentence_encoder(write_checkpoint(npu.folder))
     graph = npu.load(folder / "config.json", **{"torch.mode": "graphs"})
@@ -593,13 +593,68 @@ def test_an_encoders_checkpoint_is_torchs(tmp_path, monkeypatch):
     npu.close()
 
 
+def test_torch_finds_this_npu_in_every_thread(monkeypatch):
+    """A thread without a context would open npu:0 as well. Source: torch_npu, GetDevice."""
+    pytest.importorskip("torch")
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device.pytorch import npu as torch_npu
+
+    class Entering(FakeVendor):
+        def __init__(self, index, enter, **_):
+            super().__init__()
+            self.index, self.into = index, enter
+
+        def enter(self):
+            self.into()
+
+    def seen(use):
+        found = []
+        thread = threading.Thread(target=lambda: found.append((use(), sim.rt.get_device())[1]))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    monkeypatch.setattr(torch_npu, "open_npu", Entering)
+    sim = Simulator(devices=2)
+    device = NpuDevice(sim, 1)
+    streams = device.torch_streams()
+    assert streams.vendor.index == 1
+    assert device.torch_streams() is streams  # one for graphs and text generators
+    _, none = seen(lambda: None)
+    assert none != 0
+    assert seen(device.torch_streams) == seen(streams.vendor.enter) == (1, 0)
+    device.close()
+
+
+def test_what_a_chip_for_inference_lacks(tmp_path, monkeypatch):
+    """No BF16, no text generators; sequences are served row by row."""
+    torch = pytest.importorskip("torch")
+    from fakes.torch_vendor import FakeVendor
+    from ge_backend.device.pytorch import npu as torch_npu
+
+    asked = []
+    monkeypatch.setattr(
+        torch_npu, "open_npu", lambda *_, **given: asked.append(given) or FakeVendor()
+    )
+    device = NpuDevice(Simulator(soc="Ascend310P3"))
+    path = tmp_path / "model.pt"
+    torch.jit.script(torch.nn.ReLU()).save(str(path))
+    with pytest.raises(Unsupported, match="Ascend310P3, which lacks the operator"):
+        device.torch_streams()
+    with pytest.raises(ConfigError, match="'bf16', which Ascend310P3 does not have; say 'fp16'"):
+        device.load(GraphSource.of(path, precision="bf16"))
+    device.load(GraphSource.of(path)).close()
+    assert asked == [{"puts_rows": False}]
+    device.close()
+
+
 def test_torch_models_take_nothing_of_the_workspace_pool(tmp_path, monkeypatch):
     """Their scratch is torch's own memory, so nothing that is measured counts against the pool."""
     torch = pytest.importorskip("torch")
     from fakes.torch_vendor import FakeVendor
     from ge_backend.device.pytorch import npu as torch_npu
 
-    monkeypatch.setattr(torch_npu, "open_npu", lambda index: FakeVendor())
+    monkeypatch.setattr(torch_npu, "open_npu", lambda *_, **__: FakeVendor())
     npu, pool = Npu(tmp_path), Pool(1 << 20)
     path = npu.folder / "model.pt"
     torch.jit.script(torch.nn.ReLU()).save(str(path))

@@ -93,6 +93,25 @@ def test_a_fault_of_the_gpu_is_told_apart(graph, monkeypatch, said, meant):
         graph.run(INPUTS, {}, exclusive=False)
 
 
+def test_a_session_begins_and_ends_while_nothing_is_captured(source, streams, monkeypatch):
+    """ONNX Runtime waits for the whole GPU then, as cuBLAS does."""
+
+    class Graph:
+        signature = None
+
+        def __init__(self, *_, **__):
+            self.close()
+
+        def close(self):
+            seen.append(streams._capturing.locked())
+
+    seen = []
+    monkeypatch.setattr(onnx_cuda, "OnnxGraph", Graph)
+    OnnxCudaGraph(source, streams).close()
+    assert seen == [True, True]
+    assert not streams._capturing.locked()
+
+
 @pytest.fixture
 def on_cpu(streams, monkeypatch, tmp_path):
     """A function that loads a model for the CPU's provider in the place of CUDA's."""

@@ -156,6 +156,18 @@ def test_it_computes_what_host_memory_does(load, mode):
 
 
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)
+def test_a_chip_that_cannot_put_rows_copies_one_after_the_other(load, vendor):
+    """Ascend310P has no such operator."""
+    vendor.puts_rows = False
+    slots = open_states(prepared(load(), 4), plan())
+    assert step(slots, [1, 2, 3, 4], [3, 0, 1, 2], fresh=[0, 1, 2, 3]) == [1, 2, 3, 4]
+    assert step(slots, [1, 1, 1, 1], [0, 1, 2, 3]) == [3, 4, 5, 2]
+    assert step(slots, [5], [2], rows=4) == [10]
+    assert vendor.counts["put", "compute"] == 0
+    assert vendor.counts["pick", "compute"] > 0
+
+
+@pytest.mark.parametrize("vendor", ["fake"], indirect=True)
 def test_only_row_numbers_cross_the_bus(load, vendor):
     """In a captured graph: x up, y down, and which rows; nothing is allocated."""
     slots = open_states(prepared(load(), 4), plan())

@@ -60,3 +60,44 @@ def test_one_thread_at_a_time_computes():
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
+
+
+def test_nothing_is_captured_while_a_library_waits_for_the_whole_device():
+    """A capture would break, and the wait fail; runs go on meanwhile."""
+    streams = Streams(FakeVendor())
+    order = []
+
+    def capture():
+        with streams.computing():
+            order.append("computes")
+            streams.capture(lambda: order.append("captured"))
+
+    thread = threading.Thread(target=capture)
+    with streams.uncaptured():
+        thread.start()
+        thread.join(0.05)
+        streams.vendor.synchronize()
+        order.append("waited")
+    thread.join()
+    assert order == ["computes", "waited", "captured"]
+
+
+def test_the_stand_in_refuses_a_wait_for_the_device_during_a_capture():
+    """As CUDA does; so whoever forgets to ask fails in a test."""
+    streams = Streams(FakeVendor())
+    refused = []
+
+    def wait():
+        try:
+            streams.vendor.synchronize()
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    def work():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+
+    with streams.computing(), pytest.raises(AssertionError, match="waited for the device"):
+        streams.capture(work)
+    assert refused == ["operation not permitted when stream is capturing"]

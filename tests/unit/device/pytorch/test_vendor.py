@@ -73,7 +73,8 @@ def ended():
 def vendor(ended):
     return Vendor(
         device="cpu:3",
-        api=Api(),
+        enter=lambda: None,
+        module=Api(),
         graph=lambda: "graph",
         end_pool=lambda index, pool: ended.append((index, pool)),
         compiler=lambda module: None,
@@ -118,6 +119,15 @@ def test_device_memory_is_bytes_on_the_device(vendor):
     """Its content is undefined."""
     block = dataclasses.replace(vendor, device="meta").empty(5)
     assert (block.device.type, block.dtype, tuple(block.shape)) == ("meta", torch.uint8, (5,))
+
+
+def test_every_use_enters_the_device_first(vendor):
+    """A thread begins on device 0, where whatever asks for a stream would open that."""
+    entered = []
+    other = dataclasses.replace(vendor, device="meta", enter=lambda: entered.append("entered"))
+    for use in (other.memory, other.allocated_bytes, lambda: other.empty(5)):
+        use()
+    assert entered == ["entered"] * 3
 
 
 def test_errors_mean_what_the_vendor_says(vendor):

@@ -83,6 +83,10 @@ class AclDevice:
             self._fault = fault
             raise
 
+    def enter(self) -> None:
+        """Make the device this thread's, for another library's calls, also after a fault."""
+        self.runtime.use_context(self._context)
+
     @contextlib.contextmanager
     def stream(self, timeout_ms: int) -> Iterator[int]:
         """Lend a stream; where its use ends in an error, wait until nothing is in flight on it.

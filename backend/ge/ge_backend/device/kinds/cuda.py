@@ -12,6 +12,7 @@ from ge_backend.device.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable
 
 if TYPE_CHECKING:  # torch is imported when a GPU is opened
+    from ge_backend.device.pytorch.streams import Streams
     from ge_backend.device.pytorch.vendor import Vendor
 
 __all__ = ["CudaDevice"]
@@ -79,7 +80,13 @@ class CudaDevice:
     def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # see `reserve`
+        self._vendor.enter()
         return self._engines.load(source)
+
+    def torch_streams(self) -> Streams:
+        """Return what all torch models share; see `TorchDevice`."""
+        self._vendor.enter()
+        return self.streams
 
     def memory(self) -> MemoryInfo:
         """Return what the driver says; memory that torch keeps for later runs counts as used."""

@@ -7,7 +7,7 @@ import importlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from ge_backend.device.files.aipp_file import read_blocks
 from ge_backend.device.files.om_files import read_order
 from ge_backend.device.health import Health
 from ge_backend.device.ort.signature import read_onnx_signature
-from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported
 from ge_backend.tensors import Shape
 
 if TYPE_CHECKING:  # torch is imported when the first model of it is loaded
@@ -43,6 +43,9 @@ LANES = 2
 OPTIONS = "npu."
 TIMEOUT_OPTION, PRIORITY_OPTION = "npu.timeout_s", "npu.priority"
 AIPP_OPTION = "npu.aipp"
+# Chips without BF16, and without the operator of torch's `index_copy_`.
+# Source: CANN, product support of data types; CANN 8.3.RC1 and 8.5, aclnnInplaceIndexCopy.
+INFERENCE_CHIPS = "Ascend310P"
 PRIORITIES = range(8)  # 0 goes first; source: aclmdlConfigAttr, ACL_MDL_PRIORITY_INT32
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -72,8 +75,8 @@ class NpuDevice:
         self._device = AclDevice(acl, index, streams=lanes, config=config)
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
-        self._streams: Streams | None = None
-        self._torch: Engines[Streams] | None = None
+        self._streams: Streams | None = None  # torch's
+        self._engines: Engines[Streams] | None = None
         self._opening = threading.Lock()
         self.name = self._device.name
         self.lanes = lanes
@@ -126,6 +129,19 @@ class NpuDevice:
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
         return loader(source, workspace)
+
+    def torch_streams(self) -> Streams:
+        """Return what all torch models share, text generators among them; see `TorchDevice`.
+
+        Raises:
+            Unsupported: the chip lacks an operator that a generator's cache is written by.
+        """
+        if self._lacking():
+            raise Unsupported(
+                f"{self.name} is an {self._device.chip}, which lacks the operator that a cache is "
+                "written by (aclnnInplaceIndexCopy); serve the model on `cpu`, or on another NPU"
+            )
+        return self._entered_torch()
 
     def memory(self) -> MemoryInfo:
         """Return the free and total memory of the NPU."""
@@ -210,14 +226,30 @@ class NpuDevice:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""
         workspace.place(0)
         _refuse_options(source, ("torch.",))
+        if source.precision == "bf16" and self._lacking():
+            raise ConfigError(
+                f"precision is 'bf16', which {self._device.chip} does not have; say 'fp16'"
+            )
+        streams = self._entered_torch()
         with self._opening:
-            if self._torch is None:
-                self._streams = _open_torch(self._index)
-                self._torch = Engines("npu", self._streams)
-        return self._torch.load(source)
+            if self._engines is None:
+                self._engines = Engines("npu", streams)
+        return self._engines.load(source)
+
+    def _lacking(self) -> bool:
+        return self._device.chip.startswith(INFERENCE_CHIPS)
+
+    def _entered_torch(self) -> Streams:
+        """Return torch's streams, opened with the first use; the thread has the device then."""
+        with self._opening:
+            if self._streams is None:
+                whole = not self._lacking()
+                self._streams = _open_torch(self._index, self._device.enter, puts_rows=whole)
+        self._streams.vendor.enter()
+        return self._streams
 
 
-def _open_torch(index: int) -> Streams:
+def _open_torch(index: int, enter: Callable[[], None], *, puts_rows: bool) -> Streams:
     try:
         from ge_backend.device.pytorch.npu import open_npu
         from ge_backend.device.pytorch.streams import Streams
@@ -226,7 +258,7 @@ def _open_torch(index: int) -> Streams:
             f"torch models on 'npu:{index}' need torch and torch_npu ({error}); "
             "pip install 'triton-ge-backend[npu]'"
         ) from error
-    return Streams(open_npu(index))
+    return Streams(open_npu(index, enter, puts_rows=puts_rows))
 
 
 def _compiled(

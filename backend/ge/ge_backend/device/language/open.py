@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.base import LanguageModel, Tokenizer
@@ -21,6 +22,7 @@ __all__ = [
     "OpenScheduled",
     "OpenedLanguage",
     "OpenedScheduled",
+    "TorchDevice",
     "cached_as",
     "engines_tried",
     "held_as",
@@ -41,6 +43,21 @@ HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 VLLM = "ge_backend.device.vllm.open:open_vllm"
 
 
+@runtime_checkable
+class TorchDevice(Protocol):
+    """A `Device` that is an accelerator, on which torch computes text generators."""
+
+    def torch_streams(self) -> Any:
+        """Return the `Streams` that all its torch models share; the thread has the device then.
+
+        One thread at a time captures in a process, and nobody waits for the whole device meanwhile.
+
+        Raises:
+            DeviceUnavailable: torch, or what it needs for the device, is not installed.
+            Unsupported: the device cannot serve text generators.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLanguage:
     """What is to be opened, and how.
@@ -56,6 +73,7 @@ class OpenLanguage:
         text: whether its tokenizer is wanted, and what compiles structures.
         engine: `openvino` or `torch`; "": the first of them that can.
         padded: steps will be padded to static shapes.
+        streams: as `TorchDevice.torch_streams`; None on a CPU.
     """
 
     device: str
@@ -68,6 +86,7 @@ class OpenLanguage:
     text: bool = True
     engine: str = ""
     padded: bool = False
+    streams: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ class OnnxCudaGraph:
     """One ONNX model in one session; ONNX Runtime has streams and scratch memory of its own.
 
     Tensors are bound in host memory, and ONNX Runtime moves them, or in torch's on the GPU; any
-    shape runs.
+    shape runs. Nothing is captured while a session begins, which waits for the whole GPU, or ends,
+    as cuBLAS does then. Source: onnxruntime, cuda_execution_provider.cc; cuBLAS, cublasDestroy.
 
     Args:
         streams: of the device, where torch copies to and from buffers. Its vendor knows the GPU and
@@ -54,7 +55,8 @@ class OnnxCudaGraph:
         self._streams, self._vendor = streams, streams.vendor
         index = self._vendor.device.partition(":")[2]
         options = OPTIONS | ({"device_id": index} if index else {})
-        self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
+        with streams.uncaptured():
+            self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
         self.signature = self._graph.signature
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
@@ -109,7 +111,8 @@ class OnnxCudaGraph:
 
     def close(self) -> None:
         """Free the session and its memory."""
-        self._graph.close()
+        with self._streams.uncaptured():
+            self._graph.close()
 
     def _placed(self, given: Tensors, kept: Tensors, hidden: frozenset[str]) -> OnDevice:
         kind, _, index = self._vendor.device.partition(":")

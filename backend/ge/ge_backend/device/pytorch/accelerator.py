@@ -95,6 +95,7 @@ class AcceleratorGraph:
         self._path = source.path
         self._program = program or self._load(source.declared)
         self._codec = TorchCodec(self._program, source.path, source.precision)
+        streams.settle()  # what has brought and converted the weights is another stream
         if self._mode == "torchair":
             self._vendor.compile(self._program.module)
         self.signature = self._program.signature

@@ -2,7 +2,7 @@
 
 All programs of a device compute in one stream, so a run that takes what another one has left in a
 buffer needs to wait for nothing. Rows of equal size are picked and put by one operator each, for
-which the device is told their numbers.
+which the device is told their numbers; a device without that operator puts one row after the other.
 """
 
 from __future__ import annotations
@@ -159,8 +159,11 @@ class BoundCopies:
 
     def _announced(self) -> list[_Rows | None]:
         """Tell the device which rows are picked and put, all in one copy."""
-        items = (*self._bound.inputs.values(), *self._bound.outputs.values())
-        numbers = [_row_numbers(item.copies) for item in items]
+        inputs, outputs = self._bound.inputs.values(), self._bound.outputs.values()
+        items = (*inputs, *outputs)
+        numbers = [_row_numbers(item.copies) for item in inputs]
+        put = self._vendor.puts_rows
+        numbers += [_row_numbers(item.copies) if put else () for item in outputs]
         if not any(numbers):
             return [None for _ in items]
         there = self._numbers.upload(list(itertools.chain.from_iterable(numbers)))

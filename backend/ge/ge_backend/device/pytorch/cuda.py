@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from functools import partial
 
 import torch
 
@@ -54,7 +55,8 @@ def open_cuda(index: int) -> Vendor:
     torch.backends.cudnn.allow_tf32 = False
     return Vendor(
         device=f"cuda:{index}",
-        api=torch.cuda,
+        enter=partial(torch.cuda.set_device, index),
+        module=torch.cuda,
         graph=torch.cuda.CUDAGraph,
         end_pool=renamed(torch._C, END_POOL, f"torch {torch.__version__}"),  # noqa: SLF001 - as torch.cuda.memory uses it
         compiler=_refuse,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
+from ge_backend.device.pytorch.mask import fused_mask_type, mask_of
 from ge_backend.device.pytorch.packed_rows import PackedRows
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
@@ -134,7 +135,7 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
 
 
 class _Masks:
-    """What is added to scores, FP `[1, 1, R, R]`, by how far a token sees; each is made once."""
+    """Masks `[1, 1, R, R]` for the fused kernel, by how far a token sees; each is made once."""
 
     def __init__(self, rows: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype) -> None:
         self._same = rows.unsqueeze(0) == rows.unsqueeze(1)
@@ -148,7 +149,8 @@ class _Masks:
             if window is not None:
                 apart = self._positions.unsqueeze(0) - self._positions.unsqueeze(1)
                 seen = seen & (apart.abs() < window)
-            self._made[window] = torch.where(seen, 0.0, APART).to(self._dtype)[None, None]
+            dtype = fused_mask_type(self._dtype, seen.device)
+            self._made[window] = mask_of(seen, dtype, APART)[None, None]
         return self._made[window]
 
 

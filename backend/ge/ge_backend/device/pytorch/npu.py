@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 
 import torch
 
@@ -38,13 +38,21 @@ _IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
 _PROGRAMS = 512
 
 
-def open_npu(index: int) -> Vendor:
+def open_npu(
+    index: int, enter: Callable[[], object] = lambda: None, *, puts_rows: bool = True
+) -> Vendor:
     """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
 
     From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
     computed in FP32, not in HF32: `origin` promises what the file says. Settings of the environment
     with which torch_npu captures nothing are changed.
     Source: torch_npu 2.13, npu/npu_config.py.
+
+    Args:
+        index: which.
+        enter: makes its primary context the calling thread's, where ACL has it open already:
+            `torch.npu.set_device` itself asks first which device the thread has.
+        puts_rows: as `Vendor` has it.
 
     Raises:
         DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
@@ -63,18 +71,25 @@ def open_npu(index: int) -> Vendor:
             f"device 'npu:{index}': torch sees {count} NPUs; see npu-smi info and "
             "ASCEND_RT_VISIBLE_DEVICES"
         )
-    torch.npu.set_device(index)
+
+    def entered() -> None:
+        enter()
+        torch.npu.set_device(index)
+
+    entered()
     torch.npu.set_compile_mode(jit_compile=False)
     torch.npu.matmul.allow_hf32 = False
     torch.npu.conv.allow_hf32 = False
     return Vendor(
         device=f"npu:{index}",
-        api=torch.npu,
+        enter=entered,
+        module=torch.npu,
         graph=torch.npu.NPUGraph,
         end_pool=renamed(torch_npu._C, END_POOL, f"torch_npu {torch_npu.__version__}"),  # noqa: SLF001 - as torch_npu.npu uses it
         compiler=_compile,
         no_memory=_NO_MEMORY,
         fault=_FAULT,
+        puts_rows=puts_rows,
     )
 
 

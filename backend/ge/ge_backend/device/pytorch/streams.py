@@ -25,12 +25,14 @@ class Streams:
 
     def __init__(self, vendor: Vendor) -> None:
         self.vendor = vendor
+        vendor.enter()
         self.compute = vendor.new_stream()
         self.uploads = vendor.new_stream()
         self.downloads = vendor.new_stream()
         self.pool = vendor.new_pool()
         self._order = threading.Lock()
         self._copies = threading.Lock()
+        self._capturing = threading.Lock()  # taken by who has the order already, or has no need
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
@@ -43,6 +45,22 @@ class Streams:
         """Queue copies in a stream of theirs, which is current meanwhile."""
         with self._copies, self.vendor.on(stream):
             yield
+
+    @contextlib.contextmanager
+    def uncaptured(self) -> Iterator[None]:
+        """Let nothing be captured meanwhile: for libraries that wait for the whole device.
+
+        A wait for the device, by whichever thread, breaks a capture, and fails itself.
+        Source: CUDA C++ Programming Guide, "Prohibited and Unhandled Operations"; CANN 9.0,
+        single-stream capture.
+        """
+        with self._capturing:
+            yield
+
+    def settle(self) -> None:
+        """Wait for all of the device's streams: weights, say, are brought by another one."""
+        with self.computing():
+            self.vendor.synchronize()
 
     def finish(self) -> None:
         """Wait for what is queued in the compute stream; the caller is the one who computes."""
@@ -63,8 +81,9 @@ class Streams:
         Raises:
             RuntimeError: as `Vendor.capture`.
         """
-        try:
-            return self.vendor.capture(work, pool=self.pool, stream=self.compute)
-        except BaseException:
-            self.pool = self.vendor.new_pool()
-            raise
+        with self._capturing:
+            try:
+                return self.vendor.capture(work, pool=self.pool, stream=self.compute)
+            except BaseException:
+                self.pool = self.vendor.new_pool()
+                raise

@@ -56,24 +56,36 @@ class Vendor:
 
     Attributes:
         device: as torch calls it: `cuda:0`, `npu:1`.
-        api: `torch.cuda` or `torch.npu`; their parameters are given by keyword, for they come in
+        enter: makes it the calling thread's. A thread begins on device 0, and whatever asks torch
+            there for a stream opens that one, too, and takes some of its memory for ever.
+            Source: pytorch, THCPModule_setStream_wrap; torch_npu, NPUFunctions.cpp, GetDevice.
+        module: `torch.cuda` or `torch.npu`; their parameters are given by keyword, for they come in
             another order.
         graph: its class of captured graphs.
         end_pool: ends what a capture has begun in the allocator, by the device's index and the
             pool.
         compiler: see `compile`.
         no_memory, fault: found in the messages of errors that say so.
+        puts_rows: whether it has the operator that `put` is.
         abandoned: graphs whose capture failed.
     """
 
     device: str
-    api: Any
+    enter: Callable[[], object]
+    module: Any
     graph: Callable[[], CapturedGraph]
     end_pool: Callable[[int, object], None]
     compiler: Callable[[torch.nn.Module], None]
     no_memory: re.Pattern[str]
     fault: re.Pattern[str]
+    puts_rows: bool = True
     abandoned: list[CapturedGraph] = field(default_factory=list)
+
+    @property
+    def api(self) -> Any:
+        """`module`, for a thread that has entered the device."""
+        self.enter()
+        return self.module
 
     def new_stream(self) -> Stream:
         """Return a stream that does not wait for the default one."""
@@ -132,10 +144,12 @@ class Vendor:
 
     def empty(self, nbytes: int) -> torch.Tensor:
         """Return device memory, UINT8 `[nbytes]`, its content undefined."""
+        self.enter()
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def pinned(self, nbytes: int) -> torch.Tensor:
         """Return host memory that the device reads and writes by itself, UINT8 `[nbytes]`."""
+        self.enter()
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.open import (
     OpenLanguage,
     OpenScheduled,
+    TorchDevice,
     open_language,
     open_scheduled,
 )
@@ -127,18 +128,20 @@ def _no_adapter(name: str) -> StoredAdapter:
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     settings, beside = read_settings(spec.settings), Path(spec.home or spec.folder)
+    device = workshop.device
     asked = OpenLanguage(
-        device=workshop.device.name,
+        device=device.name,
         folder=Path(spec.folder),
         precision=spec.precision,
         threads=spec.threads,
         block_size=settings.block_size,
         cache_dtype=settings.kv_cache_dtype,
-        memory=workshop.device.memory,
+        memory=device.memory,
         engine=spec.engine,
         padded=settings.bucketed,
+        streams=device.torch_streams if isinstance(device, TorchDevice) else None,
     )
-    opener = OwnThread().open if workshop.device.name == "cpu" else open_language
+    opener = OwnThread().open if device.name == "cpu" else open_language
     opened = opener(asked)
     models = [opened.model]
     if settings.speculative_model is not None:
@@ -146,7 +149,7 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         models.append(opener(draft).model)
     reserved = settings.lora_bytes if has_adapters(beside) else 0
     engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
-    if workshop.device.name == "cpu" and not settings.bucketed:
+    if device.name == "cpu" and not settings.bucketed:
         for model in models:
             model.prepare((1, 1, 1))
     else:

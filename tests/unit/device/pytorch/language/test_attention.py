@@ -1,10 +1,12 @@
 """Attention over blocks equals attention over the keys themselves, written out."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from ge_backend.device.pytorch.language import attention
 from ge_backend.device.pytorch.language.attention import FEW_QUERIES, Attend, RowAttention
 
 BLOCK, HEADS, KEY_HEADS, DIM = 4, 6, 2, 8
@@ -52,3 +54,37 @@ def test_every_query_sees_the_keys_before_it_and_no_others(rows, queries, softca
             at = row * queries + index
             expected = plain(how, query[at], *own, int(positions[row, index]))
             torch.testing.assert_close(found[at], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_chunks_are_given_to_an_npu_as_its_fused_kernel_takes_them(monkeypatch):
+    """A mask of booleans, and keys for each head: anything else is refused, or not fused, there."""
+    asked = []
+
+    def fused(query, key, value, *, attn_mask, scale, enable_gqa):
+        asked.append((attn_mask.dtype, key.shape[1] == query.shape[1], enable_gqa))
+        return real(query, key, value, attn_mask=attn_mask, scale=scale)
+
+    class Npu(torch.Tensor):
+        """Says that it is on one; what is computed of it is, too."""
+
+        device = property(lambda self: SimpleNamespace(type="npu"))
+
+    real = torch.nn.functional.scaled_dot_product_attention
+    queries = FEW_QUERIES + 4
+    generator = torch.Generator().manual_seed(3)
+    keys = torch.randn(8, KEY_HEADS, BLOCK, DIM, generator=generator)
+    query = torch.randn(queries, HEADS, DIM, generator=generator)
+
+    def found(query):
+        part = RowAttention(
+            tables=torch.arange(8).view(1, 8),
+            positions=torch.arange(queries).view(1, queries),
+            length=8 * BLOCK,
+            alone=False,
+        )
+        return part.attend(Attend(scale=0.3), query, keys, keys)
+
+    expected = found(query)
+    monkeypatch.setattr(attention.functional, "scaled_dot_product_attention", fused)
+    torch.testing.assert_close(torch.Tensor(found(query.as_subclass(Npu))), expected)
+    assert asked == [(torch.bool, True, False)]

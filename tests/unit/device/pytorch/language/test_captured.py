@@ -118,7 +118,7 @@ def test_what_was_not_captured_runs_as_it_is(folder):
 
 
 def test_a_bucket_that_cannot_be_captured_is_told_and_runs(folder, caplog):
-    """It is slower, not wrong; the others are captured all the same."""
+    """It is slower, not wrong. Those that do the same are not tried, the others are captured."""
     vendor = FakeVendor()
     vendor.capture_errors.append(RuntimeError("operation not permitted when stream is capturing"))
     model = on_fake(folder, 9, vendor)
@@ -126,11 +126,23 @@ def test_a_bucket_that_cannot_be_captured_is_told_and_runs(folder, caplog):
         model.prepare((4, 1, 8))
     assert "bucket (4, 1, 8) cannot be captured and runs operator by operator" in caplog.text
     model.prepare((4, 4, 8))
-    assert list(model._captured) == [(4, 4, 8)]
+    model.prepare((1, 20, 8))
+    assert list(model._captured) == [(1, 20, 8)]
+    assert vendor.counts["capture", "compute"] == 2
     text = Text(prompt=PROMPTS[0], table=np.arange(1, 9))
     grow(model, text, 2)
     grow(model, text, 1)
     assert len(text.output) == 2
+
+
+def test_a_bucket_without_room_is_told_and_the_next_one_captured(folder):
+    """A smaller one may fit."""
+    vendor = FakeVendor()
+    vendor.capture_errors.append(RuntimeError("fake out of memory"))
+    model = on_fake(folder, 9, vendor)
+    model.prepare((4, 4, 8))
+    model.prepare((4, 1, 8))
+    assert list(model._captured) == [(4, 1, 8)]
 
 
 @pytest.mark.parametrize(

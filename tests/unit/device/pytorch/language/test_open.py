@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from builders.language import CPU, make
+from builders.language import make
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage
-from ge_backend.device.pytorch import cuda, npu
-from ge_backend.device.pytorch.language import open as module
 from ge_backend.device.pytorch.language.open import open_torch
+from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
 
 
@@ -58,20 +57,13 @@ def test_what_is_stored_in_less_is_served_in_fp32_where_that_is_asked_for(tmp_pa
 
 def test_an_accelerator_captures_its_buckets(folder, monkeypatch):
     """Of whichever vendor; the index is that of the device's name."""
-    for vendor_module, opener, name in (
-        (cuda, "open_cuda", "cuda:3"),
-        (npu, "open_npu", "npu:1"),
-    ):
-        indexes, vendor = [], FakeVendor()
-        monkeypatch.setattr(
-            vendor_module, opener, lambda index, i=indexes, v=vendor: i.append(index) or v
-        )
-        monkeypatch.setattr(module, "_device", lambda _: CPU)
-        model = open_torch(asked(folder, device=name)).model
+    for name in ("cuda:3", "npu:1"):
+        streams = Streams(FakeVendor())
+        model = open_torch(asked(folder, device=name, streams=lambda one=streams: one)).model
         model.open_cache(9)
         model.prepare((2, 1, 4))
-        assert indexes == [int(name[-1])]
-        assert vendor.counts["capture", "compute"] == 1
+        assert model._streams is streams  # the device's own: two would capture side by side
+        assert streams.vendor.counts["capture", "compute"] == 1
 
 
 def test_a_device_that_torch_does_not_know_is_named(folder):

@@ -5,7 +5,10 @@ L keys, H heads of queries, K of keys, G = H / K, D elements of a head.
 
 Few queries per row (decoding, verification) are two batched products over [B * K, Q * G, L]: the
 heads that share keys are further queries of them, so that keys are read once and nothing is
-repeated. Chunks of prompts go through the fused kernel.
+repeated. Chunks of prompts go through the fused kernel. On accelerators each head has keys of its
+own there: torch_npu before 2.9 has no groups in it with a mask, and CUDA's kernels that take a mask
+have had them for a short time only; what computes instead is plain and holds all scores in FP32.
+Source: Ascend/op-plugin, ScaledDotProductAttentionKernelNpuOpApi.cpp; pytorch #191085.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
+
+from ge_backend.device.pytorch.mask import fused_mask_type, mask_of
 
 __all__ = ["FEW_QUERIES", "Attend", "RowAttention"]
 
@@ -61,10 +66,12 @@ class RowAttention:
         rows, queries = self.positions.shape
         heads = keys.shape[1]
         key, value = self._gathered(keys), self._gathered(values)
-        mask = self._mask(how.window, query.dtype)
+        fused = queries > FEW_QUERIES and not how.softcap
+        dtype = fused_mask_type(query.dtype, query.device) if fused else query.dtype
+        mask = self._mask(how.window, dtype)
         # [B * Q, K * G, D] -> [B, K, Q, G, D]
         query = query.view(rows, queries, heads, -1, query.shape[-1]).transpose(1, 2)
-        if queries > FEW_QUERIES and not how.softcap:
+        if fused:
             result = self._fused(how, query, key, value, mask)
         else:
             result = _products(how, query, key, value, mask)
@@ -79,13 +86,16 @@ class RowAttention:
         mask: torch.Tensor | None,
     ) -> torch.Tensor:
         rows, heads, queries, group, dim = query.shape
+        grouped = group > 1 and query.device.type == "cpu"
+        if group > 1 and not grouped:
+            key, value = (item.repeat_interleave(group, 1) for item in (key, value))
         result = functional.scaled_dot_product_attention(
             query.transpose(2, 3).reshape(rows, heads * group, queries, dim),
             key,
             value,
             attn_mask=None if mask is None else mask.unsqueeze(1),
             scale=how.scale,
-            enable_gqa=group > 1,
+            enable_gqa=grouped,
         )
         return result.view(rows, heads, group, queries, -1).transpose(2, 3)
 
@@ -99,17 +109,16 @@ class RowAttention:
         return found.view(len(self.tables), heads, -1, dim)[:, :, : self.length]
 
     def _mask(self, window: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return 0 where a query sees a key, else -inf: [B, Q, L]; None where it sees all."""
+        """Return what hides keys from queries [B, Q, L], as `mask_of`; None where all is seen."""
         if self.alone and self.positions.shape[1] == 1 and not 0 < window < self.length:
             return None
         if (window, dtype) not in self._masks:
             last = self.positions.unsqueeze(-1)
             keys = torch.arange(self.length, device=last.device)
-            hidden = keys > last
+            seen = keys <= last
             if window:
-                hidden |= keys <= last - window
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=last.device)
-            self._masks[window, dtype] = mask.masked_fill_(hidden, -torch.inf)
+                seen &= keys > last - window
+            self._masks[window, dtype] = mask_of(seen, dtype)
         return self._masks[window, dtype]
 
 

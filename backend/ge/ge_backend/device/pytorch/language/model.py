@@ -17,6 +17,7 @@ from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, full_batch, padding_batch
 from ge_backend.device.language.open import memory_for_cache
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.pytorch.language.attention import FEW_QUERIES
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
@@ -70,6 +71,7 @@ class TorchLanguageModel:
         self._threads = threads
         self._streams = streams
         self._captured: dict[Bucket, CapturedStep] = {}
+        self._uncapturable: set[bool] = set()  # by whether rows have many queries
         self._cache: PagedCache | None = None
 
     def cache_bytes_per_block(self) -> int:
@@ -130,11 +132,13 @@ class TorchLanguageModel:
     def prepare(self, bucket: tuple[int, int, int]) -> None:
         """See `LanguageModel`; captured on an accelerator, else run once over padding.
 
-        A bucket that cannot be captured runs operator by operator; the log says why.
+        A bucket that cannot be captured runs operator by operator; the log says why. Unless memory
+        was short, so do all later ones of chunks, or all of decoding: what they do is the same, and
+        each capture that breaks costs memory for ever. Source: pytorch, CUDAGraph::reset.
         """
         if self._streams is None:
             self.step(padding_batch(bucket))
-        elif bucket not in self._captured:
+        elif bucket not in self._captured and _many(bucket) not in self._uncapturable:
             with self._running():
                 self._capture(self._streams, bucket)
 
@@ -212,6 +216,9 @@ class TorchLanguageModel:
         except RuntimeError as error:
             if streams.vendor.is_fault(error):
                 raise
+            if not streams.vendor.is_out_of_memory(error):
+                self._uncapturable.add(_many(bucket))
+            streams.vendor.give_back()
             log.warning(
                 "%s: bucket %s cannot be captured and runs operator by operator: %s",
                 self._folder,
@@ -247,3 +254,9 @@ class TorchLanguageModel:
 
     def _computing(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self._streams is None else self._streams.computing()
+
+
+def _many(bucket: Bucket) -> bool:
+    """Return whether its rows go through the fused attention, as chunks of prompts do."""
+    _, query, _ = bucket
+    return query > FEW_QUERIES

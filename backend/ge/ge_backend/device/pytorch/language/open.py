@@ -22,13 +22,13 @@ __all__ = ["open_torch", "opened_with"]
 def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     """See `open_language`."""
     checkpoint = read_checkpoint(asked.folder)
-    streams = _streams(asked.device)
-    device = _device(asked.device)
+    streams = None if asked.streams is None else asked.streams()
+    device = _device(asked.device if streams is None else streams.vendor.device)
     dtype = held_as(checkpoint.dtype, asked.precision, asked.device)
     cache_dtype = DTYPES[cached_as(dtype, asked.cache_dtype)]
     decoder = load_decoder(checkpoint, dtype=dtype, device=device)
     if streams is not None:
-        streams.vendor.synchronize()  # weights were brought by another stream
+        streams.settle()  # weights were brought by another stream
     return opened_with(decoder, checkpoint, asked, cache_dtype=cache_dtype, streams=streams)
 
 
@@ -58,20 +58,6 @@ def opened_with(
         if path is None
         else open_guides(path, checkpoint.vocabulary, checkpoint.eos),
     )
-
-
-def _streams(name: str) -> Streams | None:
-    """Return the streams of an accelerator, with a pool for captured buckets; None for a CPU."""
-    kind, _, index = name.partition(":")
-    if kind == "cuda":
-        from ge_backend.device.pytorch.cuda import open_cuda
-
-        return Streams(open_cuda(int(index or 0)))
-    if kind == "npu":
-        from ge_backend.device.pytorch.npu import open_npu
-
-        return Streams(open_npu(int(index or 0)))
-    return None
 
 
 def _device(name: str) -> torch.device:
