@@ -18,6 +18,7 @@ from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
     OutOfMemory,
+    StateLost,
     Status,
     TensorsLost,
 )
@@ -563,6 +564,18 @@ def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch)
     assert list(runs) == []
     monkeypatch.undo()
     assert one.answers(4, 5) == [12, 15]
+
+
+def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatch):
+    """So its sequence is given up: a client that sent it again would have it counted twice."""
+    one = fleets(1)
+    gate = one.hold(0)
+    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    soon_ns = time.monotonic_ns() + 100_000_000
+    (ended,) = one.begin([1], deadline_ns=soon_ns, slots=(0,), fresh=(0,))
+    assert isinstance(ended.outcome.error, StateLost)
+    assert "may yet change the state of its sequence" in str(ended.outcome.error)
+    gate.set()
 
 
 def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):

@@ -27,6 +27,7 @@ from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
     GeError,
+    StateLost,
     Status,
     TensorsLost,
     error_from_name,
@@ -357,17 +358,24 @@ class _Share:
     def give_up(self) -> Iterator[Ended]:
         """Yield the runs whose time is over, if the executor shows no life.
 
-        They stay in flight, since it may go on and write what they give; nobody waits for that.
+        They stay in flight, since it may go on and write what they give; nobody waits for that. A
+        step of a sequence may so move its state on, which nobody can tell then.
         """
         if self._flight.silent_ns < SILENT_NS:
             return
         now_ns = time.monotonic_ns()
         for index in [i for i, order in self._left.items() if 0 < order.deadline_ns < now_ns]:
-            del self._left[index]
+            order = self._left.pop(index)
+            text = "the request's time is over, and its device's executor shows no life"
+            error: GeError = DeadlineExceeded(text)
             if index in self._unsent:
                 self._unsent.remove(index)
-            text = "the request's time is over, and its device's executor shows no life"
-            outcome = RunResult(outputs={}, error=DeadlineExceeded(text))
+            elif order.slots:
+                error = StateLost(
+                    f"{text}; the step may yet change the state of its sequence, which is given "
+                    "up: begin the sequence again with a request that has sequence_start set"
+                )
+            outcome = RunResult(outputs={}, error=error)
             yield Ended(index, outcome, self._member.device, given_up=True)
 
     def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:

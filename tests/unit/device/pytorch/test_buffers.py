@@ -260,7 +260,7 @@ def test_states_that_were_given_back_are_not_used(load):
     slots = open_states(load(), plan())
     slots.close()
     with pytest.raises(GraphFailed, match="given back"):
-        step(slots, [1], [0])
+        step(slots, [1], [0], fresh=[0])
 
 
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)

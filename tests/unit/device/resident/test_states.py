@@ -93,6 +93,18 @@ def test_every_slot_goes_on_from_its_own_state(memory):
     states.close()
 
 
+@pytest.mark.parametrize("memory", [None, Memory()], ids=["host", "device"])
+def test_a_slot_that_has_never_begun_has_no_state(memory):
+    """Whoever would go on from it was elsewhere before; nothing has run, and nothing has changed."""
+    states = StateStore(Graph(memory), plan(*BOTH), memory)
+    assert step(states, [1], [0], fresh=[0]) == [1]
+    for slots, fresh in (([1], []), ([0, 1], []), ([1, 2], [1])):
+        with pytest.raises(StateLost, match="went with the executor that had it; begin"):
+            step(states, [5] * len(slots), slots, fresh=fresh)
+    assert step(states, [1, 7], [0, 1], fresh=[1]) == [2, 7]
+    states.close()
+
+
 def test_what_cannot_be_copied_on_the_device_is_downloaded():
     """The other states are not, nor is what nobody declared."""
     graph = Graph(Memory())

@@ -6,7 +6,8 @@ import pytest
 
 from builders.null_models import order, running, sums, write_null
 from ge_backend.config.sequence_batching import State
-from ge_backend.errors import ExecutorLost, ModelError
+from ge_backend.errors import ExecutorLost, ModelError, OutOfMemory, StateLost
+from ge_backend.executor.protocol.arena import Segment
 from ge_backend.tensors import DATA_TYPES
 
 STATE = State(input="h", output="h_next", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
@@ -62,6 +63,25 @@ def test_a_hidden_state_is_not_sent(session):
     ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
     assert list(outcome.outputs) == ["y"]
     assert outcome.states == {"h": ()}
+
+
+def test_states_go_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):
+    """The connection goes, and they with it: whoever counts on them is told."""
+    step(session, [1], [0], fresh=[0])
+
+    def refuse(*_):
+        raise OutOfMemory("no more mappings")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "map", refuse)
+        with pytest.raises(OutOfMemory, match="no more mappings"):
+            session.reserve(1 << 16)
+    assert bench.restarts == 1
+    session.reopen()
+    session.reserve(4096)
+    ((_, outcome),) = running(session, [order_in(session, 1, 0)])
+    assert isinstance(outcome.error, StateLost)
+    assert step(session, [5], [0], fresh=[0]) == [15]
 
 
 def test_state_lost_with_its_executor_is_an_error(bench, session):

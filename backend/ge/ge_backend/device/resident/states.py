@@ -34,6 +34,11 @@ __all__ = ["StateStore", "open_states"]
 # Initial values lie side by side up to so many bytes of each state, so that padding is one copy.
 PADDING_BYTES = 1 << 20
 
+_GONE = (
+    "the state of this sequence went with the executor that had it; begin the sequence again with "
+    "a request that has sequence_start set"
+)
+
 
 def open_states(graph: Graph, plan: SlotPlan) -> StateStore:
     """Return the states of a graph's sequences, on its device where that has memory of its own.
@@ -71,6 +76,7 @@ class StateStore:
         self.on_device = tuple(state.input for state in here)
         self._graph = graph
         self._plan = plan
+        self._begun: set[int] = set()  # slots that have held a state
         self._host = HostStates(replace(plan, states=elsewhere))
         hidden = plan.hidden - {state.output for state in elsewhere}
         on_device = replace(plan, states=here, hidden=hidden)
@@ -101,8 +107,30 @@ class StateStore:
 
         Raises:
             GraphFailed, OutOfMemory: as `Graph.run`; the states are as before then.
-            StateLost: some states have moved on, and others could not.
+            StateLost: some states have moved on, and others could not; or a slot has none, whose
+                state went with the executor of before.
         """
+        if not self._begun.issuperset(set(slots).difference(fresh)):
+            raise StateLost(_GONE)
+        found = self._stepped(inputs, outputs, slots, fresh, rows=rows, exclusive=exclusive)
+        self._begun.update(slots)
+        return found
+
+    def close(self) -> None:
+        """Free the device's slots once the last run is over; a run that comes later fails there."""
+        if self._device is not None:
+            self._device.store.close()
+
+    def _stepped(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        slots: Sequence[int],
+        fresh: Sequence[int],
+        *,
+        rows: int,
+        exclusive: bool,
+    ) -> tuple[dict[str, Array], dict[str, Shape]]:
         given = {**inputs, **self._host.gather(slots, fresh, rows)}
         if self._device is None:
             results = self._graph.run(given, outputs, exclusive=exclusive)
@@ -117,11 +145,6 @@ class StateStore:
                     raise
                 raise StateLost.after(error) from error
         return self._plan.shown(results), shapes | self._device.row_shapes
-
-    def close(self) -> None:
-        """Free the device's slots once the last run is over; a run that comes later fails there."""
-        if self._device is not None:
-            self._device.store.close()
 
 
 class _DeviceStates:

@@ -220,8 +220,11 @@ class Session:
                 self._attach(self._link)
             except ExecutorLost as error:
                 self.lose(error)
-            except GeError:
-                self._drop()
+            except GeError as error:
+                if self._states is None:
+                    self._drop()
+                else:  # they go with the connection
+                    self.lose(error)
                 raise
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
@@ -287,7 +290,7 @@ class Session:
         return self._link is not None and self._link.broken()
 
     def lose(self, error: GeError) -> None:
-        """Note that the executor is gone or cannot be understood; the next use starts another.
+        """Note that the executor is gone, or of no use to us; the next use starts another.
 
         It may live on, with runs that it had begun and that still write to the arena: then the next
         one gets another.
