@@ -381,3 +381,18 @@ def test_the_listening_socket_does_not_answer_other_kinds(machine, source):
     machine.session(source)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream, pytest.raises(OSError):
         stream.connect(str(machine.address().socket))
+
+
+def test_what_ends_with_its_server_hands_no_file_on():
+    """Whatever a driver has opened, and lets its successor inherit, would keep the device's memory."""
+    code = (
+        "import os\n"
+        "from ge_backend.executor.process.main import _keep_from_successor\n"
+        "opened = os.open('/dev/zero', os.O_RDONLY)\n"
+        "os.set_inheritable(opened, True)\n"
+        "_keep_from_successor()\n"
+        "os.execv('/bin/sh', ['sh', '-c', 'readlink /proc/$$/fd/*; true'])\n"
+    )
+    told = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)
+    assert "/dev/zero" not in told
+    assert "pipe:" in told

@@ -73,6 +73,8 @@ class CapturedShape:
         places[0].upload(example)
         streams.compute.wait_event(places[0].uploaded)
         vendor.copy(self._inputs, places[0].inputs)
+        streams.finish()
+        work()  # a kernel whose first use were in the capture would be loaded there
         self._graph = streams.capture(work)
         self._free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
         for place in places:

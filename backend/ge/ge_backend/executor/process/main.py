@@ -129,7 +129,19 @@ def _end_with(
     door.abandon()
     born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
     program = str(Path(last_stubs.__file__).resolve())
+    _keep_from_successor()
     os.execv(sys.executable, [sys.executable, "-I", "-S", program, kept, *born])  # noqa: S606
+
+
+def _keep_from_successor() -> None:
+    """Have every descriptor closed when this becomes another program, but for its output.
+
+    A driver's file that is inherited would keep the device's memory.
+    """
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if descriptor > sys.stderr.fileno():
+            with contextlib.suppress(OSError):  # the one by which the folder was listed
+                os.set_inheritable(descriptor, False)
 
 
 def _end_broken(door: Door) -> None:
