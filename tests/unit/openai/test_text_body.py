@@ -93,7 +93,7 @@ def test_what_is_not_supported_is_named(given):
 def test_a_plain_chat_is_as_long_as_the_model_can_hold():
     """`max_tokens` is null for the engine, which is no limit of its own."""
     asked = chat()
-    assert asked.sampling == {"max_tokens": None}
+    assert asked.sampling == {"add_special_tokens": False, "max_tokens": None}
     assert asked.messages == tuple(MESSAGES)
 
 
@@ -117,6 +117,13 @@ def test_log_probabilities_of_a_chat():
     assert chat(logprobs=False).reply.top is None
     with pytest.raises(ApiError, match="needs logprobs"):
         chat(top_logprobs=3)
+
+
+def test_special_tokens_of_a_chat_are_its_templates():
+    """As with vLLM, a client may want the tokenizer's own, too; a completion has them."""
+    assert chat().sampling["add_special_tokens"] is False
+    assert chat(add_special_tokens=True).sampling["add_special_tokens"] is True
+    assert "add_special_tokens" not in completion().sampling
 
 
 def test_tools_can_be_left_out():
@@ -181,7 +188,8 @@ def test_structures_that_cannot_be(given, param):
 def test_formats_are_the_engines_structures(read, given, sampling):
     """OpenAI's field and vLLM's own ones, of both kinds of completions."""
     found = read(**given).sampling
-    assert {name: value for name, value in found.items() if name != "max_tokens"} == sampling
+    own = ("max_tokens", "add_special_tokens")
+    assert {name: value for name, value in found.items() if name not in own} == sampling
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ class ChatTemplate:
 
     def __init__(self, folder: Path) -> None:
         self._names: dict[str, str] = {}
-        self._begin = ""
         self.calls: CallStyle | None = None
         try:
             config = _read_json(folder / "tokenizer_config.json")
@@ -54,7 +53,6 @@ class ChatTemplate:
                 for key, value in config.items()
                 if key.endswith("_token") and isinstance(value, (str, Mapping))
             }
-            self._begin = _added_in_front(_read_json(folder / "tokenizer.json"))
         except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
             raise ApiError(f"the model's chat template cannot be read: {error}") from error
         if not self._templates:
@@ -67,7 +65,8 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the prompt that asks for the next message.
 
-        A special token that the tokenizer puts in front by itself is left out.
+        It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
+        it is told in tokens without those that the tokenizer puts around other texts.
 
         Raises:
             ApiError: the template refuses the messages.
@@ -85,7 +84,7 @@ class ChatTemplate:
             raise ApiError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
-        return str(prompt).removeprefix(self._begin)
+        return str(prompt)
 
 
 class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere
@@ -135,16 +134,3 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(found, str):
         return {"default": found}
     return {one["name"]: one["template"] for one in found}
-
-
-def _added_in_front(tokenizer: Mapping[str, Any]) -> str:
-    """Return the special token that a tokenizer puts before every text, "" if none.
-
-    Templates write it themselves, and twice is not what a model was trained on.
-    """
-    processor = tokenizer.get("post_processor") or {}
-    for one in processor.get("processors", [processor]):
-        parts = one.get("single") if one.get("type") == "TemplateProcessing" else None
-        if parts and "SpecialToken" in parts[0]:
-            return str(parts[0]["SpecialToken"]["id"])
-    return ""

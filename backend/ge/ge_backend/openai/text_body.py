@@ -26,7 +26,7 @@ _SAMPLING = (
     *("seed", "stop"),
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
     *("bad_words", "priority", "prefix_cache", "cache_salt", "lora_name"),
-    *("beam_width", "length_penalty", "early_stopping"),
+    *("beam_width", "length_penalty", "early_stopping", "add_special_tokens"),
     *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.
@@ -114,7 +114,8 @@ def read_completion(block: bytes) -> CompletionBody:
 def read_chat(block: bytes) -> ChatBody:
     """Return what a body asks for.
 
-    Without a limit an answer may be as long as the model can hold.
+    Without a limit an answer may be as long as the model can hold. The chat template writes the
+    special tokens, so none are added unless the client wants them.
 
     Raises:
         ApiError: a field is unknown, not supported, or impossible.
@@ -145,7 +146,11 @@ def read_chat(block: bytes) -> ChatBody:
         messages=messages,
         tools=() if choice == "none" else tools,
         forced=forced,
-        sampling={**sampling, "max_tokens": next(iter(limits.values()), None)},
+        sampling={
+            "add_special_tokens": False,
+            **sampling,
+            "max_tokens": next(iter(limits.values()), None),
+        },
     )
 
 
