@@ -22,7 +22,15 @@ from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.messages import Message
 from ge_backend.openai.tool_calls import CallStyle, style_of
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "template_files"]
+
+CONFIG = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+
+
+def template_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint's folder that say what its chat template is."""
+    return [path for name in (CONFIG, TEMPLATE) if (path := folder / name).is_file()]
 
 
 class ChatTemplate:
@@ -43,7 +51,7 @@ class ChatTemplate:
         self._names: dict[str, str] = {}
         self.calls: CallStyle | None = None
         try:
-            config = _read_json(folder / "tokenizer_config.json")
+            config = _read_json(folder / CONFIG)
             texts = _templates(folder, config)
             self.calls = style_of("".join(texts.values()))
             environment = _environment()
@@ -129,7 +137,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name; a file goes before the configuration."""
-    file = folder / "chat_template.jinja"
+    file = folder / TEMPLATE
     found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template", [])
     if isinstance(found, str):
         return {"default": found}
