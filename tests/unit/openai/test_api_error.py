@@ -1,8 +1,12 @@
 """Errors in OpenAI's form."""
 
+import json
+
 import pytest
+from starlette.responses import JSONResponse
 
 from ge_backend.openai.api_error import ApiError, error_of_grpc
+from ge_backend.openai.text_body import read_completion
 
 
 def test_the_body_is_openais():
@@ -12,6 +16,15 @@ def test_the_body_is_openais():
         "error": {"message": "n is 0", "type": "invalid_request_error", "param": "n", "code": "c"}
     }
     assert ApiError("x", status=503).body()["error"]["type"] == "server_error"
+
+
+def test_the_body_can_always_be_sent():
+    """Half of a pair of surrogates, which JSON can write, is told by its escape."""
+    with pytest.raises(ApiError) as caught:
+        read_completion(b'{"model": "m", "prompt": "a", "\\ud800": 1}')
+    sent = json.loads(JSONResponse(caught.value.body()).body)["error"]
+    assert sent["param"] == r"\ud800"
+    assert sent["message"].startswith(r"\ud800 is not known")
 
 
 @pytest.mark.parametrize(

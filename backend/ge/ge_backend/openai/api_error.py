@@ -38,13 +38,19 @@ class ApiError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object that carries it.
+        """Return the JSON object that carries it; what is no Unicode in it is written as escapes.
 
         Source: openai-python 3.54.0, `_exceptions.py`: message, type, param and code are read.
         """
         kind = "server_error" if self.status >= _SERVER_ERROR else "invalid_request_error"
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        param = None if self.param is None else _escaped(self.param)
+        error = {"message": _escaped(str(self)), "type": kind, "param": param, "code": self.code}
         return {"error": error}
+
+
+def _escaped(text: str) -> str:
+    """Return a text as UTF-8 can hold it: JSON can write half of a pair of surrogates."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def error_of_grpc(status: str, message: str) -> ApiError:
