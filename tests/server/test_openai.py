@@ -142,8 +142,12 @@ def test_an_adapter_is_asked_as_a_model(client, writer):
     said = client.chat.completions.create(messages=messages, **named, **EXACT)
     truth = writer.truth(chat_prompt(*messages), TOKENS, "pirate")
     assert said.choices[0].message.content == writer.text(truth)
-    with pytest.raises(openai.BadRequestError, match="the adapters of this model are pirate"):
-        client.completions.create(prompt="a", **{**GREEDY, "model": "writer:clerk"})
+    for stream in (False, True):
+        with pytest.raises(openai.NotFoundError, match="adapters of this model are pirate") as error:
+            client.completions.create(
+                prompt="a", stream=stream, **{**GREEDY, "model": "writer:clerk"}
+            )
+        assert (error.value.param, error.value.code) == ("model", "model_not_found")
     for name in ("reader:pirate", "text_embedding:pirate", "writer:"):
         with pytest.raises(openai.NotFoundError, match=f"'{name}' does not exist here"):
             client.completions.create(prompt="a", **{**GREEDY, "model": name})

@@ -5,6 +5,8 @@ import json
 import pytest
 from starlette.responses import JSONResponse
 
+from ge_backend.device.language.adapter_folder import AdapterFolder
+from ge_backend.errors import InvalidRequest
 from ge_backend.openai.api_error import ApiError, error_of_grpc
 from ge_backend.openai.text_body import read_completion
 
@@ -41,3 +43,12 @@ def test_a_status_of_grpc_is_one_of_http(status, number):
     """Unknown ones are the server's fault."""
     error = error_of_grpc(status, "text")
     assert (error.status, str(error)) == (number, "text")
+
+
+def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
+    """It is asked for as one; the engine's words, which name those that are, reach the client."""
+    with pytest.raises(InvalidRequest) as caught:
+        AdapterFolder(tmp_path, (), "FP32").find("clerk")
+    error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
+    assert (error.status, error.param, error.code) == (404, "model", "model_not_found")
+    assert "'clerk'" in str(error)

@@ -17,6 +17,8 @@ _STATUS = {
     "RESOURCE_EXHAUSTED": 429,
 }
 _SERVER_ERROR = 500
+# An adapter is asked for as a model; in the words of `AdapterFolder.find`, whose status is another.
+_NO_SUCH_ADAPTER = "; the adapters of this model are "
 
 
 class ApiError(Exception):
@@ -55,5 +57,7 @@ def _escaped(text: str) -> str:
 
 def error_of_grpc(status: str, message: str) -> ApiError:
     """Return what a client is told when the server has failed a call with this status."""
+    if status == "INVALID_ARGUMENT" and _NO_SUCH_ADAPTER in message:
+        return ApiError(message, status=404, param="model", code="model_not_found")
     code = "model_not_found" if status == "NOT_FOUND" else None
     return ApiError(message, status=_STATUS.get(status, _SERVER_ERROR), code=code)
