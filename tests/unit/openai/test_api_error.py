@@ -7,6 +7,8 @@ from starlette.responses import JSONResponse
 
 from ge_backend.device.language.adapter_folder import AdapterFolder
 from ge_backend.errors import InvalidRequest
+from ge_backend.generate.parameters import Parameters
+from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.openai.api_error import ApiError, error_of_grpc
 from ge_backend.openai.text_body import read_completion
 
@@ -52,3 +54,16 @@ def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
     error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
     assert (error.status, error.param, error.code) == (404, "model", "model_not_found")
     assert "'clerk'" in str(error)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 9])
+@pytest.mark.parametrize("cache_tokens", [4, 100])
+def test_what_the_model_cannot_hold_has_openais_code(max_tokens, cache_tokens):
+    """Prompt and output together, be it for the model's positions or for the cache."""
+    limits = Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
+    asked = GenerationRequest(id="1", prompt=(1,) * 8, parameters=Parameters(max_tokens=max_tokens))
+    with pytest.raises(InvalidRequest) as caught:
+        limits.output_tokens(asked)
+    error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
+    assert (error.status, error.code) == (400, "context_length_exceeded")
+    assert error_of_grpc("INVALID_ARGUMENT", "top_p is 2").code is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = ["ApiError", "error_of_grpc"]
@@ -19,6 +20,8 @@ _STATUS = {
 _SERVER_ERROR = 500
 # An adapter is asked for as a model; in the words of `AdapterFolder.find`, whose status is another.
 _NO_SUCH_ADAPTER = "; the adapters of this model are "
+# Prompt and output together, in the words of `Limits.output_tokens`.
+_TOO_LONG = re.compile(r"a prompt of \d+ tokens and an output of \d+ are more than ")
 
 
 class ApiError(Exception):
@@ -57,7 +60,14 @@ def _escaped(text: str) -> str:
 
 def error_of_grpc(status: str, message: str) -> ApiError:
     """Return what a client is told when the server has failed a call with this status."""
-    if status == "INVALID_ARGUMENT" and _NO_SUCH_ADAPTER in message:
-        return ApiError(message, status=404, param="model", code="model_not_found")
+    if status == "INVALID_ARGUMENT":
+        return _refusal(message)
     code = "model_not_found" if status == "NOT_FOUND" else None
     return ApiError(message, status=_STATUS.get(status, _SERVER_ERROR), code=code)
+
+
+def _refusal(message: str) -> ApiError:
+    """Return what a client is told of a request that the engine refuses."""
+    if _NO_SUCH_ADAPTER in message:
+        return ApiError(message, status=404, param="model", code="model_not_found")
+    return ApiError(message, code="context_length_exceeded" if _TOO_LONG.match(message) else None)
