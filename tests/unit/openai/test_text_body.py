@@ -119,6 +119,20 @@ def test_log_probabilities_of_a_chat():
         chat(top_logprobs=3)
 
 
+@pytest.mark.parametrize("read", [completion, chat])
+def test_options_of_a_stream_are_one_switch(read):
+    """Whatever else is there is named; null is as good as absent."""
+    for options in ({}, {"include_usage": None, "x": None}, {"include_usage": False}):
+        assert not read(stream=True, stream_options=options).reply.usage
+    for options, name in (
+        ({"include_usage": True, "nonsense": 5}, "nonsense"),
+        ({"include_usage": 1}, "include_usage"),
+    ):
+        with pytest.raises(ApiError, match=f"stream_options.{name} (is not|has to)") as caught:
+            read(stream=True, stream_options=options)
+        assert caught.value.param == f"stream_options.{name}"
+
+
 def test_special_tokens_of_a_chat_are_its_templates():
     """As with vLLM, a client may want the tokenizer's own, too; a completion has them."""
     assert chat().sampling["add_special_tokens"] is False
