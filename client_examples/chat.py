@@ -45,7 +45,11 @@ def lines(said: list[str] | None) -> Iterator[str]:
 def main(options: argparse.Namespace) -> None:
     with grpcclient.InferenceServerClient(options.url) as client:
         client.get_model_metadata(options.model)  # refused here if it is not served
-    sampling = {"max_tokens": options.max_tokens, "temperature": options.temperature}
+    sampling = {
+        "max_tokens": options.max_tokens,
+        "temperature": options.temperature,
+        "add_special_tokens": options.checkpoint is None,  # else its template writes them
+    }
     prompt_of = template_of(options.checkpoint)
     messages: list[Message] = []
     for line in lines(options.say):

@@ -142,8 +142,12 @@ def test_an_adapter_is_asked_as_a_model(client, writer):
     said = client.chat.completions.create(messages=messages, **named, **EXACT)
     truth = writer.truth(chat_prompt(*messages), TOKENS, "pirate")
     assert said.choices[0].message.content == writer.text(truth)
-    with pytest.raises(openai.BadRequestError, match="the adapters of this model are pirate"):
-        client.completions.create(prompt="a", **{**GREEDY, "model": "writer:clerk"})
+    for stream in (False, True):
+        with pytest.raises(openai.NotFoundError, match="this model are pirate") as error:
+            client.completions.create(
+                prompt="a", stream=stream, **{**GREEDY, "model": "writer:clerk"}
+            )
+        assert (error.value.param, error.value.code) == ("model", "model_not_found")
     for name in ("reader:pirate", "text_embedding:pirate", "writer:"):
         with pytest.raises(openai.NotFoundError, match=f"'{name}' does not exist here"):
             client.completions.create(prompt="a", **{**GREEDY, "model": name})
@@ -390,6 +394,8 @@ def test_what_is_wrong_is_said_with_the_right_status(client, given, error, messa
     with pytest.raises(error, match=re.escape(message)) as caught:
         client.completions.create(**{"prompt": "a", **GREEDY, "stream": stream, **given})
     assert caught.value.type == "invalid_request_error"
+    too_long = message == "lower max_tokens"
+    assert (caught.value.code == "context_length_exceeded") is too_long
 
 
 def test_a_key_is_needed(front):

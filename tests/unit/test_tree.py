@@ -36,7 +36,6 @@ ELSEWHERE = {
     "generate/plan.py": "tests/unit/generate/test_scheduler.py",
     "generate/update.py": "tests/unit/generate/test_engine.py",
     "host/entry.py": "tests/server/test_generation.py",
-    "openai/app.py": "tests/server/test_openai.py",
     "openai/front.py": "tests/server/test_openai.py",
     "openai/triton.py": "tests/server/test_openai.py",
     "serving/fused.py": "tests/server/test_fused.py",

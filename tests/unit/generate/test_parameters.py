@@ -40,6 +40,7 @@ def test_every_parameter_arrives():
             "prefix_cache": "false",
             "cache_salt": "mine",
             "guided_regex": "[a-z]+",
+            "add_special_tokens": False,
         },
         encode=lambda text: [len(text)],
     )
@@ -53,6 +54,7 @@ def test_every_parameter_arrives():
     assert (asked.max_tokens, asked.min_tokens, asked.ignore_eos) == (5, 2, True)
     assert (asked.n, asked.priority) == (2, -1)
     assert (asked.prefix_cache, asked.cache_salt) == (False, "mine")
+    assert not asked.add_special_tokens
     assert asked.structure == Structure(StructureKind.REGEX, "[a-z]+")
 
 

@@ -4,6 +4,7 @@ import json
 
 from ge_backend.openai.answer import END, TextAnswerWriter, event
 from ge_backend.openai.forms import ChatForm, CompletionForm
+from ge_backend.openai.logprobs import TokenLogprob
 from ge_backend.openai.text_call import Piece
 
 HEAD = {"id": "x", "created": 1, "model": "m"}
@@ -53,6 +54,25 @@ def test_events_of_a_chat():
     assert read([usage])[0]["usage"]["completion_tokens"] == 3
     assert read([usage])[0]["choices"] == []
     assert end == END
+
+
+def test_offsets_go_on_from_token_to_token():
+    """Also where text is held back, and each choice by itself; as in an answer that is whole."""
+    words = ("one", " two", " three", " four")
+    told = ("one", "", "", " two three four")
+    streamed, whole = (
+        TextAnswerWriter(CompletionForm(0), HEAD, 2, 2, usage=False) for _ in range(2)
+    )
+    offsets = [[], []]
+    for word, text in zip(words, told, strict=True):
+        token = TokenLogprob(token=word, logprob=-1.0, top=())
+        new = Piece(text=text, tokens=1, logprobs=(token,))
+        for index in (0, 1):
+            whole.take(index, new)
+            for said in read(streamed.events(index, new)):
+                offsets[index] += said["choices"][0]["logprobs"]["text_offset"]
+    assert offsets == [[0, 3, 7, 13]] * 2
+    assert [choice["logprobs"]["text_offset"] for choice in whole.whole()["choices"]] == offsets
 
 
 def test_without_usage_there_is_no_word_of_it():

@@ -1,8 +1,16 @@
 """Errors in OpenAI's form."""
 
-import pytest
+import json
 
+import pytest
+from starlette.responses import JSONResponse
+
+from ge_backend.device.language.adapter_folder import AdapterFolder
+from ge_backend.errors import InvalidRequest
+from ge_backend.generate.parameters import Parameters
+from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.openai.api_error import ApiError, error_of_grpc
+from ge_backend.openai.text_body import read_completion
 
 
 def test_the_body_is_openais():
@@ -12,6 +20,15 @@ def test_the_body_is_openais():
         "error": {"message": "n is 0", "type": "invalid_request_error", "param": "n", "code": "c"}
     }
     assert ApiError("x", status=503).body()["error"]["type"] == "server_error"
+
+
+def test_the_body_can_always_be_sent():
+    """Half of a pair of surrogates, which JSON can write, is told by its escape."""
+    with pytest.raises(ApiError) as caught:
+        read_completion(b'{"model": "m", "prompt": "a", "\\ud800": 1}')
+    sent = json.loads(JSONResponse(caught.value.body()).body)["error"]
+    assert sent["param"] == r"\ud800"
+    assert sent["message"].startswith(r"\ud800 is not known")
 
 
 @pytest.mark.parametrize(
@@ -28,3 +45,25 @@ def test_a_status_of_grpc_is_one_of_http(status, number):
     """Unknown ones are the server's fault."""
     error = error_of_grpc(status, "text")
     assert (error.status, str(error)) == (number, "text")
+
+
+def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
+    """It is asked for as one; the engine's words, which name those that are, reach the client."""
+    with pytest.raises(InvalidRequest) as caught:
+        AdapterFolder(tmp_path, (), "FP32").find("clerk")
+    error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
+    assert (error.status, error.param, error.code) == (404, "model", "model_not_found")
+    assert "'clerk'" in str(error)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 9])
+@pytest.mark.parametrize("cache_tokens", [4, 100])
+def test_what_the_model_cannot_hold_has_openais_code(max_tokens, cache_tokens):
+    """Prompt and output together, be it for the model's positions or for the cache."""
+    limits = Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
+    asked = GenerationRequest(id="1", prompt=(1,) * 8, parameters=Parameters(max_tokens=max_tokens))
+    with pytest.raises(InvalidRequest) as caught:
+        limits.output_tokens(asked)
+    error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
+    assert (error.status, error.code) == (400, "context_length_exceeded")
+    assert error_of_grpc("INVALID_ARGUMENT", "top_p is 2").code is None

@@ -30,30 +30,15 @@ def test_a_file_of_its_own_goes_before(tmp_path):
     assert template(tmp_path, {"chat_template": "config"}).render(MESSAGES) == "file"
 
 
-def test_a_token_that_the_tokenizer_adds_is_left_out(tmp_path):
-    """Else it would be there twice."""
+def test_the_prompt_is_what_the_template_writes(tmp_path):
+    """Whatever the tokenizer adds to other texts: to this one it adds nothing."""
     post = {
-        "type": "Sequence",
-        "processors": [
-            {"type": "ByteLevel"},
-            {
-                "type": "TemplateProcessing",
-                "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}],
-            },
-        ],
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}],
     }
-    made = template(
-        tmp_path, {"chat_template": "<s>{{ messages[0].content }}<s>"}, {"post_processor": post}
-    )
-    assert made.render(MESSAGES) == "hi<s>"
-
-
-@pytest.mark.parametrize(
-    "tokenizer", [{"post_processor": None}, {"post_processor": {"type": "ByteLevel"}}, {}]
-)
-def test_a_tokenizer_that_adds_nothing_changes_nothing(tmp_path, tokenizer):
-    """The template's own token stays."""
-    assert template(tmp_path, {"chat_template": "<s>x"}, tokenizer).render(MESSAGES) == "<s>x"
+    config = {"chat_template": "<s>{{ messages[0].content }}<s>"}
+    made = template(tmp_path, config, {"post_processor": post})
+    assert made.render(MESSAGES) == "<s>hi<s>"
 
 
 def test_a_variant_for_tools(tmp_path):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ge_backend.openai.connected import ClientGoneError, merged, while_connected
+from ge_backend.openai.connected import ClientGoneError, in_turns, merged, while_connected
 
 
 class Caller:
@@ -43,6 +43,42 @@ def test_work_ends_when_its_client_goes():
     with pytest.raises(ClientGoneError):
         asyncio.run(while_connected(Caller(0.01), work()))
     assert ended == [True]
+
+
+def test_work_is_done_in_turns():
+    """So much at once, whatever ends first; what comes of it is in order."""
+    under_way, most = [], []
+
+    async def work(number):
+        under_way.append(number)
+        most.append(len(under_way))
+        await asyncio.sleep(0.001 * (number % 3))
+        under_way.remove(number)
+        return -number
+
+    assert asyncio.run(in_turns(work, range(20), 4)) == [-number for number in range(20)]
+    assert max(most) == 4
+    assert asyncio.run(in_turns(work, [], 4)) == []
+
+
+def test_an_error_or_a_client_that_goes_ends_all_turns():
+    """What is under way is cancelled, and nothing else is begun."""
+    begun, ended = [], []
+
+    async def work(number):
+        begun.append(number)
+        try:
+            await asyncio.sleep(0.01 if number == 1 else 60)
+            raise ValueError("no")
+        finally:
+            ended.append(number)
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(in_turns(work, range(20), 4))
+    assert begun == sorted(ended) == [0, 1, 2, 3]
+    with pytest.raises(ClientGoneError):
+        asyncio.run(while_connected(Caller(0.01), in_turns(work, (0, 2, 3), 2)))
+    assert sorted(ended) == [0, 0, 1, 2, 2, 3]
 
 
 def stream(items, closed, error=None):

@@ -91,3 +91,22 @@ def test_without_the_tokenizer_texts_go_through_uncounted(repository):
         assert given.texts(MODEL, ["the cat"]) == (["the cat"], 0)
         with pytest.raises(ApiError, match="--model-repository"):
             given.texts(MODEL, [CAT])
+
+
+def test_another_tokenizer_is_read(repository):
+    """A replaced file, other options, and a new version of the model."""
+    tokens = EmbeddingTokens((repository,))
+    assert tokens.texts(MODEL, ["cat"])[1] == 3
+    file = repository / "split" / "1" / "tokenizer.json"
+    write_tokenizer(file, max_length=2)
+    with pytest.raises(ApiError, match="at most 2"):
+        tokens.texts(MODEL, ["cat"])
+    options = parameter("tokenizer.max_length", "16")
+    write(repository, "split", 'backend: "ge" ' + options)
+    assert tokens.texts(MODEL, ["cat"])[1] == 3
+    (repository / "split" / "2").mkdir()
+    assert tokens.texts(MODEL, ["cat"])[1] == 0
+    (repository / "split" / "2" / "tokenizer.json").write_text("{")
+    assert tokens.texts(MODEL, ["cat"])[1] == 0
+    write_tokenizer(repository / "split" / "2" / "tokenizer.json")
+    assert tokens.texts(MODEL, ["cat"])[1] == 3

@@ -5,12 +5,51 @@ import pytest
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.generate.parameters import parse_parameters
+from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.structure import GUIDED, forced_calls, forced_name, read_response_format
 
 TOOLS = [
     {"function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}},
     {"function": {"name": "time"}},
 ]
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"const": "Ada"},
+        "friends": {"type": "array", "items": {"$ref": "#/$defs/Person"}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+# As pydantic writes nested models, in its order of names, and as older drafts call them.
+GREET = {
+    "type": "object",
+    "properties": {"who": {"$ref": "#/$defs/Person"}},
+    "required": ["who"],
+    "additionalProperties": False,
+    "$defs": {"Person": PERSON},
+}
+COUNT = {
+    "type": "object",
+    "properties": {"who": {"$ref": "#/definitions/Person"}, "of": {"$ref": "#"}},
+    "required": ["who"],
+    "additionalProperties": False,
+    "definitions": {"Person": {"type": "integer"}},
+}
+
+
+@pytest.fixture
+def begins(tmp_path):
+    """Return what tells whether an answer that keeps to sampling parameters can begin so."""
+    tokenizer = write_tokenizer(tmp_path)
+    compile_structure = open_guides(tmp_path / "tokenizer.json", VOCABULARY, (0,))
+
+    def check(sampling, text):
+        guide = compile_structure(parse_parameters(sampling).structure).fork()
+        ids = [token for letter in text for token in tokenizer.encode(letter).ids]
+        return guide.fitting(ids) == len(ids)
+
+    return check
 
 
 def test_names_are_the_engines():
@@ -41,3 +80,61 @@ def test_a_choice_is_none_any_or_one():
     """Which of the tools has to be called."""
     assert [forced_name(choice, TOOLS) for choice in ("auto", "required")] == [None, ""]
     assert forced_name({"function": {"name": "time"}}, TOOLS) == "time"
+
+
+def named(**schemas):
+    return [{"function": {"name": name, "parameters": each}} for name, each in schemas.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "held_to"),
+    [
+        ("greet", '{"who":{"name":"Ada","friends":[{"name":"Ada"}]}}', True),
+        ("greet", '{"who":{"name":"Ada","friends":[{"name":"Bob"', False),
+        ("greet", '{"who":7', False),
+        ("count", '{"who":7,"of":{"who":8,"of":{"who":9}}}', True),
+        ("count", '{"who":7,"of":{"who":{', False),
+        ("a/b~c %", '{"who":7}', True),
+    ],
+)
+def test_references_of_tools_lead_into_their_own_schema(begins, name, arguments, held_to):
+    """Also recursive ones, and of tools whose definitions have the same name."""
+    tools = named(greet=GREET, count=COUNT, **{"a/b~c %": COUNT})
+    sampling = forced_calls("", tools, several=True)
+    assert begins(sampling, f'[{{"name":"{name}","arguments":{arguments}') is held_to
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"$ref": {"type": "integer"}}},
+        {"properties": {"const": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "integer"}}},
+        {"const": {"$ref": "#/a"}},
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"enum": ["#"]}], "$defs": {"a": True}},
+        {
+            "$id": "http://a/b",
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "properties": {"x": {"$ref": "#/definitions/a"}},
+            "definitions": {"a": {"type": "integer"}},
+        },
+    ],
+)
+def test_only_references_are_rewritten(begins, schema):
+    """Neither values, nor what is called like a keyword, nor what has a base of its own."""
+    assert begins(forced_calls("", named(f=schema), several=True), '[{"name":"f","arguments":{')
+
+
+def test_values_that_look_like_references_stay(begins):
+    """They are what the answer has to hold."""
+    sampling = forced_calls("", named(f={"const": {"$ref": "#/a"}}), several=True)
+    assert begins(sampling, '[{"name":"f","arguments":{"$ref":"#/a"}}]')
+
+
+def test_parameters_that_are_nested_too_deeply_are_refused():
+    """As JSON that is."""
+    deep = {}
+    for _ in range(5_000):
+        deep = {"not": deep}
+    with pytest.raises(ApiError, match="too deeply") as caught:
+        forced_calls("", named(f=deep), several=True)
+    assert caught.value.param == "tools"

@@ -26,6 +26,23 @@ def test_the_version_that_is_served_has_the_template(tmp_path):
     assert templates.of("m") is templates.of("m")
 
 
+def test_another_template_is_read(tmp_path):
+    """A new version's, one in the same place, and one that comes to lie before it."""
+    write(tmp_path, "m", "1", "first")
+    templates = Templates([tmp_path])
+    assert templates.of("m").render([]) == "first"
+    config = tmp_path / "m" / "1" / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": "replaced"}))
+    assert templates.of("m").render([]) == "replaced"
+    (tmp_path / "m" / "1" / "chat_template.jinja").write_text("a file of its own")
+    assert templates.of("m").render([]) == "a file of its own"
+    write(tmp_path, "m", "2", "first")
+    assert templates.of("m").render([]) == "first"
+    (tmp_path / "m" / "2" / "tokenizer_config.json").unlink()
+    with pytest.raises(ApiError, match="no chat template"):
+        templates.of("m")
+
+
 @pytest.mark.parametrize("model", ["other", "../b/m", ".", ""])
 def test_a_model_that_is_not_there_says_how_to_name_its_folder(tmp_path, model):
     """A name is no path."""

@@ -93,7 +93,7 @@ def test_what_is_not_supported_is_named(given):
 def test_a_plain_chat_is_as_long_as_the_model_can_hold():
     """`max_tokens` is null for the engine, which is no limit of its own."""
     asked = chat()
-    assert asked.sampling == {"max_tokens": None}
+    assert asked.sampling == {"add_special_tokens": False, "max_tokens": None}
     assert asked.messages == tuple(MESSAGES)
 
 
@@ -117,6 +117,27 @@ def test_log_probabilities_of_a_chat():
     assert chat(logprobs=False).reply.top is None
     with pytest.raises(ApiError, match="needs logprobs"):
         chat(top_logprobs=3)
+
+
+@pytest.mark.parametrize("read", [completion, chat])
+def test_options_of_a_stream_are_one_switch(read):
+    """Whatever else is there is named; null is as good as absent."""
+    for options in ({}, {"include_usage": None, "x": None}, {"include_usage": False}):
+        assert not read(stream=True, stream_options=options).reply.usage
+    for options, name in (
+        ({"include_usage": True, "nonsense": 5}, "nonsense"),
+        ({"include_usage": 1}, "include_usage"),
+    ):
+        with pytest.raises(ApiError, match=f"stream_options.{name} (is not|has to)") as caught:
+            read(stream=True, stream_options=options)
+        assert caught.value.param == f"stream_options.{name}"
+
+
+def test_special_tokens_of_a_chat_are_its_templates():
+    """As with vLLM, a client may want the tokenizer's own, too; a completion has them."""
+    assert chat().sampling["add_special_tokens"] is False
+    assert chat(add_special_tokens=True).sampling["add_special_tokens"] is True
+    assert "add_special_tokens" not in completion().sampling
 
 
 def test_tools_can_be_left_out():
@@ -181,7 +202,8 @@ def test_structures_that_cannot_be(given, param):
 def test_formats_are_the_engines_structures(read, given, sampling):
     """OpenAI's field and vLLM's own ones, of both kinds of completions."""
     found = read(**given).sampling
-    assert {name: value for name, value in found.items() if name != "max_tokens"} == sampling
+    own = ("max_tokens", "add_special_tokens")
+    assert {name: value for name, value in found.items() if name not in own} == sampling
 
 
 @pytest.mark.parametrize(

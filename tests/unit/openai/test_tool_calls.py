@@ -93,3 +93,14 @@ def test_the_template_says_how_its_model_calls(template, style):
 def test_arguments_are_json():
     """As OpenAI's clients read them."""
     assert json.loads(read(TaggedCalls, TAG_G, 3).calls[0].arguments) == {"b": "é"}
+
+
+@pytest.mark.parametrize("make", [TaggedCalls, ListedCalls, BareCalls])
+def test_half_a_pair_of_surrogates_stays_as_the_model_wrote_it(make):
+    """An answer cannot hold it but as an escape; a name of a tool it is in none."""
+    call = '{"name": "f", "arguments": {"b": "\\ud800é"}}'
+    around = {TaggedCalls: "<tool_call>%s</tool_call>", ListedCalls: "[%s]", BareCalls: "%s"}[make]
+    (called,) = read(make, around % call, 3).calls
+    assert called.arguments.isascii()
+    assert json.loads(called.arguments) == {"b": "\ud800é"}
+    assert read(make, around % call.replace('"f"', '"\\ud800"'), 3).calls == ()

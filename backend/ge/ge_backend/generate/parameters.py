@@ -73,6 +73,8 @@ class Parameters:
         early_stopping: of a beam search.
         speculation: tokens may be guessed and verified, where the model is configured for that.
         lora_name: the adapter that changes the model for this request; "": none does.
+        add_special_tokens: a prompt that is a text gets the special tokens that the tokenizer puts
+            around every text; for whoever turns text into tokens.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -93,6 +95,7 @@ class Parameters:
     early_stopping: EarlyStopping = EarlyStopping.FALSE
     speculation: bool = True
     lora_name: str = ""
+    add_special_tokens: bool = True
 
     @property
     def num_drawn(self) -> int:
@@ -343,6 +346,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "guided_grammar": _written,
     "speculation": _switch,
     "lora_name": _text,
+    "add_special_tokens": _switch,
 }
 _OF_ENGINE = (
     "max_tokens",
@@ -360,6 +364,7 @@ _OF_ENGINE = (
     "early_stopping",
     "speculation",
     "lora_name",
+    "add_special_tokens",
 )
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = {
@@ -378,4 +383,5 @@ _WITH_BEAMS = {
     "prefix_cache",
     "cache_salt",
     "lora_name",
+    "add_special_tokens",
 }

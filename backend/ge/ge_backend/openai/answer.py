@@ -67,7 +67,8 @@ class TextAnswerWriter:
             delta = self._form.delta(index, piece, self._letters[index])
             if delta is not None:
                 yield self._event([delta])
-        self._letters[index] += len(piece.text)
+        # Those of tokens: their text may be held back while a stop text could begin in it.
+        self._letters[index] += sum(len(token.token) for token in piece.logprobs)
         self._pieces[index] = [piece]  # the last: whether there was one, and whether it was the end
 
     def end(self) -> Iterator[bytes]:

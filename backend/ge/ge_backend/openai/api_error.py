@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = ["ApiError", "error_of_grpc"]
@@ -17,6 +18,10 @@ _STATUS = {
     "RESOURCE_EXHAUSTED": 429,
 }
 _SERVER_ERROR = 500
+# An adapter is asked for as a model; in the words of `AdapterFolder.find`, whose status is another.
+_NO_SUCH_ADAPTER = "; the adapters of this model are "
+# Prompt and output together, in the words of `Limits.output_tokens`.
+_TOO_LONG = re.compile(r"a prompt of \d+ tokens and an output of \d+ are more than ")
 
 
 class ApiError(Exception):
@@ -38,16 +43,31 @@ class ApiError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object that carries it.
+        """Return the JSON object that carries it; what is no Unicode in it is written as escapes.
 
         Source: openai-python 3.54.0, `_exceptions.py`: message, type, param and code are read.
         """
         kind = "server_error" if self.status >= _SERVER_ERROR else "invalid_request_error"
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        param = None if self.param is None else _escaped(self.param)
+        error = {"message": _escaped(str(self)), "type": kind, "param": param, "code": self.code}
         return {"error": error}
+
+
+def _escaped(text: str) -> str:
+    """Return a text as UTF-8 can hold it: JSON can write half of a pair of surrogates."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def error_of_grpc(status: str, message: str) -> ApiError:
     """Return what a client is told when the server has failed a call with this status."""
+    if status == "INVALID_ARGUMENT":
+        return _refusal(message)
     code = "model_not_found" if status == "NOT_FOUND" else None
     return ApiError(message, status=_STATUS.get(status, _SERVER_ERROR), code=code)
+
+
+def _refusal(message: str) -> ApiError:
+    """Return what a client is told of a request that the engine refuses."""
+    if _NO_SUCH_ADAPTER in message:
+        return ApiError(message, status=404, param="model", code="model_not_found")
+    return ApiError(message, code="context_length_exceeded" if _TOO_LONG.match(message) else None)

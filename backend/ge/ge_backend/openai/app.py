@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +22,7 @@ from starlette.routing import Route
 from ge_backend.openai.access import check_key
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.connected import ClientGoneError, merged, while_connected
+from ge_backend.openai.connected import ClientGoneError, in_turns, merged, while_connected
 from ge_backend.openai.embedding_body import embedding_answer, read_embedding
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
 from ge_backend.openai.folders import adapter_names
@@ -45,6 +46,8 @@ from ge_backend.openai.triton import TritonConnection
 __all__ = ["Endpoints", "make_app"]
 
 METRICS_TIMEOUT_S = 5.0
+# Of one request for embeddings, under way at once: all of them could fill a model's queue.
+MOST_BATCHES = 8
 # Between the names of a model and of one of its adapters.
 ADAPTER = ":"
 # Nobody reads it: what nginx writes into its log when a client has closed the connection.
@@ -191,8 +194,8 @@ class Endpoints:
         blocks = [text.encode() for text in texts]
         rows = model.rows or len(blocks)
         parts = [blocks[start : start + rows] for start in range(0, len(blocks), rows)]
-        work = asyncio.gather(*(self._triton.embed(model, part) for part in parts))
-        vectors = await while_connected(request, _awaited(work))
+        work = in_turns(partial(self._triton.embed, model), parts, MOST_BATCHES)
+        vectors = await while_connected(request, work)
         return JSONResponse(embedding_answer(asked, np.concatenate(vectors), tokens))
 
     async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
@@ -369,10 +372,6 @@ async def _events(
             return
         for block in writer.end():
             yield block
-
-
-async def _awaited(work: Awaitable[Any]) -> Any:
-    return await work
 
 
 def _fetch(url: str) -> tuple[bytes, str]:

@@ -22,7 +22,15 @@ from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.messages import Message
 from ge_backend.openai.tool_calls import CallStyle, style_of
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "template_files"]
+
+CONFIG = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+
+
+def template_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint's folder that say what its chat template is."""
+    return [path for name in (CONFIG, TEMPLATE) if (path := folder / name).is_file()]
 
 
 class ChatTemplate:
@@ -41,10 +49,9 @@ class ChatTemplate:
 
     def __init__(self, folder: Path) -> None:
         self._names: dict[str, str] = {}
-        self._begin = ""
         self.calls: CallStyle | None = None
         try:
-            config = _read_json(folder / "tokenizer_config.json")
+            config = _read_json(folder / CONFIG)
             texts = _templates(folder, config)
             self.calls = style_of("".join(texts.values()))
             environment = _environment()
@@ -54,7 +61,6 @@ class ChatTemplate:
                 for key, value in config.items()
                 if key.endswith("_token") and isinstance(value, (str, Mapping))
             }
-            self._begin = _added_in_front(_read_json(folder / "tokenizer.json"))
         except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
             raise ApiError(f"the model's chat template cannot be read: {error}") from error
         if not self._templates:
@@ -67,7 +73,8 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the prompt that asks for the next message.
 
-        A special token that the tokenizer puts in front by itself is left out.
+        It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
+        it is told in tokens without those that the tokenizer puts around other texts.
 
         Raises:
             ApiError: the template refuses the messages.
@@ -85,7 +92,7 @@ class ChatTemplate:
             raise ApiError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
-        return str(prompt).removeprefix(self._begin)
+        return str(prompt)
 
 
 class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere
@@ -130,21 +137,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name; a file goes before the configuration."""
-    file = folder / "chat_template.jinja"
+    file = folder / TEMPLATE
     found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template", [])
     if isinstance(found, str):
         return {"default": found}
     return {one["name"]: one["template"] for one in found}
-
-
-def _added_in_front(tokenizer: Mapping[str, Any]) -> str:
-    """Return the special token that a tokenizer puts before every text, "" if none.
-
-    Templates write it themselves, and twice is not what a model was trained on.
-    """
-    processor = tokenizer.get("post_processor") or {}
-    for one in processor.get("processors", [processor]):
-        parts = one.get("single") if one.get("type") == "TemplateProcessing" else None
-        if parts and "SpecialToken" in parts[0]:
-            return str(parts[0]["SpecialToken"]["id"])
-    return ""

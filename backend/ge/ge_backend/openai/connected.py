@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-__all__ = ["ClientGoneError", "merged", "while_connected"]
+__all__ = ["ClientGoneError", "in_turns", "merged", "while_connected"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -39,6 +40,25 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         gone.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def in_turns(work: Callable[[S], Awaitable[T]], given: Sequence[S], most: int) -> list[T]:
+    """Return what comes of each, in order; so many are under way at most, and an error ends all."""
+    found: dict[int, T] = {}
+    waiting = iter(enumerate(given))
+
+    async def take_turns() -> None:
+        for place, one in waiting:
+            found[place] = await work(one)
+
+    tasks = [asyncio.ensure_future(take_turns()) for _ in range(min(most, len(given)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [found[place] for place in range(len(given))]
 
 
 async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:

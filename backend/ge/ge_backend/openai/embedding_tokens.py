@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.model_folder import ModelFolder, read_document, read_folder
+from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.preprocess.text import TextTokenizer, open_tokenizer
-from ge_backend.device.preprocess.tokenizer import read_options
+from ge_backend.device.preprocess.tokenizer import TokenizerOptions, read_options
 from ge_backend.ensemble.dag import read_dag
 from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.openai.api_error import ApiError
@@ -80,7 +81,7 @@ class EmbeddingTokens:
 
     def __init__(self, repositories: Sequence[Path]) -> None:
         self._repositories = repositories
-        self._read: dict[str, _Tokens | None] = {}
+        self._read: dict[str, tuple[tuple[Any, ...], _Tokens]] = {}
 
     def texts(self, model: ServedModel, inputs: Sequence[Input]) -> tuple[list[str], int]:
         """Return inputs as texts, and how many tokens they have; 0 if the tokenizer is not here.
@@ -88,9 +89,7 @@ class EmbeddingTokens:
         Raises:
             ApiError: an input is too long, or tokens that are no text.
         """
-        if model.name not in self._read:
-            self._read[model.name] = self._open(model)
-        tokens = self._read[model.name]
+        tokens = self._of(model)
         texts = [
             given if isinstance(given, str) else _decoded(tokens, given, f"input[{place}]")
             for place, given in enumerate(inputs)
@@ -99,17 +98,27 @@ class EmbeddingTokens:
             return texts, 0
         return texts, sum(tokens.count(text, f"input[{n}]") for n, text in enumerate(texts))
 
-    def _open(self, model: ServedModel) -> _Tokens | None:
-        """Return the tokenizer's; None where it is not here, or another backend's."""
+    def _of(self, model: ServedModel) -> _Tokens | None:
+        """Return the tokenizer's as it is now; None where it is not here, or another backend's."""
         folder = find_folder(self._repositories, model.name)
         if folder is None:
             return None
         try:
             found = _tokenizer_model(folder, model.input)
             file = found.directory / "tokenizer.json"
-            return _opened(file, found.document) if file.is_file() else None
-        except GeError:
+            return self._opened(model.name, file, found.document) if file.is_file() else None
+        except (GeError, OSError):
             return None
+
+    def _opened(self, model: str, file: Path, document: Mapping[str, Any]) -> _Tokens:
+        """Return what the file and the options say, read anew where either is another by now."""
+        given = document.get("parameters", {})
+        options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
+        state = file, stamp_of((file,)), options
+        known = self._read.get(model)
+        if known is None or known[0] != state:
+            known = self._read[model] = state, _opened(file, options)
+        return known[1]
 
 
 def _decoded(tokens: _Tokens | None, ids: tuple[int, ...], where: str) -> str:
@@ -134,12 +143,11 @@ def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
     return read_folder(folder)
 
 
-def _opened(file: Path, document: Mapping[str, Any]) -> _Tokens:
-    given = document.get("parameters", {})
-    options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
+def _opened(file: Path, options: TokenizerOptions) -> _Tokens:
+    tokenizer = open_tokenizer(file)
     truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
     return _Tokens(
-        tokenizer=open_tokenizer(file),
+        tokenizer=tokenizer,
         special=options.add_special_tokens,
         most=options.max_length or truncation.get("max_length", 0),
     )

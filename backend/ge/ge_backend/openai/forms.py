@@ -33,7 +33,7 @@ class Form(Protocol):
         """Return what is said of a choice before its text, None if nothing."""
 
     def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any] | None:
-        """Return what is new of a choice, None if nothing; `offset`: letters that came before."""
+        """Return what is new of a choice, None if nothing; `offset`: letters of tokens before."""
 
 
 class CompletionForm:

@@ -41,7 +41,7 @@ def read_logprobs(text: str | bytes, ids: Sequence[int]) -> tuple[TokenLogprob, 
 
 
 def completion_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-    """Return the form of `/v1/completions`; `offset`: how many letters came before."""
+    """Return the form of `/v1/completions`; `offset`: letters of the tokens before."""
     offsets: list[int] = []
     for token in tokens:
         offsets.append(offset)

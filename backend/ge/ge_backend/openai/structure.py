@@ -12,6 +12,10 @@ __all__ = ["GUIDED", "forced_calls", "forced_name", "read_response_format"]
 # The engine's own parameters; one of them at most.
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _ANY_OBJECT = {"type": "object"}
+# Of a JSON schema: keywords that name schemas, and those that hold values and no schemas.
+# Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
+_NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+_VALUES = {"const", "default", "enum", "examples"}
 
 
 def read_response_format(given: Any) -> dict[str, Any]:
@@ -71,21 +75,53 @@ def forced_calls(name: str, tools: Sequence[dict[str, Any]], *, several: bool) -
         name: the answer is its arguments; "": the answer is a list of names and arguments.
         tools: as the client sent them.
         several: that list may be longer than one.
+
+    Raises:
+        ApiError: a tool's schema is nested too deeply.
     """
     schemas = _schemas(tools)
     if name:
         return {"guided_json": schemas[name]}
+    # Numbers stand for the tools: a reference cannot hold every name as it is.
+    places = {each: f"#/$defs/{number}" for number, each in enumerate(schemas)}
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": each}, "arguments": arguments},
+            "properties": {"name": {"const": each}, "arguments": {"$ref": place}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for each, arguments in schemas.items()
+        for each, place in places.items()
     ]
+    try:
+        moved = {str(n): _moved(schemas[each], at) for n, (each, at) in enumerate(places.items())}
+    except RecursionError as error:
+        raise ApiError("a tool's parameters are nested too deeply", param="tools") from error
     most = {} if several else {"maxItems": 1}
-    return {"guided_json": {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most}}
+    listed = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most, "$defs": moved}
+    return {"guided_json": listed}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """Return a schema whose references lead where they did once its root stands at this place.
+
+    What has an `$id` is a root of its own: references in it stay.
+    """
+    if isinstance(schema, list):
+        return [_moved(each, place) for each in schema]
+    if not isinstance(schema, dict) or isinstance(schema.get("$id"), str):
+        return schema
+    return {key: _moved_keyword(key, value, place) for key, value in schema.items()}
+
+
+def _moved_keyword(key: str, value: Any, place: str) -> Any:
+    if key in _VALUES:
+        return value
+    if key in _NAMED and isinstance(value, dict):
+        return {name: _moved(each, place) for name, each in value.items()}
+    if key == "$ref" and isinstance(value, str) and f"{value}/".startswith("#/"):
+        return place + value.removeprefix("#")
+    return _moved(value, place)
 
 
 def _schemas(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _SAMPLING = (
     *("seed", "stop"),
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
     *("bad_words", "priority", "prefix_cache", "cache_salt", "lora_name"),
-    *("beam_width", "length_penalty", "early_stopping"),
+    *("beam_width", "length_penalty", "early_stopping", "add_special_tokens"),
     *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.
@@ -114,7 +114,8 @@ def read_completion(block: bytes) -> CompletionBody:
 def read_chat(block: bytes) -> ChatBody:
     """Return what a body asks for.
 
-    Without a limit an answer may be as long as the model can hold.
+    Without a limit an answer may be as long as the model can hold. The chat template writes the
+    special tokens, so none are added unless the client wants them.
 
     Raises:
         ApiError: a field is unknown, not supported, or impossible.
@@ -145,7 +146,11 @@ def read_chat(block: bytes) -> ChatBody:
         messages=messages,
         tools=() if choice == "none" else tools,
         forced=forced,
-        sampling={**sampling, "max_tokens": next(iter(limits.values()), None)},
+        sampling={
+            "add_special_tokens": False,
+            **sampling,
+            "max_tokens": next(iter(limits.values()), None),
+        },
     )
 
 
@@ -153,10 +158,7 @@ def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any]
     """Return what both kinds have: sampling parameters, whether to stream, and usage."""
     wanted = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
-    options = fields.take("stream_options")
-    if options is not None and not (stream and isinstance(options, dict)):
-        raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
-    usage = bool((options or {}).get("include_usage", False))
+    usage = _usage(fields.take("stream_options"), stream=stream)
     sampling = _with_structure(fields.take_all(_SAMPLING), wanted, "response_format")
     if samples > 1:
         sampling["n"] = samples
@@ -165,6 +167,27 @@ def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any]
     fields.take_all(_WITHOUT_EFFECT)
     fields.end()
     return sampling, stream, usage
+
+
+def _usage(options: Any, *, stream: bool) -> bool:
+    """Return whether `stream_options` ask for usage, which is all that they may ask for."""
+    if options is None:
+        return False
+    if not (stream and isinstance(options, dict)):
+        raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
+    given = {name: value for name, value in options.items() if value is not None}
+    wanted = given.pop("include_usage", False)
+    if given:
+        name = f"stream_options.{next(iter(given))}"
+        raise ApiError(
+            f"{name} is not known to this server; leave it out",
+            param=name,
+            code="unknown_parameter",
+        )
+    if not isinstance(wanted, bool):
+        name = "stream_options.include_usage"
+        raise ApiError(f"{name} has to be true or false, got {wanted!r:.80}", param=name)
+    return wanted
 
 
 def _with_structure(

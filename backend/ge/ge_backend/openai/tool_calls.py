@@ -215,6 +215,16 @@ def _call(body: Any) -> ToolCall | None:
         name, arguments = found["name"], found.get("arguments", found.get("parameters"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+    if not isinstance(name, str) or not _is_unicode(name) or not isinstance(arguments, dict):
         return None
-    return ToolCall(name, json.dumps(arguments, ensure_ascii=False))
+    written = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(name, written if _is_unicode(written) else json.dumps(arguments))
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether an answer can hold a text: JSON can write half of a pair of surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -194,6 +194,24 @@ def test_two_instances_share_one_engine(rig):
         assert sink.deltas[0][0].prompt_tokens == 2
 
 
+class Around(Letters):
+    """A tokenizer that puts special tokens around every text."""
+
+    def encode(self, text, special=True):
+        ids = super().encode(text)
+        return np.array([1, *ids, 2]) if special else ids
+
+
+@pytest.mark.parametrize(("given", "added"), [({}, 2), ({"add_special_tokens": False}, 0)])
+def test_special_tokens_are_added_unless_the_request_has_them_already(monkeypatch, given, added):
+    """A chat's template writes its own."""
+    rig = Rig(monkeypatch, tokenizer=Around())
+    sink = ask(rig.client(), text="ABC", **given)
+    assert sink.end() is None
+    assert sink.deltas[0][0].prompt_tokens == 3 + added
+    rig.close()
+
+
 def test_text_becomes_tokens_where_it_arrives(rig):
     """A prompt in letters is the prompt in tokens."""
     sink = ask(rig.client(), text="ABC")

@@ -232,7 +232,8 @@ class GenerationClient:
             time.sleep(0.01)
         self._closing.set()
         self._leave()
-        self._fail_all(Cancelled("the model was unloaded before the text was complete"))
+        text = "the model was unloaded before the text was complete; ask again"
+        self._fail_all(DeviceUnavailable(text))
         self.on_close()
 
     def _open(self) -> None:

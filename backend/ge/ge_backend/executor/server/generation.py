@@ -138,7 +138,8 @@ class GenerationService:
     def _submit(self, member: _Member, asked: Submit) -> None:
         if asked.number in member.numbers:
             raise InvalidRequest(f"request {asked.number} is being served; take another number")
-        parameters, prompt = self._parameters(asked), self._prompt(asked)
+        parameters = self._parameters(asked)
+        prompt = self._prompt(asked, special=parameters.add_special_tokens)
         request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
@@ -203,7 +204,7 @@ class GenerationService:
         """Return the adapter of this name, read as far as its header; None for no name."""
         return self._opened.find_adapter(name) if name else None
 
-    def _prompt(self, asked: Submit) -> tuple[int, ...]:
+    def _prompt(self, asked: Submit, *, special: bool) -> tuple[int, ...]:
         if asked.ids:
             return asked.ids
         tokenizer = self._opened.tokenizer
@@ -212,7 +213,7 @@ class GenerationService:
                 "text_input needs a tokenizer, and the checkpoint has no tokenizer.json; send "
                 "input_ids or put the file there"
             )
-        return tuple(map(int, tokenizer.encode(asked.text)))
+        return tuple(map(int, tokenizer.encode(asked.text, special=special)))
 
     def _kick(self) -> None:
         """See that a lane steps the engine while there is something to do."""

@@ -1,0 +1,82 @@
+"""Endpoints in front of a server that is made up; tests/server/test_openai.py has the real one."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from starlette.requests import Request
+
+from ge_backend.openai import app
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.app import MOST_BATCHES, Endpoints
+from ge_backend.openai.models import Ability, ServedModel
+from ge_backend.openai.options import FrontOptions
+
+MODEL = ServedModel(name="m", ability=Ability.EMBEDDING, rows=2, input="i", output="o", size=1)
+
+
+class Server:
+    """Embeds texts of numbers, a batch a while; where it `refuses` one, the others take long."""
+
+    def __init__(self, refuses=""):
+        self.refuses = refuses.encode()
+        self.begun = self.ended = self.most = 0
+
+    async def model(self, name, ability):
+        return replace(MODEL, name=name, ability=ability)
+
+    async def embed(self, model, texts):
+        assert len(texts) <= model.rows
+        self.begun += 1
+        self.most = max(self.most, self.begun - self.ended)
+        try:
+            await asyncio.sleep(60 if self.refuses and self.refuses not in texts else 0.001)
+            if self.refuses in texts:
+                raise ApiError("the queue is full", status=503)
+            return np.array(list(map(int, texts)), np.float32).reshape(-1, 1)
+        finally:
+            self.ended += 1
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def post(monkeypatch):
+    """Return what sends a body to the endpoint of embeddings, in front of a server."""
+
+    async def send(server, body):
+        async def receive():
+            if not received:
+                received.append(True)
+                return {"type": "http.request", "body": json.dumps(body).encode()}
+            return await asyncio.Event().wait()  # the client stays
+
+        received = []
+        scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+        monkeypatch.setattr(app, "TritonConnection", lambda url: server)
+        endpoints = Endpoints(FrontOptions(url=""))
+        async with endpoints.lifespan(None):
+            answer = await endpoints.guarded(endpoints.embeddings)(Request(scope, receive))
+        return answer.status_code, json.loads(answer.body)
+
+    return lambda server, body: asyncio.run(send(server, {"model": "m", **body}))
+
+
+def test_a_few_batches_of_embeddings_are_under_way_at_once(post):
+    """However many texts there are, so that they do not fill a queue; they come in their order."""
+    server = Server()
+    status, answer = post(server, {"input": [str(number) for number in range(101)]})
+    assert status == 200
+    assert [each["embedding"] for each in answer["data"]] == [[n] for n in range(101)]
+    assert (server.begun, server.most) == (51, MOST_BATCHES)
+
+
+def test_a_batch_that_is_refused_ends_the_others(post):
+    """Those that are under way are cancelled, and those that wait are not sent."""
+    server = Server(refuses="3")
+    status, answer = post(server, {"input": [str(number) for number in range(101)]})
+    assert (status, answer["error"]["message"]) == (503, "the queue is full")
+    assert server.begun == server.ended == MOST_BATCHES
