@@ -208,6 +208,50 @@ def test_reshapes_are_done_between_steps():
     assert seen == [(1, 1, 2)]
 
 
+def free(step, **graph_dims):
+    """Return what a step declares whose tensors have two free dims, and are reshaped."""
+    return {
+        name: TensorConfig(
+            name=name,
+            dtype=FP32,
+            dims=(-1, -1),
+            graph_dims=graph_dims.get(name, (-1, -1)),
+            ragged=False,
+            optional=False,
+        )
+        for name in (*step.inputs, *step.outputs)
+    }
+
+
+def free_input(name, rank):
+    return InputLayout(
+        name=name,
+        dtype=FP32,
+        dims=(-1,) * rank,
+        axes=(-1,) * rank,
+        names=("",) * rank,
+        fill=0.0,
+        made="",
+    )
+
+
+def test_a_shape_that_no_reshape_takes_fails_alone():
+    """Whether a client sent it or a graph wrote it; the neighbours have their free dims in order."""
+    dag = replace(DAG, steps=DAG.steps[:1], outputs=("d",))
+    declared = free(dag.steps[0], x=(-1, 1, -1), y=(-1, 1, -1))
+    double = Computes(lambda x: {"y": x[:, 0] if x[0, 0, 0, 0] == 5 else 2 * x}, "x")
+    double.layout = replace(double.layout, inputs=(free_input("x", 3),))
+    stages = [Stage(step=dag.steps[0], runs=double, inputs=declared, outputs=declared)]
+    runner = EnsembleRunner(dag, stages, Recorder(), batched=True)
+    good, *failed = run(runner, request(0, [1, 2]), request(1, 1, 2), request(2, [5, 2]))
+    assert good == {"d": [[[2, 4]]]}
+    assert [type(error) for error in failed] == [InvalidRequest, InvalidRequest]
+    assert [str(error).partition(",")[0] for error in failed] == [
+        "step 'double': input 'x' has shape [1",
+        "step 'double': output 'y' has shape [1",
+    ]
+
+
 def test_the_time_of_each_step_is_counted(runner):
     """One sum for each step."""
     run(runner, request(0, 1, 2))

@@ -57,7 +57,7 @@ def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelCon
         ConfigError: a name, type or size does not fit; both ends are named.
     """
     dag = ensemble.dag
-    writers = {tensor.name: _port("the ensemble's input", tensor) for tensor in own.inputs}
+    writers = {tensor.name: _own("the ensemble's input", tensor) for tensor in own.inputs}
     readers: list[tuple[str, Port]] = []
     for step, config in zip(dag.steps, steps, strict=True):
         owner = f"step {step.model!r}"
@@ -66,7 +66,7 @@ def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelCon
         for name, tensor in step.outputs.items():
             writers[tensor] = _declared(owner, "output", name, config.outputs)
         _check_complete(owner, step.inputs, config)
-    readers += [(tensor.name, _port("the ensemble's output", tensor)) for tensor in own.outputs]
+    readers += [(tensor.name, _own("the ensemble's output", tensor)) for tensor in own.outputs]
     for tensor, reader in readers:
         if tensor not in writers:
             raise ConfigError(
@@ -114,6 +114,11 @@ def _check_complete(owner: str, given: Mapping[str, str], config: ModelConfig) -
                 f"{owner} needs its input {tensor.name!r}, which the ensemble does not give it; "
                 "add it to input_map"
             )
+
+
+def _own(owner: str, tensor: TensorConfig) -> Port:
+    """Return an end of the ensemble itself, whose reshape the host does before and after us."""
+    return _port(owner, replace(tensor, dims=tensor.graph_dims))
 
 
 def _port(owner: str, tensor: TensorConfig) -> Port:

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,7 +22,8 @@ from ge_backend.batching.request import Request, check_request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
-from ge_backend.errors import GeError, OutOfMemory, TensorsLost
+from ge_backend.ensemble.shapes import for_graph, from_graph
+from ge_backend.errors import GeError, InvalidRequest, OutOfMemory, TensorsLost
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
@@ -164,14 +165,19 @@ class EnsembleRunner:
                 yield _failed(position, stage, error)
         for reply in stage.runs.run(taken, keeping):
             position = taken[reply.request].index
-            if reply.error is not None:
+            refusal = reply.error or self._add(stage, reply, known[position])
+            if refusal is not None:
                 del known[position]
-                yield _failed(position, stage, reply.error, reply.remaining_ns)
-            else:
-                known[position].arrays |= self._written(stage, reply.outputs)
-                known[position].kept |= {
-                    stage.step.outputs[name]: tensor for name, tensor in reply.kept.items()
-                }
+                yield _failed(position, stage, refusal, reply.remaining_ns)
+
+    def _add(self, stage: Stage, reply: Reply, known: _Known) -> GeError | None:
+        """Add what a step wrote to the tensors of its request; return why it cannot be."""
+        try:
+            known.arrays |= self._written(stage, reply.outputs)
+        except InvalidRequest as error:
+            return error
+        known.kept |= {stage.step.outputs[name]: kept for name, kept in reply.kept.items()}
+        return None
 
     def _kept(self, stage: Stage, known: _Known) -> dict[str, KeptTensor]:
         """Return the step's inputs that are on the device, by its own names."""
@@ -186,7 +192,7 @@ class EnsembleRunner:
     ) -> dict[str, Array]:
         """Return a step's other inputs by its own names; optional ones may be missing."""
         return {
-            name: self._shaped(known[tensor], stage.inputs.get(name), _graph_dims)
+            name: for_graph(known[tensor], stage.inputs[name], batched=self._batched)
             for name, tensor in stage.step.inputs.items()
             if tensor in known and name not in kept
         }
@@ -194,30 +200,10 @@ class EnsembleRunner:
     def _written(self, stage: Stage, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return a step's outputs by the ensemble's names; those that only stay are not there."""
         return {
-            tensor: self._shaped(outputs[name], stage.outputs.get(name), _dims)
+            tensor: from_graph(outputs[name], stage.outputs[name], batched=self._batched)
             for name, tensor in stage.step.outputs.items()
             if name in outputs or not stage.kept.hides(name)
         }
-
-    def _shaped(
-        self, array: Array, declared: TensorConfig | None, wanted: Callable[[TensorConfig], Dims]
-    ) -> Array:
-        """Return an array as the other side of a `reshape` sees it: the host is not there to."""
-        if declared is None or declared.dims == declared.graph_dims:
-            return array
-        rows = array.shape[:1] if self._batched else ()
-        return array.reshape(rows + wanted(declared))
-
-
-Dims = tuple[int, ...]
-
-
-def _dims(declared: TensorConfig) -> Dims:
-    return declared.dims
-
-
-def _graph_dims(declared: TensorConfig) -> Dims:
-    return declared.graph_dims
 
 
 def _failed(position: int, stage: Stage, error: GeError, remaining_ns: float = 0.0) -> Reply:
