@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.config.model import TensorConfig
-from ge_backend.ensemble.shapes import for_graph, from_graph
+from ge_backend.ensemble.shapes import as_read, for_graph, from_graph
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import DATA_TYPES
 
@@ -55,3 +55,20 @@ def test_a_shape_that_does_not_fit_is_the_requests_error(dims, graph_dims, shape
         for_graph(np.zeros(shape), declared(dims, graph_dims), batched=True)
     with pytest.raises(InvalidRequest, match=r"output 't' has shape \[2, "):
         from_graph(np.zeros(shape), declared(graph_dims, dims), batched=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "written", "dims", "batched", "seen"),
+    [
+        ((2, 3), True, (-1,), True, (2, 3)),
+        ((2, 3), False, (-1, -1), False, (2, 3)),
+        ((2, 3), False, (3,), True, (2, 3)),
+        ((3,), False, (-1,), True, (1, 3)),
+        ((2, 3), True, (-1, 3), False, (2, 3)),
+        ((1, 3), True, (3,), False, (3,)),
+        ((2, 3), True, (3,), False, (2, 3)),
+    ],
+)
+def test_a_batch_dimension_is_read_as_the_host_reads_it(shape, written, dims, batched, seen):
+    """Taken for what it is written as where that fits; else one row comes or goes, and no more."""
+    assert as_read(np.zeros(shape), dims, written=written, read=batched).shape == seen
