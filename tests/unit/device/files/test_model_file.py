@@ -82,6 +82,25 @@ def test_a_grid_of_links_is_a_grid(tmp_path):
     assert names == ["model.1x8.om", "model.2x8.om"]
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "known"),
+    [
+        ("model.onnx", "0a1b2c", "1/model.onnx"),
+        ("tokenizer.json", "9f.json", "1/tokenizer.json"),
+        ("model.onnx", "resnet.onnx", "blobs/resnet.onnx"),
+        ("tokenizer.json", "bert-tokenizer.json", "blobs/bert-tokenizer.json"),
+        ("model.pt", "model.pt2", "1/model.pt"),
+    ],
+)
+def test_a_link_keeps_its_name_where_the_files_own_says_less(tmp_path, name, target, known):
+    """Its end tells which engine runs it; caches of downloads call files by their hash."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "blobs" / target).touch()
+    (tmp_path / "1" / name).symlink_to(f"../blobs/{target}")
+    assert canonical(tmp_path / "1" / name) == tmp_path / known
+
+
 @pytest.mark.parametrize("filename", ["", "model.onnx"])
 @pytest.mark.parametrize("device", ["cpu", "npu:0"])
 def test_a_link_to_nothing_is_named(tmp_path, filename, device):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders.null_models import num_within, write_null
+from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import model_files
 from ge_backend.executor.process import kept_files
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
@@ -48,6 +49,18 @@ def test_a_copy_is_the_source_elsewhere(source, root):
     assert Path(copy.path).read_text() == before
     assert not source.is_current()
     assert copy.is_current()
+    kept.close()
+
+
+def test_a_link_to_a_file_without_a_name_is_copied_under_its_own(source, root):
+    """As a cache of downloads has it; the copy is a file that holds what the link led to."""
+    path = Path(source.path)
+    blob = path.rename(path.parent.parent / "0a1b2c")
+    path.symlink_to(blob)
+    linked = GraphSource.of(path)
+    kept = keep(linked, root)
+    copy = Path(copied(kept, linked).path)
+    assert (copy.name, copy.is_symlink(), copy.read_text()) == (path.name, False, blob.read_text())
     kept.close()
 
 

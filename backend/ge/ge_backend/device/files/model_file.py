@@ -66,11 +66,15 @@ def _described(path: Path) -> str:
 def canonical(path: Path) -> Path:
     """Return the one path by which a file is known, however it is reached.
 
-    An offline model keeps its own name if it is a link: the name may say its shape, and the files
-    beside it may belong to it. So does what describes a checkpoint.
+    A link keeps its own name if the file that it leads to has a name that ends otherwise: the end
+    says which engines run it, and caches of downloads (Hugging Face, DVC) call files by their hash.
+    That of an offline model always does, as its name may say its shape, and the files beside it may
+    belong to it; so does that of what describes a checkpoint.
     """
-    by_name = path.suffix == ".om" or path.name == CONFIG
-    return path.parent.resolve() / path.name if by_name else path.resolve()
+    file = path.resolve()
+    end = next((end for end in file_ends() if path.name.endswith(end)), path.suffix)
+    by_name = path.suffix == ".om" or path.name == CONFIG or not file.name.endswith(end)
+    return path.parent.resolve() / path.name if by_name else file
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
