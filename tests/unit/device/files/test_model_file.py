@@ -150,8 +150,8 @@ def test_weights_that_are_not_there_are_named(tmp_path):
 
 
 def test_a_stamp_changes_with_any_of_the_files(tmp_path):
-    """By size or time, and when one more comes."""
-    first, second = tmp_path / "a", tmp_path / "b"
+    """By size or time, when one more comes, and when another file takes its place as it was."""
+    first, second, third = (tmp_path / name for name in "abc")
     first.write_text("1")
     second.write_text("1")
     stamps = [stamp_of([first]), stamp_of([first, second])]
@@ -159,7 +159,12 @@ def test_a_stamp_changes_with_any_of_the_files(tmp_path):
     stamps.append(stamp_of([first, second]))
     os.utime(first, (1, 1))
     stamps.append(stamp_of([first, second]))
-    assert len(set(stamps)) == 4
+    third.write_text("3")
+    os.utime(third, (1, 1))
+    third.rename(first)
+    stamps.append(stamp_of([first, second]))
+    assert len(set(stamps)) == 5
+    (tmp_path / "link").hardlink_to(first)
     assert stamp_of([first, second]) == stamps[-1]
 
 

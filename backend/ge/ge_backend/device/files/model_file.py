@@ -96,7 +96,12 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 
 def stamp_of(paths: Sequence[Path]) -> str:
-    """Return what changes when a file changes, or one more comes: modification times and sizes."""
+    """Return what changes when a file changes, another takes its place, or one more comes.
+
+    Archives that can be made again bit by bit and layers of container images give all files one
+    modification time, so that one of the same size differs from its successor only by where it
+    lies: device and inode. A copy of the files has another stamp; a hard link to one has the same.
+    """
     states = [(path.name, path.stat()) for path in paths]
-    stamps = [f"{name} {state.st_mtime_ns}-{state.st_size}" for name, state in states]
+    stamps = [f"{name} {s.st_mtime_ns}-{s.st_size}-{s.st_dev}-{s.st_ino}" for name, s in states]
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:32]
