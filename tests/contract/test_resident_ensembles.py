@@ -181,9 +181,10 @@ class Ensemble:
             Stage(step=step, runs=p, kept=kept, **ports)
             for step, p, kept in zip(steps, self.pipelines, self.kept, strict=True)
         ]
-        self.resident = EnsembleRunner(DAG, self.stages, Recorder(), batched=True)
+        face = {"batched": True, "outputs": {"Z": (-1, WIDTH)}}
+        self.resident = EnsembleRunner(DAG, self.stages, Recorder(), **face)
         through_host = [Stage(step=stage.step, runs=stage.runs, **ports) for stage in self.stages]
-        self.through_host = EnsembleRunner(DAG, through_host, Recorder(), batched=True)
+        self.through_host = EnsembleRunner(DAG, through_host, Recorder(), **face)
 
     def run(self, runner, arrays):
         """Return each request's output."""

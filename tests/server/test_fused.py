@@ -82,7 +82,7 @@ BROKEN = {
     ),
     "dtypes": (
         ensemble(TOKENS, TOTAL, ("average", {"ids": "total"}, {"y": "average"}), JOINED),
-        "'y' of step 'total' (FP32 [4]) does not fit 'ids' of step 'average' (INT64 [-1])",
+        "'y' of step 'total' (FP32 [batch, 4]) does not fit 'ids' of step 'average' (INT64 [batch",
     ),
     "incomplete": (
         ensemble(TOKENS, TOTAL, ("joined", {"a": "total"}, JOINED[2])),

@@ -86,9 +86,10 @@ def models(tmp_path_factory):
     lazy = batching(f"oldest {{ {late} max_candidate_sequences: 2 preferred_batch_size: 2 }}")
     write_model(models, "vanishing_oldest", f"{alone} {lazy}", summing(STEP_MS), "model.null")
     both = parameters(device="null", device_ids="0,1")
-    write_model(
-        models, "spread", f"{two} {VALUE} {batching('direct {}')} {both}", summing(), "model.null"
-    )
+    groups = 'instance_group [ { name: "left" kind: KIND_CPU }, { name: "right" kind: KIND_CPU } ]'
+    for name, instances in (("spread", two), ("spread_by_groups", f"max_batch_size: 2 {groups}")):
+        text = f"{instances} {VALUE} {batching('direct {}')} {both}"
+        write_model(models, name, text, summing(), "model.null")
     idle = f"max_sequence_idle_microseconds: {int(IDLE_S * 1e6)}"
     write_model(
         models, "idle", f"max_batch_size: 1 {VALUE} {batching('direct {}', idle)}", accumulator()
@@ -385,15 +386,16 @@ def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
     assert found[model, "live"] <= 3
 
 
-def test_a_sequence_stays_on_its_device(client, server):
-    """Two instances take a device each, and four sequences share them."""
+@pytest.mark.parametrize("model", ["spread", "spread_by_groups"])
+def test_a_sequence_stays_on_its_device(client, server, model):
+    """Two instances take a device each, of one group or of two; four sequences share them."""
     names = (951, 952, 953, 954)
     for number in range(3):
         for name in names:
-            total = step(client, "spread", name, name, start=number == 0, end=number == 2)
+            total = step(client, model, name, name, start=number == 0, end=number == 2)
             assert total == name * (number + 1)
-    found = settled(server, lambda found: found["spread", "rows"] == 12)
-    assert found["spread", "null"] == found["spread", "null:1"] == 6
+    found = settled(server, lambda found: found[model, "rows"] == 12)
+    assert found[model, "null"] == found[model, "null:1"] == 6
 
 
 def settled(server, until=lambda found: True):

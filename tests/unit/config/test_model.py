@@ -59,6 +59,17 @@ def test_instances_of_all_groups_count():
     assert read(instance_group=[{"count": 2}, {"kind": "KIND_CPU"}]).instances == 3
 
 
+def test_devices_that_no_instance_with_sequences_takes_are_noted():
+    """Else nobody sees that one of two cards is idle; without sequences batches are spread."""
+    given = {"parameters": {"device_ids": "4,5"}, "instance_group": [{"count": 1}]}
+    (note,) = read(**given, sequence_batching={}).notes
+    assert note.startswith("npu:5: not used")
+    assert "add up to 2" in note
+    assert read(**given).notes == ()
+    given["instance_group"] *= 2
+    assert read(**given, sequence_batching={}).notes == ()
+
+
 def test_the_example_of_the_cpp_backend_runs_where_the_machine_says():
     """Its cards are NPUs by themselves, and GE_DEVICE sends it elsewhere."""
     given = {"device_ids": "4,5", "ge.aicoreNum": "12|10"}

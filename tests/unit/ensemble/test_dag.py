@@ -73,8 +73,8 @@ def test_what_cannot_run_is_refused(config, message):
         read_dag(config)
 
 
-def port(dtype="FP32", dims=(-1, 4), owner="step 'encoder'"):
-    return Port(owner=owner, name="y", dtype=DATA_TYPES[dtype], dims=dims)
+def port(dtype="FP32", dims=(-1, 4), owner="step 'encoder'", *, batched=False):
+    return Port(owner=owner, name="y", dtype=DATA_TYPES[dtype], dims=dims, batched=batched)
 
 
 @pytest.mark.parametrize("dims", [(-1, 4), (7, 4), (-1, -1)])
@@ -88,3 +88,17 @@ def test_ends_that_differ_are_refused(dtype, dims):
     """The message names both, with types and dims."""
     with pytest.raises(ConfigError, match=r"'y' of step 'encoder' \(FP32 \[-1, 4\]\) does not fit"):
         check_ports([(port(), port(dtype, dims, owner="step 'pooling'"))])
+
+
+@pytest.mark.parametrize("dims", [(4,), (-1, 4)])
+def test_a_batch_dimension_may_be_one_of_the_others_dims(dims):
+    """Or one that is added or taken away: as the host accepts it, whichever side has it."""
+    check_ports([(port(), port(dims=dims, batched=True)), (port(dims=dims, batched=True), port())])
+
+
+def test_batched_ends_that_differ_are_shown_with_their_batch():
+    """Else [2] would not fit [2, 2] for no reason that can be seen."""
+    with pytest.raises(
+        ConfigError, match=r"\(FP32 \[batch, 2\]\) does not fit .*\(FP32 \[3, 4\]\)"
+    ):
+        check_ports([(port(dims=(2,), batched=True), port(dims=(3, 4)))])

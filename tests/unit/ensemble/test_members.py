@@ -111,7 +111,8 @@ def test_ends_that_differ_are_refused(repository):
         ConfigError, match=r"'y' of step 'first' .* does not fit 'x' of step 'second'"
     ):
         check_members(found, own(found), [first, wide])
-    short = replace(own(found), outputs=tuple(replace(o, dims=(1,)) for o in own(found).outputs))
+    one = tuple(replace(o, dims=(1,), graph_dims=(1,)) for o in own(found).outputs)
+    short = replace(own(found), outputs=one)
     with pytest.raises(ConfigError, match="does not fit 'Y' of the ensemble's output"):
         check_members(found, short, [first, second])
 
@@ -125,3 +126,15 @@ def test_a_declared_tensor_that_the_ensemble_does_not_have_is_refused(repository
     nothing = replace(own(found), inputs=())
     with pytest.raises(ConfigError, match="'X', which"):
         check_members(found, nothing, configs(found))
+
+
+def test_the_ensembles_own_reshape_has_been_done(repository):
+    """The host does it before the fused model is asked and after it has answered."""
+    found = read(repository, ensemble())
+    both = own(found)
+    reshaped = replace(
+        both,
+        inputs=tuple(replace(i, dims=(1, 2)) for i in both.inputs),
+        outputs=tuple(replace(o, dims=(2, 1)) for o in both.outputs),
+    )
+    check_members(found, reshaped, configs(found))

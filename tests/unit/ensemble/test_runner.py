@@ -75,6 +75,12 @@ class Computes:
         self.closed = True
 
 
+def over(dag, stages, recorder=None):
+    """Return the runner of an ensemble with batches."""
+    outputs = dict.fromkeys(dag.outputs, (2,))
+    return EnsembleRunner(dag, stages, recorder or Recorder(), batched=True, outputs=outputs)
+
+
 def stage(step, runs, *, reshaped=()):
     def declared(name):
         graph_dims = (1, 2) if name in reshaped else (2,)
@@ -115,7 +121,7 @@ def runner():
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [stage(DAG.steps[0], double), stage(DAG.steps[1], add)]
     recorder = Recorder()
-    runner = EnsembleRunner(DAG, stages, recorder, batched=True)
+    runner = over(DAG, stages, recorder)
     return SimpleNamespace(run=runner.run, close=runner.close, stages=stages, recorder=recorder)
 
 
@@ -176,7 +182,7 @@ def test_an_optional_input_may_be_missing(runner):
         }
     )
     stages = [stage(dag.steps[0], double), stage(dag.steps[1], add)]
-    found = run(EnsembleRunner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(over(dag, stages), request(0, 1, 2))
     assert found == [{"Z": [[1, 2]]}]
 
 
@@ -202,10 +208,76 @@ def test_reshapes_are_done_between_steps():
     )
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
     stages = [stage(DAG.steps[0], wide, reshaped=("x", "y")), stage(DAG.steps[1], add)]
-    assert run(EnsembleRunner(DAG, stages, Recorder(), batched=True), request(0, 1, 2)) == [
-        {"Z": [[3, 6]]}
-    ]
+    assert run(over(DAG, stages), request(0, 1, 2)) == [{"Z": [[3, 6]]}]
     assert seen == [(1, 1, 2)]
+
+
+def free(step, **graph_dims):
+    """Return what a step declares whose tensors have two free dims, and are reshaped."""
+    return {
+        name: TensorConfig(
+            name=name,
+            dtype=FP32,
+            dims=(-1, -1),
+            graph_dims=graph_dims.get(name, (-1, -1)),
+            ragged=False,
+            optional=False,
+        )
+        for name in (*step.inputs, *step.outputs)
+    }
+
+
+def free_input(name, rank):
+    return InputLayout(
+        name=name,
+        dtype=FP32,
+        dims=(-1,) * rank,
+        axes=(-1,) * rank,
+        names=("",) * rank,
+        fill=0.0,
+        made="",
+    )
+
+
+def test_a_shape_that_no_reshape_takes_fails_alone():
+    """Whether a client sent it or a graph wrote it; the neighbours have their free dims in order."""
+    dag = replace(DAG, steps=DAG.steps[:1], outputs=("d",))
+    declared = free(dag.steps[0], x=(-1, 1, -1), y=(-1, 1, -1))
+    double = Computes(lambda x: {"y": x[:, 0] if x[0, 0, 0, 0] == 5 else 2 * x}, "x")
+    double.layout = replace(double.layout, inputs=(free_input("x", 3),))
+    stages = [Stage(step=dag.steps[0], runs=double, inputs=declared, outputs=declared)]
+    runner = over(dag, stages)
+    good, *failed = run(runner, request(0, [1, 2]), request(1, 1, 2), request(2, [5, 2]))
+    assert good == {"d": [[[2, 4]]]}
+    assert [type(error) for error in failed] == [InvalidRequest, InvalidRequest]
+    assert [str(error).partition(",")[0] for error in failed] == [
+        "step 'double': input 'x' has shape [1",
+        "step 'double': output 'y' has shape [1",
+    ]
+
+
+def mixed(*, batched, steps):
+    """Return an ensemble that is batched or not, over a step that is the other."""
+    dag = replace(DAG, steps=DAG.steps[:1], outputs=("d",))
+    double = Computes(lambda x: {"y": 2 * x}, "x")
+    double.layout = replace(double.layout, batched=steps)
+    dims = (2,) if batched else (-1, 2)
+    runs = [stage(dag.steps[0], double)]
+    return EnsembleRunner(dag, runs, Recorder(), batched=batched, outputs={"d": dims})
+
+
+def test_an_ensemble_without_batches_has_steps_with_them():
+    """Each request is a batch of its own rows, as in the host's ensemble."""
+    sent = Request(index=0, rows=1, tensors={"X": np.ones((3, 2), np.float32)}, sizes=())
+    assert run(mixed(batched=False, steps=True), sent) == [{"d": [[2, 2]] * 3}]
+
+
+def test_an_ensemble_with_batches_has_steps_without_them():
+    """One row is theirs, without its batch dimension; more do not fit, as in the host's ensemble."""
+    many = Request(index=1, rows=2, tensors={"X": np.ones((2, 2), np.float32)}, sizes=())
+    found, failed = run(mixed(batched=True, steps=False), request(0, 1, 2), many)
+    assert found == {"d": [[2, 4]]}
+    assert str(failed).startswith("step 'double': input 'x' has shape [2, 2]")
 
 
 def test_the_time_of_each_step_is_counted(runner):
@@ -268,7 +340,7 @@ def resident(memory):
         replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
-    runner = EnsembleRunner(DAG, stages, Recorder(), batched=True)
+    runner = over(DAG, stages)
     return SimpleNamespace(run=runner.run, double=double, add=add)
 
 
@@ -288,7 +360,7 @@ def test_a_request_that_is_given_up_is_answered_at_once():
             yield Reply(request=0, outputs={}, error=error, remaining_ns=math.inf)
 
     stages = [stage(DAG.steps[0], Hung(None, "x")), stage(DAG.steps[1], Computes(None, "a", "b"))]
-    (reply,) = EnsembleRunner(DAG, stages, Recorder(), batched=True).run([request(0, 1, 2)])
+    (reply,) = over(DAG, stages).run([request(0, 1, 2)])
     assert isinstance(reply.error, DeadlineExceeded)
     assert math.isinf(reply.remaining_ns)
 
@@ -370,7 +442,7 @@ def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
         replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True}, frees=True)),
         replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
     ]
-    found = run(EnsembleRunner(dag, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(over(dag, stages), request(0, 1, 2))
     assert found == [{"d": [[2, 4]], "Z": [[3, 6]]}]
     assert add.batches[0][0] == ["b"]
 
@@ -383,7 +455,7 @@ def test_what_nobody_wants_is_not_asked_for(memory):
         stage(DAG.steps[0], double),
         replace(stage(DAG.steps[1], add), kept=KeptStep(dropped=frozenset({"spare"}))),
     ]
-    found = run(EnsembleRunner(DAG, stages, Recorder(), batched=True), request(0, 1, 2))
+    found = run(over(DAG, stages), request(0, 1, 2))
     assert found == [{"Z": [[3, 6]]}]
     ((_, keeping),) = add.batches
     assert keeping.dropped == {"spare"}

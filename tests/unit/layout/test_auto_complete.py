@@ -140,6 +140,22 @@ def test_what_is_given_stays():
     assert "dynamic_batching" not in half
 
 
+def test_what_a_sequence_adds_is_not_for_clients():
+    """The host sends controls, states stay with us; their axes still tell whether there are batches."""
+    vector = ("FP32", (-1, 4), ("batch", ""))
+    inputs = [spec(name, *vector) for name in ("x", "h", "START")]
+    outputs = [spec(name, *vector) for name in ("y", "h_next")]
+    state = {"input_name": "h", "output_name": "h_next", "data_type": "TYPE_FP32", "dims": [4]}
+    start = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START"}]}
+    block = {"direct": {}, "control_input": [start], "state": [state]}
+    config = complete(inputs, outputs, sequence_batching=block)
+    assert [tensor["name"] for tensor in config["input"]] == ["x"]
+    assert [tensor["name"] for tensor in config["output"]] == ["y"]
+    assert config["max_batch_size"] == 32
+    inputs[1] = spec("h", "FP32", (8, 4), ("", ""))
+    assert complete(inputs, outputs, sequence_batching=block)["max_batch_size"] == 0
+
+
 @pytest.mark.parametrize(("inputs", "what"), [([], "input"), ([IDS], "output")])
 def test_what_no_one_says_is_refused(inputs, what):
     """A TorchScript file does not say what it takes: the message says to declare it."""

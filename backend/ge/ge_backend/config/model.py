@@ -21,6 +21,7 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import translate
 from ge_backend.config.inside import inside
+from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.sequence_batching import SequenceBatching
@@ -253,7 +254,8 @@ def _read_model(
         device_ids=given.get("device_ids", "").strip(),
         forced=environment.get("GE_DEVICE", ""),
     )
-    instances = sum(int(g.get("count", 1)) for g in config.get("instance_group", [])) or 1
+    instances = len(instance_names(config))
+    sequence = SequenceBatching.read(config, directory=directory)
     ours = translate(
         given,
         kind=placement.kind,
@@ -271,7 +273,7 @@ def _read_model(
         directory=directory,
         filename=_filename(config, directory),
         max_batch_size=int(config.get("max_batch_size", 0)),
-        sequence=SequenceBatching.read(config, directory=directory),
+        sequence=sequence,
         instances=instances,
         inputs=tuple(map(_tensor, config.get("input", []))),
         outputs=tuple(map(_tensor, config.get("output", []))),
@@ -279,7 +281,12 @@ def _read_model(
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
         placement=placement,
         declared_buckets=ours.declared_buckets,
-        notes=(*placement.notes, *ours.notes, *_idle(ours.parameters, placement.kind)),
+        notes=(
+            *placement.notes,
+            *ours.notes,
+            *_idle(ours.parameters, placement.kind),
+            *(_unused(placement, instances) if sequence is not None else ()),
+        ),
         lanes=count("lanes", least=0),
         executor=values["executor"],
         fuse=values["fuse"],
@@ -322,6 +329,18 @@ def _idle(parameters: Mapping[str, str], kind: str) -> tuple[str, ...]:
     if not keys or kind == COMPILED:
         return ()
     return (f"{', '.join(keys)}: no effect on {kind}, which compiles nothing",)
+
+
+def _unused(placement: Placement, instances: int) -> tuple[str, ...]:
+    """Return the note on devices that no instance takes, where each instance takes one."""
+    unused = placement.devices[instances:]
+    if not unused:
+        return ()
+    note = (
+        f"{', '.join(unused)}: not used: sequences stay with an instance, each of which takes one "
+        f"device; let the counts of instance_group add up to {len(placement.devices)} or more"
+    )
+    return (note,)
 
 
 def _sort_keys(

@@ -7,7 +7,6 @@ elsewhere: a repository made for cards 4 and 5 then runs on a CPU, or on the one
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from ge_backend.errors import ConfigError
@@ -38,15 +37,14 @@ class Placement:
         """`cpu`, `npu`, …: all devices of a model are of one kind."""
         return self.devices[0].partition(":")[0]
 
-    def of_instance(self, name: str) -> Placement:
+    def of_instance(self, number: int) -> Placement:
         """Return the one device for a model instance whose sequences stay on a device.
 
         The host keeps a sequence with one instance, so instances are spread instead of batches.
 
         Args:
-            name: as the host calls it; it ends with the instance's number.
+            number: among all instances of the model; see `instance_number`.
         """
-        number = int("".join(re.findall(r"\d+$", name)) or 0)
         return replace(self, devices=(self.devices[number % len(self.devices)],))
 
 

@@ -39,16 +39,24 @@ class Port:
     Attributes:
         owner: who says it, for messages.
         dims: without the batch dimension; -1 is free.
+        batched: whether it has a batch dimension in front of them.
     """
 
     owner: str
     name: str
     dtype: DataType
     dims: Shape
+    batched: bool
+
+    @property
+    def all_dims(self) -> Shape:
+        """The dims with the batch dimension."""
+        return (-1, *self.dims) if self.batched else self.dims
 
     def describe(self) -> str:
-        """Return `output 'y' of 'encoder' (FP32 [-1, 32])`."""
-        return f"{self.name!r} of {self.owner} ({self.dtype.name} {list(self.dims)})"
+        """Return `output 'y' of 'encoder' (FP32 [batch, -1, 32])`."""
+        shown = [*(["batch"] if self.batched else []), *map(str, self.dims)]
+        return f"{self.name!r} of {self.owner} ({self.dtype.name} [{', '.join(shown)}])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +95,22 @@ def read_dag(config: Mapping[str, Any]) -> Dag:
 def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:
     """See that both ends of every tensor agree: (who writes it, who reads it).
 
+    As the host has it (`ValidateTensorConsistency`), dims agree with their batch dimensions or
+    without them: one side may have batches and the other none.
+
     Raises:
         ConfigError: type or dims differ; both ends are named.
     """
     for writer, reader in pairs:
-        fits = len(writer.dims) == len(reader.dims) and all(
-            -1 in (given, taken) or given == taken
-            for given, taken in zip(writer.dims, reader.dims, strict=False)
-        )
+        fits = _agree(writer.dims, reader.dims) or _agree(writer.all_dims, reader.all_dims)
         if writer.dtype.name != reader.dtype.name or not fits:
             raise ConfigError(f"{writer.describe()} does not fit {reader.describe()}")
+
+
+def _agree(given: Shape, taken: Shape) -> bool:
+    return len(given) == len(taken) and all(
+        -1 in pair or pair[0] == pair[1] for pair in zip(given, taken, strict=True)
+    )
 
 
 def _step(given: Mapping[str, Any]) -> Step:

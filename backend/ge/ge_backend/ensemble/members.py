@@ -57,16 +57,16 @@ def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelCon
         ConfigError: a name, type or size does not fit; both ends are named.
     """
     dag = ensemble.dag
-    writers = {tensor.name: _port("the ensemble's input", tensor) for tensor in own.inputs}
+    writers = {tensor.name: _own("the ensemble's input", tensor, own) for tensor in own.inputs}
     readers: list[tuple[str, Port]] = []
     for step, config in zip(dag.steps, steps, strict=True):
         owner = f"step {step.model!r}"
         for name, tensor in step.inputs.items():
-            readers.append((tensor, _declared(owner, "input", name, config.inputs)))
+            readers.append((tensor, _declared(owner, "input", name, config)))
         for name, tensor in step.outputs.items():
-            writers[tensor] = _declared(owner, "output", name, config.outputs)
+            writers[tensor] = _declared(owner, "output", name, config)
         _check_complete(owner, step.inputs, config)
-    readers += [(tensor.name, _port("the ensemble's output", tensor)) for tensor in own.outputs]
+    readers += [(tensor.name, _own("the ensemble's output", tensor, own)) for tensor in own.outputs]
     for tensor, reader in readers:
         if tensor not in writers:
             raise ConfigError(
@@ -99,10 +99,11 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
     return replace(folder, version=str(version))
 
 
-def _declared(owner: str, what: str, name: str, tensors: Sequence[TensorConfig]) -> Port:
+def _declared(owner: str, what: str, name: str, config: ModelConfig) -> Port:
+    tensors = config.inputs if what == "input" else config.outputs
     for tensor in tensors:
         if tensor.name == name:
-            return _port(owner, tensor)
+            return _port(owner, tensor, config)
     known = ", ".join(tensor.name for tensor in tensors)
     raise ConfigError(f"{owner} has no {what} {name!r}; it has {known}")
 
@@ -116,5 +117,13 @@ def _check_complete(owner: str, given: Mapping[str, str], config: ModelConfig) -
             )
 
 
-def _port(owner: str, tensor: TensorConfig) -> Port:
-    return Port(owner=owner, name=tensor.name, dtype=tensor.dtype, dims=tensor.dims)
+def _own(owner: str, tensor: TensorConfig, own: ModelConfig) -> Port:
+    """Return an end of the ensemble itself, whose reshape the host does before and after us."""
+    return _port(owner, replace(tensor, dims=tensor.graph_dims), own)
+
+
+def _port(owner: str, tensor: TensorConfig, config: ModelConfig) -> Port:
+    batched = config.max_batch_size > 0
+    return Port(
+        owner=owner, name=tensor.name, dtype=tensor.dtype, dims=tensor.dims, batched=batched
+    )

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,10 +22,11 @@ from ge_backend.batching.request import Request, check_request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
-from ge_backend.errors import GeError, OutOfMemory, TensorsLost
+from ge_backend.ensemble.shapes import as_read, for_graph, from_graph
+from ge_backend.errors import GeError, InvalidRequest, OutOfMemory, TensorsLost
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
-from ge_backend.tensors import Array
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["EnsembleRunner", "Stage"]
 
@@ -79,17 +80,28 @@ class EnsembleRunner:
     Args:
         dag: the ensemble.
         stages: its steps, in the same order.
-        batched: tensors begin with a batch dimension.
         recorder: counts the time of each step.
+        batched: what clients send and get begins with a batch dimension.
+        outputs: the dims of what clients get, by name, without the batch dimension.
     """
 
     def __init__(
-        self, dag: Dag, stages: Sequence[Stage], recorder: Recorder, *, batched: bool
+        self,
+        dag: Dag,
+        stages: Sequence[Stage],
+        recorder: Recorder,
+        *,
+        batched: bool,
+        outputs: Mapping[str, Shape],
     ) -> None:
         self._dag = dag
         self._stages = stages
         self._recorder = recorder
-        self._batched = batched
+        self._batched, self._outputs = batched, outputs
+        self._begin_with_rows = dict.fromkeys(dag.inputs, batched)
+        for stage in stages:
+            tensors = stage.step.outputs.values()
+            self._begin_with_rows |= dict.fromkeys(tensors, stage.runs.layout.batched)
         self._numbers = itertools.count(1)
         self._through_host = [replace(stage, kept=NOTHING) for stage in stages]
         keeps = any(stage.kept.outputs for stage in stages)
@@ -134,7 +146,10 @@ class EnsembleRunner:
                 passed = time.perf_counter() - started
                 self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
         for position, tensors in known.items():
-            shown = {name: tensors.arrays[name] for name in self._dag.outputs}
+            shown = {
+                name: self._read(tensors.arrays, name, self._outputs[name], batched=self._batched)
+                for name in self._dag.outputs
+            }
             yield Reply(request=position, outputs=shown)
 
     def _run_stage(
@@ -164,14 +179,19 @@ class EnsembleRunner:
                 yield _failed(position, stage, error)
         for reply in stage.runs.run(taken, keeping):
             position = taken[reply.request].index
-            if reply.error is not None:
+            refusal = reply.error or self._add(stage, reply, known[position])
+            if refusal is not None:
                 del known[position]
-                yield _failed(position, stage, reply.error, reply.remaining_ns)
-            else:
-                known[position].arrays |= self._written(stage, reply.outputs)
-                known[position].kept |= {
-                    stage.step.outputs[name]: tensor for name, tensor in reply.kept.items()
-                }
+                yield _failed(position, stage, refusal, reply.remaining_ns)
+
+    def _add(self, stage: Stage, reply: Reply, known: _Known) -> GeError | None:
+        """Add what a step wrote to the tensors of its request; return why it cannot be."""
+        try:
+            known.arrays |= self._written(stage, reply.outputs)
+        except InvalidRequest as error:
+            return error
+        known.kept |= {stage.step.outputs[name]: kept for name, kept in reply.kept.items()}
+        return None
 
     def _kept(self, stage: Stage, known: _Known) -> dict[str, KeptTensor]:
         """Return the step's inputs that are on the device, by its own names."""
@@ -185,39 +205,29 @@ class EnsembleRunner:
         self, stage: Stage, known: Mapping[str, Array], kept: Container[str]
     ) -> dict[str, Array]:
         """Return a step's other inputs by its own names; optional ones may be missing."""
-        return {
-            name: self._shaped(known[tensor], stage.inputs.get(name), _graph_dims)
-            for name, tensor in stage.step.inputs.items()
-            if tensor in known and name not in kept
-        }
+        batched = stage.runs.layout.batched
+        given = {}
+        for name, tensor in stage.step.inputs.items():
+            if tensor in known and name not in kept:
+                declared = stage.inputs[name]
+                array = self._read(known, tensor, declared.dims, batched=batched)
+                given[name] = for_graph(array, declared, batched=batched)
+        return given
+
+    def _read(
+        self, known: Mapping[str, Array], tensor: str, dims: Shape, *, batched: bool
+    ) -> Array:
+        """Return a tensor as it is read by who has batches, or has none."""
+        return as_read(known[tensor], dims, written=self._begin_with_rows[tensor], read=batched)
 
     def _written(self, stage: Stage, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return a step's outputs by the ensemble's names; those that only stay are not there."""
+        batched = stage.runs.layout.batched
         return {
-            tensor: self._shaped(outputs[name], stage.outputs.get(name), _dims)
+            tensor: from_graph(outputs[name], stage.outputs[name], batched=batched)
             for name, tensor in stage.step.outputs.items()
             if name in outputs or not stage.kept.hides(name)
         }
-
-    def _shaped(
-        self, array: Array, declared: TensorConfig | None, wanted: Callable[[TensorConfig], Dims]
-    ) -> Array:
-        """Return an array as the other side of a `reshape` sees it: the host is not there to."""
-        if declared is None or declared.dims == declared.graph_dims:
-            return array
-        rows = array.shape[:1] if self._batched else ()
-        return array.reshape(rows + wanted(declared))
-
-
-Dims = tuple[int, ...]
-
-
-def _dims(declared: TensorConfig) -> Dims:
-    return declared.dims
-
-
-def _graph_dims(declared: TensorConfig) -> Dims:
-    return declared.graph_dims
 
 
 def _failed(position: int, stage: Stage, error: GeError, remaining_ns: float = 0.0) -> Reply:

@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.batching.pipeline import Pipeline, Reply
 from ge_backend.batching.request import Request
+from ge_backend.config.instances import instance_number
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.errors import ConfigError, GeError
@@ -95,8 +96,8 @@ class Backend:
         for key in without_effect(given.get("parameters", {}), text=False):
             log.warning("%s: no effect on a graph, which generates no text", key)
         if config.sequence is not None:
-            placement = config.placement.of_instance(args["model_instance_name"])
-            config = replace(config, placement=placement)
+            number = instance_number(given, args["model_instance_name"])
+            config = replace(config, placement=config.placement.of_instance(number))
         recorder = Recorder()
         recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
         sequencer = _sequencer(config)

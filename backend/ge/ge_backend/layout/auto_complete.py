@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ge_backend.config.model import ModelConfig
@@ -28,7 +29,8 @@ def completed(
     """Return the host's configuration with inputs, outputs and batching filled in.
 
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
-    attention mask, its padding is harmless, so the inputs become ragged and the mask optional.
+    attention mask, its padding is harmless, so the inputs become ragged and the mask optional. What
+    `sequence_batching` names is left out: the host sends controls, and states stay with us.
 
     Raises:
         ConfigError: the graph does not say either, as TorchScript, or the host cannot say it.
@@ -36,23 +38,36 @@ def completed(
     whole = dict(config)
     if ours.inputs and ours.outputs:
         return whole
-    for what, known in (("input", signature.inputs), ("output", signature.outputs)):
-        if not known:
+    for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        if not specs:
             raise ConfigError(
                 f"model configuration must contain at least one {what}, none were specified; the "
                 "model file does not say what tensors it has, so declare them in config.pbtxt"
             )
     rows = ours.max_batch_size or _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
+    known = _for_clients(signature, ours)
     if not ours.inputs:
-        whole["input"] = [
-            _input(spec, ours, signature, batched=rows > 0) for spec in signature.inputs
-        ]
+        whole["input"] = [_input(spec, ours, known, batched=rows > 0) for spec in known.inputs]
     if not ours.outputs:
-        whole["output"] = [_block(spec, batched=rows > 0) for spec in signature.outputs]
+        whole["output"] = [_block(spec, batched=rows > 0) for spec in known.outputs]
     if rows and not {"sequence_batching", "ensemble_scheduling"} & whole.keys():
         whole.setdefault("dynamic_batching", {})
     return whole
+
+
+def _for_clients(signature: Signature, ours: ModelConfig) -> Signature:
+    """Return the tensors that clients know: not the controls, nor either end of a state."""
+    if ours.sequence is None:
+        return signature
+    states = ours.sequence.states
+    taken = {state.input for state in states} | {each.name for each in ours.sequence.controls}
+    given = {state.output for state in states}
+    return replace(
+        signature,
+        inputs=tuple(spec for spec in signature.inputs if spec.name not in taken),
+        outputs=tuple(spec for spec in signature.outputs if spec.name not in given),
+    )
 
 
 def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:

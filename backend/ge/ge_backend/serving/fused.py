@@ -129,12 +129,17 @@ def open_fused(
     except GeError:
         _close(learners, pipelines)
         raise
-    batched = config.max_batch_size > 0
     nothing = Signature(inputs=(), outputs=(), axis_limits={})
     fused = FusedPipeline(
         layout=build_layout(config, nothing, static_shapes=False),
         recorder=recorder,
-        runner=EnsembleRunner(dag, stages, recorder, batched=batched),
+        runner=EnsembleRunner(
+            dag,
+            stages,
+            recorder,
+            batched=config.max_batch_size > 0,
+            outputs={tensor.name: tensor.graph_dims for tensor in config.outputs},
+        ),
         pipelines=pipelines,
     )
     return fused, learners

@@ -82,6 +82,25 @@ def test_a_grid_of_links_is_a_grid(tmp_path):
     assert names == ["model.1x8.om", "model.2x8.om"]
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "known"),
+    [
+        ("model.onnx", "0a1b2c", "1/model.onnx"),
+        ("tokenizer.json", "9f.json", "1/tokenizer.json"),
+        ("model.onnx", "resnet.onnx", "blobs/resnet.onnx"),
+        ("tokenizer.json", "bert-tokenizer.json", "blobs/bert-tokenizer.json"),
+        ("model.pt", "model.pt2", "1/model.pt"),
+    ],
+)
+def test_a_link_keeps_its_name_where_the_files_own_says_less(tmp_path, name, target, known):
+    """Its end tells which engine runs it; caches of downloads call files by their hash."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "blobs" / target).touch()
+    (tmp_path / "1" / name).symlink_to(f"../blobs/{target}")
+    assert canonical(tmp_path / "1" / name) == tmp_path / known
+
+
 @pytest.mark.parametrize("filename", ["", "model.onnx"])
 @pytest.mark.parametrize("device", ["cpu", "npu:0"])
 def test_a_link_to_nothing_is_named(tmp_path, filename, device):
@@ -131,8 +150,8 @@ def test_weights_that_are_not_there_are_named(tmp_path):
 
 
 def test_a_stamp_changes_with_any_of_the_files(tmp_path):
-    """By size or time, and when one more comes."""
-    first, second = tmp_path / "a", tmp_path / "b"
+    """By size or time, when one more comes, and when another file takes its place as it was."""
+    first, second, third = (tmp_path / name for name in "abc")
     first.write_text("1")
     second.write_text("1")
     stamps = [stamp_of([first]), stamp_of([first, second])]
@@ -140,7 +159,12 @@ def test_a_stamp_changes_with_any_of_the_files(tmp_path):
     stamps.append(stamp_of([first, second]))
     os.utime(first, (1, 1))
     stamps.append(stamp_of([first, second]))
-    assert len(set(stamps)) == 4
+    third.write_text("3")
+    os.utime(third, (1, 1))
+    third.rename(first)
+    stamps.append(stamp_of([first, second]))
+    assert len(set(stamps)) == 5
+    (tmp_path / "link").hardlink_to(first)
     assert stamp_of([first, second]) == stamps[-1]
 
 

@@ -3,12 +3,12 @@
 import functools
 import logging
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builders.null_models import num_within, write_null
+from ge_backend.device.base import GraphSource
 from ge_backend.device.files.model_file import model_files
 from ge_backend.executor.process import kept_files
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
@@ -35,19 +35,31 @@ def keep(source, root):
 
 
 def copied(kept, source):
-    """Return the source, loaded from the copy."""
-    return replace(source, path=str(kept.folder / Path(source.path).name))
+    """Return the file that is loaded in place of the source's."""
+    return kept.folder / Path(source.path).name
 
 
 def test_a_copy_is_the_source_elsewhere(source, root):
-    """It has the same stamp, and stays when garbage takes the file's place."""
+    """It has the same bytes and time, and stays when garbage takes the file's place."""
     kept = keep(source, root)
-    before, copy = Path(source.path).read_text(), copied(kept, source)
-    assert (copy.path != source.path, copy.is_current()) == (True, True)
-    Path(source.path).write_text("garbage")
-    assert Path(copy.path).read_text() == before
+    file, copy = Path(source.path), copied(kept, source)
+    before = file.read_bytes()
+    assert copy.stat().st_mtime_ns == file.stat().st_mtime_ns
+    file.write_text("garbage")
     assert not source.is_current()
-    assert copy.is_current()
+    assert copy.read_bytes() == before
+    kept.close()
+
+
+def test_a_link_to_a_file_without_a_name_is_copied_under_its_own(source, root):
+    """As a cache of downloads has it; the copy is a file that holds what the link led to."""
+    path = Path(source.path)
+    blob = path.rename(path.parent.parent / "0a1b2c")
+    path.symlink_to(blob)
+    linked = GraphSource.of(path)
+    kept = keep(linked, root)
+    copy = copied(kept, linked)
+    assert (copy.name, copy.is_symlink(), copy.read_text()) == (path.name, False, blob.read_text())
     kept.close()
 
 
@@ -57,7 +69,7 @@ def test_all_who_serve_the_same_share_one_copy(source, root):
     assert first.folder == second.folder
     assert num_within(root.parent) == 2
     first.close()
-    assert copied(second, source).is_current()
+    assert copied(second, source).is_file()
     second.close()
     assert not root.exists()
     assert num_within(root.parent) == 0
@@ -65,10 +77,10 @@ def test_all_who_serve_the_same_share_one_copy(source, root):
 
 def test_a_changed_file_is_another_copy(source, root, tmp_path):
     """Versions that are served side by side, while one is loaded, are kept side by side."""
-    old = keep(source, root)
+    old, before = keep(source, root), Path(source.path).read_bytes()
     new = keep(write_null(tmp_path / "model" / "model.null", cost_ms={"*": 1}), root)
     assert old.folder != new.folder
-    assert copied(old, source).is_current()
+    assert copied(old, source).read_bytes() == before
     old.close()
     new.close()
 
@@ -102,6 +114,6 @@ def test_a_copy_whose_holders_were_killed_is_used_by_the_next(source, root):
     root.mkdir(parents=True, exist_ok=True)
     first.folder.with_suffix(".saved").rename(first.folder)
     second = keep(source, root)
-    assert copied(second, source).is_current()
+    assert copied(second, source).read_bytes() == Path(source.path).read_bytes()
     second.close()
     assert not root.exists()

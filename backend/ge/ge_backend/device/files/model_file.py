@@ -66,11 +66,15 @@ def _described(path: Path) -> str:
 def canonical(path: Path) -> Path:
     """Return the one path by which a file is known, however it is reached.
 
-    An offline model keeps its own name if it is a link: the name may say its shape, and the files
-    beside it may belong to it. So does what describes a checkpoint.
+    A link keeps its own name if the file that it leads to has a name that ends otherwise: the end
+    says which engines run it, and caches of downloads (Hugging Face, DVC) call files by their hash.
+    That of an offline model always does, as its name may say its shape, and the files beside it may
+    belong to it; so does that of what describes a checkpoint.
     """
-    by_name = path.suffix == ".om" or path.name == CONFIG
-    return path.parent.resolve() / path.name if by_name else path.resolve()
+    file = path.resolve()
+    end = next((end for end in file_ends() if path.name.endswith(end)), path.suffix)
+    by_name = path.suffix == ".om" or path.name == CONFIG or not file.name.endswith(end)
+    return path.parent.resolve() / path.name if by_name else file
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
@@ -92,7 +96,12 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 
 def stamp_of(paths: Sequence[Path]) -> str:
-    """Return what changes when a file changes, or one more comes: modification times and sizes."""
+    """Return what changes when a file changes, another takes its place, or one more comes.
+
+    Archives that can be made again bit by bit and layers of container images give all files one
+    modification time, so that one of the same size differs from its successor only by where it
+    lies: device and inode. A copy of the files has another stamp; a hard link to one has the same.
+    """
     states = [(path.name, path.stat()) for path in paths]
-    stamps = [f"{name} {state.st_mtime_ns}-{state.st_size}" for name, state in states]
+    stamps = [f"{name} {s.st_mtime_ns}-{s.st_size}-{s.st_dev}-{s.st_ino}" for name, s in states]
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:32]
