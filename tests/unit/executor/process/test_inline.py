@@ -9,7 +9,7 @@ import pytest
 from builders.null_models import (
     SHORT,
     comes_true,
-    num_descriptors,
+    num_ours,
     order,
     run_values,
     running,
@@ -44,21 +44,21 @@ def session(tmp_path):
 
 def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
     """Inside the stub's own process the same session works, and nothing of it stays."""
-    before = num_descriptors()
+    before = num_ours()
     session = open_session(tmp_path)
     assert session.executor_pid == os.getpid()
     assert sums(run_values(session, 1, 2)) == [3, 6]
     session.close()
     del session
-    assert comes_true(lambda: num_descriptors() == before)
+    assert comes_true(lambda: num_ours() == before)
 
 
 def test_a_device_that_is_not_there_cannot_be_inline():
     """An unknown device is an error that opens nothing."""
-    before = num_descriptors()
+    before = num_ours()
     with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
         connect_inline("abacus")
-    assert num_descriptors() == before
+    assert num_ours() == before
 
 
 def test_a_device_whose_executor_cannot_be_made_is_closed(monkeypatch):
