@@ -147,13 +147,13 @@ class Scheduler:
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Take a sequence out, wherever it is; what it held is free at once.
 
-        What a failed one computed is not kept for others.
+        What a failed one computed is not kept for others, nor what lies in host memory.
         """
         if failed:
             self._pool.unlabel(sequence.blocks)
-        else:
-            self._prefixes.note(sequence)
         if sequence.state is SequenceState.RUNNING:
+            if not failed:
+                self._prefixes.note(sequence)
             self.running.remove(sequence)
         elif sequence.state is SequenceState.WAITING:
             self.waiting.remove(sequence)

@@ -36,6 +36,7 @@ from ge_backend.executor.protocol.generation_messages import (
 )
 from ge_backend.executor.server import services, text_engine
 from ge_backend.executor.server.executor import Executor
+from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import _READERS, parse_parameters
 
 
@@ -329,6 +330,37 @@ def test_a_failing_step_fails_who_caused_it(rig):
     ends = [sink.end() for sink in sinks]
     assert [end is None for end in ends] == [False, False, True]
     assert sinks[2].ids() == expected([9, 9])
+
+
+def failing_once(monkeypatch, name):
+    """Let an engine's method fail when it is called for the first time."""
+    whole, failures = getattr(Engine, name), [RuntimeError("a defect")]
+
+    def method(self, *given):
+        if failures:
+            raise failures.pop()
+        return whole(self, *given)
+
+    monkeypatch.setattr(Engine, name, method)
+
+
+def test_an_unforeseen_failure_of_a_step_ends_its_texts_alone(rig, monkeypatch):
+    """Those that come later are served."""
+    failing_once(monkeypatch, "step")
+    client = rig.client()
+    assert "a defect" in str(ask(client, ids=[9, 9]).end())
+    assert ask(client, ids=[9, 9]).end() is None
+
+
+def test_an_engine_that_cannot_end_its_texts_ends_the_executor(rig, monkeypatch):
+    """Nobody waits for a step that never comes: another executor goes on with the texts."""
+    failing_once(monkeypatch, "step")
+    failing_once(monkeypatch, "abort")
+    faults = queue.SimpleQueue()
+    rig.executor.on_fault = lambda: faults.put(True)
+    sink = ask(rig.client(), ids=[9, 9])
+    assert faults.get(timeout=5)
+    assert sink.end() is None  # this one goes on, because a test's executor does not end
 
 
 def test_who_leaves_takes_its_requests_along(rig):

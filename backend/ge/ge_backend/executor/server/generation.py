@@ -232,6 +232,16 @@ class GenerationService:
         )
 
     def _step(self, turn: Turn) -> Callable[[], None]:
+        """Bring the engine a step further; whatever becomes of that, another one may follow."""
+        failure = settled(lambda: self._advance(turn), self._workshop.on_fault)
+        if isinstance(failure, GeError):
+            log.critical(
+                "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
+            )
+            self._workshop.on_fault()
+        return self._end_step
+
+    def _advance(self, turn: Turn) -> None:
         started_ns = time.monotonic_ns()
         plan = settled(self._engine.step, self._workshop.on_fault)
         if isinstance(plan, GeError):
@@ -242,7 +252,6 @@ class GenerationService:
             caption, error = Caption(self._spec.served_as, (rows, plan.num_tokens), rows), ""
         self._workshop.timeline.add(caption, turn, started_ns, error)
         self._step_ns = time.monotonic_ns() - started_ns
-        return self._end_step
 
     def _end_step(self) -> None:
         self._claim.release()
