@@ -12,8 +12,9 @@ each begins with a byte that says whether more follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ge_backend.errors import InvalidRequest, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
@@ -33,6 +34,7 @@ __all__ = [
     "ServiceSpec",
     "Submit",
     "Withdraw",
+    "joined",
     "parts_of",
 ]
 
@@ -171,16 +173,6 @@ class Delta:
     finish: str = ""
     prompt_tokens: int = 0
 
-    def joined(self, later: Delta) -> Delta:
-        """Return this and what came after it as one."""
-        lists = [part[1:-1] for part in (self.logprobs, later.logprobs) if part != "null"]
-        return replace(
-            later,
-            text=self.text + later.text,
-            ids=self.ids + later.ids,
-            logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
@@ -220,6 +212,17 @@ class Seen:
     counts: dict[str, int] = field(default_factory=dict)
     buckets: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, SeenHistogram] = field(default_factory=dict)
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Return one sample's deltas, at least one, as one."""
+    lists = [delta.logprobs[1:-1] for delta in deltas if delta.logprobs != "null"]
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        ids=tuple(chain.from_iterable(delta.ids for delta in deltas)),
+        logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
+    )
 
 
 _SPECS: Codec[ServiceSpec] = Codec((ServiceSpec,))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from ge_backend.executor.protocol.generation_messages import Delta, News, Refused, Seen, parts_of
+from ge_backend.executor.protocol.generation_messages import (
+    Delta,
+    News,
+    Refused,
+    Seen,
+    joined,
+    parts_of,
+)
 from ge_backend.executor.server.services import Client
 
 __all__ = ["Outbox"]
@@ -19,7 +26,7 @@ class Outbox:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._deltas: dict[tuple[int, int], Delta] = {}
+        self._deltas: dict[tuple[int, int], list[Delta]] = {}
         self._others: list[Refused | Seen] = []
         self._closed = False
         self._changed = threading.Condition()
@@ -27,10 +34,8 @@ class Outbox:
 
     def put(self, delta: Delta) -> None:
         """Say what is new of a sample."""
-        key = delta.number, delta.sample
         with self._changed:
-            before = self._deltas.get(key)
-            self._deltas[key] = delta if before is None else before.joined(delta)
+            self._deltas.setdefault((delta.number, delta.sample), []).append(delta)
             self._changed.notify()
 
     def say(self, message: Refused | Seen) -> None:
@@ -53,7 +58,7 @@ class Outbox:
                     return
                 deltas, self._deltas = self._deltas, {}
                 others, self._others = self._others, []
-            news = [News(deltas=tuple(deltas.values()))] if deltas else []
+            news = [News(deltas=tuple(map(joined, deltas.values())))] if deltas else []
             for message in (*news, *others):
                 for part in parts_of(message):
                     self._client.post(part)
