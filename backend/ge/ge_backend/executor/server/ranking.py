@@ -32,9 +32,13 @@ class Ranking:
             return
         whole = map(joined, self._samples.values())
         ranked = sorted(whole, key=lambda one: (-one.cumulative / len(one.ids), one.sample))
-        for place, one in enumerate(ranked[: self.best]):
-            if place not in self.told:
-                self.outbox.put(replace(one, sample=place, samples=self.best))
+        self.outbox.put(
+            *(
+                replace(one, sample=place, samples=self.best)
+                for place, one in enumerate(ranked[: self.best])
+                if place not in self.told
+            )
+        )
 
     def say(self, message: Refused) -> None:
         """Pass a refusal on."""
