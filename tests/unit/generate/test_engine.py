@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -279,6 +280,27 @@ def test_samples_whose_first_one_ends_at_once_go_on_alone():
     failing.run()
     assert set(failing.ends("b").values()) == {Finish.ERROR}
     assert sorted(failing.ends("b")) == [0, 1, 2]
+
+
+def test_a_sample_that_fails_ends_its_request(monkeypatch):
+    """Its client has the error and waits for nothing: the others are not drawn on for nobody."""
+    served = serving()
+    served.submit("a", (9, 9), n=3, max_tokens=50)
+    other = served.submit("b", (9, 9), seed=7)
+    whole = served.model.step
+
+    def step(batch):
+        drawn = whole(batch)
+        rows = enumerate(batch.rows)
+        failed = {at: GraphFailed("no") for at, row in rows if row.sampling.seed == 1}
+        return replace(drawn, failed=failed)
+
+    served.step()
+    monkeypatch.setattr(served.model, "step", step)
+    served.run()
+    assert served.ends("a") == dict.fromkeys(range(3), Finish.ERROR)
+    assert max(len(served.tokens("a", sample)) for sample in range(3)) < 8
+    assert served.tokens("b") == expected_tokens((9, 9), other, eos=EOS)
 
 
 def test_the_end_is_noticed_with_the_first_token():
