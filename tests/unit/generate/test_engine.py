@@ -467,6 +467,28 @@ def test_a_full_queue_refuses_at_once():
     assert sorted(served.ends("d")) == [0]
 
 
+def test_samples_and_those_who_made_room_count_as_served():
+    """A request waits until its first sample runs: many samples lock no other request out."""
+    served = serving(max_num_seqs=2, max_waiting_requests=2)
+    served.submit("many", n=10, max_tokens=30)
+    for _ in range(3):
+        served.step()
+    assert served.engine.figures().waiting > 2
+    served.submit("a")
+    served.submit("b")
+    with pytest.raises(QueueFull, match="2 requests wait"):
+        served.submit("c")
+    served.run()
+    pressed = serving(blocks=9, max_waiting_requests=1).be_optimistic()
+    for name in "ab":
+        pressed.submit(name, (9, 9, 9), max_tokens=25, ignore_eos=True)
+        pressed.step()
+    while not pressed.engine.figures().waiting:
+        pressed.step()
+    pressed.submit("c")
+    pressed.run()
+
+
 def test_priority_and_length_decide_who_is_served_first():
     """With one place the order of the first tokens is the order of being served."""
 

@@ -131,6 +131,12 @@ class Scheduler:
         seats = self._max_seqs - len(self.running)
         return len(self.running) - self.num_decoding + min(len(self.waiting), seats)
 
+    @property
+    def num_new_requests(self) -> int:
+        """How many requests wait of which no sample has run yet. Any thread may ask."""
+        waiting = list(self.waiting)
+        return sum(sequence.leader is None and not sequence.begun for sequence in waiting)
+
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         self.waiting.add(sequence)
@@ -356,7 +362,7 @@ class Scheduler:
             self._pool.share(shared)
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens
-        sequence.state = SequenceState.RUNNING
+        sequence.state, sequence.begun = SequenceState.RUNNING, True
         insort(self.running, sequence, key=lambda one: one.key)
 
     def _free(self, sequence: Sequence) -> None:
