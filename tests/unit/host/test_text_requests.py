@@ -98,6 +98,12 @@ def test_tokens_may_stand_for_the_prompt(pb_utils):
     assert asked.wanted == {"output_ids"}
 
 
+def test_a_wish_for_the_sum_of_log_probabilities_goes_along(pb_utils):
+    """It has to be known before tokens are drawn."""
+    assert read(pb_utils, text_input="a", return_cumulative_logprob=[True]).prompt.cumulative
+    assert not read(pb_utils, text_input="a", return_logprobs=[True]).prompt.cumulative
+
+
 def test_a_response_has_what_was_asked_for(pb_utils):
     """One element per sample; `None` is what the vLLM backend says while nothing has ended."""
     from ge_backend.host.text_requests import write_text_response

@@ -63,6 +63,7 @@ def read_text_request(request: Any) -> TextRequest:
         ids=ids,
         parameters=_parameters(request, tensors),
         timeout_s=request.timeout() / 1e6,
+        cumulative="cumulative_logprob" in wanted,
     )
     return TextRequest(
         prompt=prompt,

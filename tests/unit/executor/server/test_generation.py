@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import queue
 import socket
 import threading
@@ -440,6 +441,27 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
         True
     ] * 3
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
+
+
+def test_the_sum_of_log_probabilities_needs_no_wish_for_each(rig):
+    """Who wants it alone has it, and is told nothing else."""
+    sink = Sink()
+    parameters = json.dumps({"max_tokens": 8, "seed": 1})
+    rig.client().submit(Prompt(text=None, ids=(9, 9), parameters=parameters, cumulative=True), sink)
+    assert sink.end() is None
+    rows = [row.sampling for batch in rig.models[0].steps for row in batch.rows]
+    assert {one.logprobs for one in rows if one.seed == 1} == {0}
+    assert sink.deltas[-1][0].cumulative == -4.0
+    assert {deltas[0].logprobs for deltas in sink.deltas} == {"null"}
+
+
+def test_an_unknown_log_probability_is_not_one_of_zero(rig):
+    """0.0 would say that the text was certain."""
+    client = rig.client()
+    rig.models[0].logprob = math.nan
+    sink = ask(client, ids=[9, 9])
+    assert sink.end() is None
+    assert math.isnan(sink.deltas[-1][0].cumulative)
 
 
 def test_log_probabilities_are_added_up_across_executors(rig):

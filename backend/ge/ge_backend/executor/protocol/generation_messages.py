@@ -109,6 +109,7 @@ class Submit:
         seed: for sampling, where the client gave none.
         timeout_s: 0: no limit.
         samples: empty for a request that begins.
+        cumulative: the sum of the log-probabilities is wanted.
     """
 
     number: int
@@ -118,6 +119,7 @@ class Submit:
     seed: int
     timeout_s: float = 0.0
     samples: tuple[Sample, ...] = ()
+    cumulative: bool = False
 
     def check(self) -> None:
         """See that the other end can read it: what it cannot read ends the connection.
@@ -158,7 +160,8 @@ class Delta:
         text: whole characters; may be empty while some are held back.
         ids: tokens whose text has been given out or is held back.
         logprobs: a JSON list with one object per token, or `null` where none were asked for.
-        cumulative: sum of the log-probabilities of all of the sample's tokens so far.
+        cumulative: sum of the log-probabilities of all of the sample's tokens so far; not a number
+            where one of them is not known, as where nobody asked for any.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
         samples: how many the request has.
     """

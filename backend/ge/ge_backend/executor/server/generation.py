@@ -142,7 +142,7 @@ class GenerationService:
         request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
-            parameters=parameters,
+            parameters=_measured(parameters) if asked.cumulative else parameters,
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=self._guide(parameters),
@@ -282,6 +282,13 @@ class GenerationService:
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return a text's tokens as they stand within another."""
     return [int(token) for token in tokenizer.encode(text, special=False)]
+
+
+def _measured(parameters: Parameters) -> Parameters:
+    """Return parameters for which the engine tells the log-probability of each token."""
+    if parameters.sampling.logprobs is not None:
+        return parameters
+    return replace(parameters, sampling=replace(parameters.sampling, logprobs=0))
 
 
 @dataclass(slots=True)
