@@ -87,6 +87,7 @@ class FakeLanguageModel:
         self.steps = []
         self.copies = []
         self.scratch = 0
+        self.logprob = -0.5
         self.loaded = set()
         self._blocks = blocks
         self._on_step = on_step or (lambda batch: None)
@@ -150,7 +151,7 @@ class FakeLanguageModel:
                 failed[at] = GraphFailed("not a number")
         return Drawn(
             tokens=np.array(tokens, np.int64),
-            logprobs=np.full(len(tokens), -0.5, np.float32),
+            logprobs=np.full(len(tokens), self.logprob, np.float32),
             top=tuple(top),
             failed=failed,
         )

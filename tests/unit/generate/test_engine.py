@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -281,6 +282,27 @@ def test_samples_whose_first_one_ends_at_once_go_on_alone():
     assert sorted(failing.ends("b")) == [0, 1, 2]
 
 
+def test_a_sample_that_fails_ends_its_request(monkeypatch):
+    """Its client has the error and waits for nothing: the others are not drawn on for nobody."""
+    served = serving()
+    served.submit("a", (9, 9), n=3, max_tokens=50)
+    other = served.submit("b", (9, 9), seed=7)
+    whole = served.model.step
+
+    def step(batch):
+        drawn = whole(batch)
+        rows = enumerate(batch.rows)
+        failed = {at: GraphFailed("no") for at, row in rows if row.sampling.seed == 1}
+        return replace(drawn, failed=failed)
+
+    served.step()
+    monkeypatch.setattr(served.model, "step", step)
+    served.run()
+    assert served.ends("a") == dict.fromkeys(range(3), Finish.ERROR)
+    assert max(len(served.tokens("a", sample)) for sample in range(3)) < 8
+    assert served.tokens("b") == expected_tokens((9, 9), other, eos=EOS)
+
+
 def test_the_end_is_noticed_with_the_first_token():
     """A limit of one token and an end of text right behind the prompt end it in one step."""
     served = serving(eos=())
@@ -443,6 +465,28 @@ def test_a_full_queue_refuses_at_once():
     served.submit("d")
     served.run()
     assert sorted(served.ends("d")) == [0]
+
+
+def test_samples_and_those_who_made_room_count_as_served():
+    """A request waits until its first sample runs: many samples lock no other request out."""
+    served = serving(max_num_seqs=2, max_waiting_requests=2)
+    served.submit("many", n=10, max_tokens=30)
+    for _ in range(3):
+        served.step()
+    assert served.engine.figures().waiting > 2
+    served.submit("a")
+    served.submit("b")
+    with pytest.raises(QueueFull, match="2 requests wait"):
+        served.submit("c")
+    served.run()
+    pressed = serving(blocks=9, max_waiting_requests=1).be_optimistic()
+    for name in "ab":
+        pressed.submit(name, (9, 9, 9), max_tokens=25, ignore_eos=True)
+        pressed.step()
+    while not pressed.engine.figures().waiting:
+        pressed.step()
+    pressed.submit("c")
+    pressed.run()
 
 
 def test_priority_and_length_decide_who_is_served_first():

@@ -113,6 +113,8 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens is 9; it has to be at most max_tokens"),
         ({"stop": [""]}, "stop is"),
         ({"stop": 3}, "stop is 3"),
+        ({"stop": ["x"] * 129}, "stop has 129 texts; it may have 128"),
+        ({"bad_words": ["x"] * 1025}, "bad_words has 1025 texts; it may have 1024"),
         ({"stop_token_ids": 3}, "stop_token_ids is 3; it has to be a list"),
         ({"stop_token_ids": [-1]}, "stop_token_ids is -1"),
         ({"logit_bias": [1]}, "logit_bias is"),

@@ -424,6 +424,18 @@ def test_host_memory_is_given_back_when_a_swapped_sequence_is_cancelled():
     assert (rig.pool.num_used, last.saved, last.swapped) == (0, None, 0)
 
 
+def test_a_swapped_sequence_that_is_cancelled_leaves_nothing_for_others():
+    """What it computed lies in host memory, where no other text finds it."""
+    rig = Rig(blocks=6, optimist=True, mode=PreemptionMode.SWAP, swap_blocks=3, prefix_cache=True)
+    first = rig.add(text=tuple(range(10, 18)), output=16)
+    last = rig.add(text=tuple(range(20, 27)), output=16)
+    while not rig.step().swapped_out:
+        assert last.num_output < last.max_output
+    rig.scheduler.remove(last)
+    rig.scheduler.remove(first)
+    assert (rig.pool.num_used, last.saved, last.swapped) == (0, None, 0)
+
+
 def test_a_preempted_sequence_computes_its_own_output_again():
     """What was drawn stays drawn: it is known, and only has to be in the cache again."""
     rig, _, last = crowded(ends_after=8)

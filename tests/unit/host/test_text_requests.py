@@ -46,10 +46,23 @@ def test_a_stream_holds_new_text_only(pb_utils):
 
 
 def test_parameters_come_as_a_tensor_or_with_the_request(pb_utils):
-    """The tensor wins, as in the vLLM backend."""
+    """Or as both, as clients of the vLLM backend send them: then the tensor's values count."""
     assert read(pb_utils, text_input="a", parameters={"n": 2}).prompt.parameters == '{"n": 2}'
     both = read(pb_utils, text_input="a", sampling_parameters='{"n":3}', parameters={"n": 2})
-    assert both.prompt.parameters == '{"n":3}'
+    assert json.loads(both.prompt.parameters) == {"n": 3}
+
+
+def test_parameters_beside_the_tensor_are_not_ignored(pb_utils):
+    """Whoever adds one to a request gets it, or is told that it is unknown."""
+    both = read(pb_utils, text_input="a", sampling_parameters='{"n":3}', parameters={"seed": 2})
+    assert json.loads(both.prompt.parameters) == {"n": 3, "seed": 2}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, "5"])
+def test_a_tensor_that_is_no_json_object_is_left_to_whoever_refuses_it(pb_utils, text):
+    """Its error names the tensor, whatever stands beside it."""
+    both = read(pb_utils, text_input="a", sampling_parameters=text, parameters={"seed": 2})
+    assert both.prompt.parameters == text
 
 
 def test_a_request_brings_its_time_limit_along(pb_utils):
@@ -83,6 +96,12 @@ def test_tokens_may_stand_for_the_prompt(pb_utils):
     asked = read(pb_utils, input_ids=[4, 5], outputs=("text_output", "output_ids"))
     assert (asked.prompt.text, asked.prompt.ids, asked.prepend) == (None, (4, 5), False)
     assert asked.wanted == {"output_ids"}
+
+
+def test_a_wish_for_the_sum_of_log_probabilities_goes_along(pb_utils):
+    """It has to be known before tokens are drawn."""
+    assert read(pb_utils, text_input="a", return_cumulative_logprob=[True]).prompt.cumulative
+    assert not read(pb_utils, text_input="a", return_logprobs=[True]).prompt.cumulative
 
 
 def test_a_response_has_what_was_asked_for(pb_utils):

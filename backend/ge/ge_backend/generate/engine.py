@@ -129,7 +129,7 @@ class Engine:
         max_output = self.limits.output_tokens(request)
         self._adapters.check(request)
         arrived = Arrived(request, sink, self._clock(), max_output)
-        self._intake.add(arrived, len(self._scheduler.waiting))
+        self._intake.add(arrived, self._scheduler.num_new_requests)
 
     def cancel(self, name: str) -> None:
         """End a request with the next step, if it has not ended by then. Any thread."""

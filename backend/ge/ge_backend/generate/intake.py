@@ -52,7 +52,7 @@ class Intake:
 
         Args:
             arrived: the request.
-            waiting: sequences that wait in the engine's queue.
+            waiting: requests that wait in the engine's queue.
 
         Raises:
             QueueFull: too many wait.

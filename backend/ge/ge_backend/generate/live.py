@@ -129,25 +129,21 @@ class LiveRequests:
             self._follow(live, sequence)
 
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
-        """End one sample with an error; the others of its request go on, but for other beams."""
-        live = self._by_id.get(sequence.request.id)
-        if live is None:
-            return
-        if live.beams is not None:
-            self.end(sequence.request.id, Finish.ERROR, error, now_s)
-            return
-        self._leave(live, sequence, now_s, failed=True)
-        self._tell_end(live, sequence.sample, Finish.ERROR, error)
+        """End a sample's request with an error: its client waits for none of the others then."""
+        if sequence.request.id in self:
+            self.end(sequence.request.id, Finish.ERROR, error, now_s, failed=True)
 
-    def end(self, name: str, finish: Finish, error: GeError, now_s: float) -> None:
-        """End a request with all of its samples."""
+    def end(
+        self, name: str, finish: Finish, error: GeError, now_s: float, *, failed: bool = False
+    ) -> None:
+        """End a request with all of its samples; what failed ones computed is not kept."""
         live = self._by_id[name]
         samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
         if live.beams is not None:
             samples = list(range(live.arrived.request.parameters.n))
         live.followers.clear()
         for sequence in list(live.sequences):
-            self._leave(live, sequence, now_s)
+            self._leave(live, sequence, now_s, failed=failed)
         for sample in samples:
             self._tell_end(live, sample, finish, error)
 

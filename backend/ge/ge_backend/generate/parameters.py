@@ -27,6 +27,8 @@ MAX_BEAMS = 8
 MAX_LENGTH_PENALTY = 10  # either way: more than lengths to that power is no number any more
 MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
 MAX_SEED = 2**63 - 1
+MAX_STOPS = 128  # each is looked for in every piece of text
+MAX_BAD_WORDS = 1024  # each becomes tokens twice, and is looked for before every token
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
 _MOST = 2**31 - 1
 
@@ -273,6 +275,19 @@ def _length_penalty(name: str, value: Any) -> float:
     return number
 
 
+def _few(most: int) -> Callable[[str, Any], tuple[str, ...]]:
+    """Return what reads so many texts at most."""
+
+    def read(name: str, value: Any) -> tuple[str, ...]:
+        if isinstance(value, (list, tuple)) and len(value) > most:
+            raise InvalidRequest(
+                f"{name} has {len(value)} texts; it may have {most}: leave the others out"
+            )
+        return _texts(name, value)
+
+    return read
+
+
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
@@ -325,13 +340,13 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "frequency_penalty": _number,
     "logit_bias": _biases,
     "seed": _whole(-MAX_SEED - 1, MAX_SEED),
-    "stop": _texts,
+    "stop": _few(MAX_STOPS),
     "stop_token_ids": _tokens,
     "max_tokens": _max_tokens,
     "min_tokens": _whole(0, _MOST),
     "ignore_eos": _switch,
     "logprobs": _whole(0, _MOST),
-    "bad_words": _texts,
+    "bad_words": _few(MAX_BAD_WORDS),
     "n": _whole(1, MAX_SAMPLES),
     "best_of": _whole(1, MAX_SAMPLES),
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),

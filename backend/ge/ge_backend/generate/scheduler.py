@@ -131,6 +131,12 @@ class Scheduler:
         seats = self._max_seqs - len(self.running)
         return len(self.running) - self.num_decoding + min(len(self.waiting), seats)
 
+    @property
+    def num_new_requests(self) -> int:
+        """How many requests wait of which no sample has run yet. Any thread may ask."""
+        waiting = list(self.waiting)
+        return sum(sequence.leader is None and not sequence.begun for sequence in waiting)
+
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         self.waiting.add(sequence)
@@ -147,13 +153,13 @@ class Scheduler:
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Take a sequence out, wherever it is; what it held is free at once.
 
-        What a failed one computed is not kept for others.
+        What a failed one computed is not kept for others, nor what lies in host memory.
         """
         if failed:
             self._pool.unlabel(sequence.blocks)
-        else:
-            self._prefixes.note(sequence)
         if sequence.state is SequenceState.RUNNING:
+            if not failed:
+                self._prefixes.note(sequence)
             self.running.remove(sequence)
         elif sequence.state is SequenceState.WAITING:
             self.waiting.remove(sequence)
@@ -356,7 +362,7 @@ class Scheduler:
             self._pool.share(shared)
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens
-        sequence.state = SequenceState.RUNNING
+        sequence.state, sequence.begun = SequenceState.RUNNING, True
         insort(self.running, sequence, key=lambda one: one.key)
 
     def _free(self, sequence: Sequence) -> None:

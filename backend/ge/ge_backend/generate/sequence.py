@@ -80,6 +80,7 @@ class Sequence:
         swapped: how many of them are in host memory instead.
         saved: those.
         leader: another sample of the same prompt, whose blocks it may share.
+        begun: it has run, though it may wait again.
         group: sequences that run and leave together, itself included; the first begins again.
         guide: where it is in the structure that it has to keep to, which then says alone when the
             text may end: `min_tokens` and `ignore_eos` do not.
@@ -103,6 +104,7 @@ class Sequence:
     swapped: int = 0
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
+    begun: bool = False
     group: list[Sequence] | None = None
     guide: Guide | None = None
     last_s: float = 0.0

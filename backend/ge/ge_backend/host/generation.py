@@ -20,7 +20,7 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
-from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.executor.protocol.generation_messages import Delta, joined
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
@@ -132,7 +132,7 @@ class _Answer:
         self._asked = asked
         self._sender = sender
         self._recorder = recorder
-        self._whole: list[Delta] = []
+        self._whole: list[list[Delta]] = []
         self._first = True
         self._over = False
         self._talking = threading.Lock()
@@ -140,13 +140,12 @@ class _Answer:
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
         """Take what is new, one delta per sample."""
         if not self._asked.stream:
-            before = self._whole
-            self._whole = [a.joined(b) for a, b in zip(before, deltas, strict=False)] or list(
-                deltas
-            )
+            self._whole = self._whole or [[] for _ in deltas]
+            for parts, delta in zip(self._whole, deltas, strict=True):
+                parts.append(delta)
             if not last:
                 return
-            deltas = self._whole
+            deltas = [joined(parts) for parts in self._whole]
         response = write_text_response(self._asked, deltas, first=self._first)
         self._first = False
         self._send(response, FINAL if last else 0)

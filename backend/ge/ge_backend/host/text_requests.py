@@ -7,6 +7,7 @@ triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Two tensors
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,7 @@ def read_text_request(request: Any) -> TextRequest:
         ids=ids,
         parameters=_parameters(request, tensors),
         timeout_s=request.timeout() / 1e6,
+        cumulative="cumulative_logprob" in wanted,
     )
     return TextRequest(
         prompt=prompt,
@@ -105,10 +107,25 @@ def _prompt(tensors: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
 
 
 def _parameters(request: Any, tensors: Mapping[str, Any]) -> str:
-    """Return the sampling parameters as JSON: those of the tensor, else those of the request."""
-    if "sampling_parameters" in tensors:
-        return _text(tensors, "sampling_parameters")
-    return str(request.parameters() or "{}")
+    """Return the sampling parameters as JSON: those of the request, and over them the tensor's.
+
+    The vLLM backend ignores the former beside the latter; its own client sends the same ones both
+    ways (`samples/client.py`).
+    """
+    beside = str(request.parameters() or "{}")
+    if "sampling_parameters" not in tensors:
+        return beside
+    text = _text(tensors, "sampling_parameters")
+    others, own = json.loads(beside), _object(text)
+    return text if own is None or not others else json.dumps({**others, **own})
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # the executor says what is wrong with it
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _text(tensors: Mapping[str, Any], name: str) -> str:

@@ -59,6 +59,8 @@ def test_without_a_generation_config_the_end_is_the_models_own(tmp_path):
     """Older checkpoints say it in config.json; some say nothing."""
     assert read_checkpoint(write(tmp_path)).eos == (2,)
     assert read_checkpoint(write(tmp_path, {"eos_token_id": None})).eos == ()
+    unsaid = write(tmp_path, generation_config={"eos_token_id": None})
+    assert read_checkpoint(unsaid).eos == (2,)
     assert read_checkpoint(tmp_path).tokenizer is None
 
 

@@ -1,5 +1,7 @@
 """Wishes are checked against vLLM's ranges; random numbers follow from seed and position alone."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,14 @@ def test_tokens_outside_of_the_vocabulary_are_refused(wish, named):
     with pytest.raises(InvalidRequest, match=rf"{named} has token -?\d+; .* 0 to 9"):
         Sampling(**wish).check_vocabulary(10)
     Sampling(logit_bias={9: 1.0}, bad_words_ids=((0, 9),)).check_vocabulary(10)
+
+
+def test_many_bad_words_are_checked_in_time_that_grows_with_them():
+    """Whoever checks keeps all other threads waiting, so 100,000 words take no minutes."""
+    asked = Sampling(bad_words_ids=((1, 2, 3),) * 100_000)
+    began_s = time.process_time()
+    asked.check_vocabulary(10)
+    assert time.process_time() - began_s < 1
 
 
 def test_only_a_vanishing_temperature_is_greedy():

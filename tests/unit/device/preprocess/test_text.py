@@ -1,5 +1,7 @@
 """Text becomes tokens, and tokens whole characters, whatever kind of tokenizer it is."""
 
+import threading
+
 import numpy as np
 import pytest
 from tokenizers import (
@@ -117,6 +119,24 @@ def test_tokens_that_the_file_puts_around_a_text_are_put(tmp_path):
     ids = open_tokenizer(tmp_path / "tokenizer.json").encode("na na na").tolist()
     assert ids[0] == 0
     assert 3 < len(ids) < 99
+
+
+def test_other_threads_go_on_while_a_long_text_is_tokenised(tokenizer):
+    """Those of the models that share the executor: one prompt does not stop them."""
+    ticks, over = [0], threading.Event()
+
+    def tick():
+        while not over.wait(0.001):
+            ticks[0] += 1
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    before = ticks[0]
+    tokenizer.encode(TEXT * 10_000)
+    during = ticks[0] - before
+    over.set()
+    ticking.join()
+    assert during > 10
 
 
 def test_a_text_that_is_no_unicode_is_the_requests_fault(tokenizer):

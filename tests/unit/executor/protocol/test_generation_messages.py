@@ -18,6 +18,7 @@ from ge_backend.executor.protocol.generation_messages import (
     ServiceSpec,
     Submit,
     Withdraw,
+    joined,
     parts_of,
 )
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
@@ -76,11 +77,11 @@ def test_what_is_no_message_is_refused():
 def test_deltas_join_in_their_order():
     """Text and tokens add up, and the later one says how it stands."""
     later = dataclasses.replace(DELTA, text="b", ids=(6,), cumulative=-3.0, finish="stop")
-    assert DELTA.joined(later) == dataclasses.replace(later, text="ab", ids=(5, 6))
+    assert joined([DELTA, later]) == dataclasses.replace(later, text="ab", ids=(5, 6))
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "joined"),
+    ("first", "second", "whole"),
     [
         ("null", "null", "null"),
         ("[1]", "[2,3]", "[1,2,3]"),
@@ -89,10 +90,10 @@ def test_deltas_join_in_their_order():
         ("[1]", "null", "[1]"),
     ],
 )
-def test_lists_of_log_probabilities_join(first, second, joined):
+def test_lists_of_log_probabilities_join(first, second, whole):
     """A sample that ended without a token has nothing to add."""
     before, after = (dataclasses.replace(DELTA, logprobs=text) for text in (first, second))
-    assert before.joined(after).logprobs == joined
+    assert joined([before, after]).logprobs == whole
 
 
 def test_a_key_names_all_that_is_served():

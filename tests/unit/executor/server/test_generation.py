@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import queue
 import socket
 import threading
@@ -36,6 +37,7 @@ from ge_backend.executor.protocol.generation_messages import (
 )
 from ge_backend.executor.server import services, text_engine
 from ge_backend.executor.server.executor import Executor
+from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import _READERS, parse_parameters
 
 
@@ -349,6 +351,37 @@ def test_a_failing_step_fails_who_caused_it(rig):
     assert sinks[2].ids() == expected([9, 9])
 
 
+def failing_once(monkeypatch, name):
+    """Let an engine's method fail when it is called for the first time."""
+    whole, failures = getattr(Engine, name), [RuntimeError("a defect")]
+
+    def method(self, *given):
+        if failures:
+            raise failures.pop()
+        return whole(self, *given)
+
+    monkeypatch.setattr(Engine, name, method)
+
+
+def test_an_unforeseen_failure_of_a_step_ends_its_texts_alone(rig, monkeypatch):
+    """Those that come later are served."""
+    failing_once(monkeypatch, "step")
+    client = rig.client()
+    assert "a defect" in str(ask(client, ids=[9, 9]).end())
+    assert ask(client, ids=[9, 9]).end() is None
+
+
+def test_an_engine_that_cannot_end_its_texts_ends_the_executor(rig, monkeypatch):
+    """Nobody waits for a step that never comes: another executor goes on with the texts."""
+    failing_once(monkeypatch, "step")
+    failing_once(monkeypatch, "abort")
+    faults = queue.SimpleQueue()
+    rig.executor.on_fault = lambda: faults.put(True)
+    sink = ask(rig.client(), ids=[9, 9])
+    assert faults.get(timeout=5)
+    assert sink.end() is None  # this one goes on, because a test's executor does not end
+
+
 def test_who_leaves_takes_its_requests_along(rig):
     """Nothing of a client that is gone runs on."""
     staying, seen = rig.client(), []
@@ -426,6 +459,27 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
         True
     ] * 3
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
+
+
+def test_the_sum_of_log_probabilities_needs_no_wish_for_each(rig):
+    """Who wants it alone has it, and is told nothing else."""
+    sink = Sink()
+    parameters = json.dumps({"max_tokens": 8, "seed": 1})
+    rig.client().submit(Prompt(text=None, ids=(9, 9), parameters=parameters, cumulative=True), sink)
+    assert sink.end() is None
+    rows = [row.sampling for batch in rig.models[0].steps for row in batch.rows]
+    assert {one.logprobs for one in rows if one.seed == 1} == {0}
+    assert sink.deltas[-1][0].cumulative == -4.0
+    assert {deltas[0].logprobs for deltas in sink.deltas} == {"null"}
+
+
+def test_an_unknown_log_probability_is_not_one_of_zero(rig):
+    """0.0 would say that the text was certain."""
+    client = rig.client()
+    rig.models[0].logprob = math.nan
+    sink = ask(client, ids=[9, 9])
+    assert sink.end() is None
+    assert math.isnan(sink.deltas[-1][0].cumulative)
 
 
 def test_log_probabilities_are_added_up_across_executors(rig):

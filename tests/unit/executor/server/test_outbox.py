@@ -1,11 +1,19 @@
 """What a client has not taken yet is joined, and nobody waits for it."""
 
-import dataclasses
+import json
 import threading
+from dataclasses import replace
 
 from builders.null_models import comes_true
-from ge_backend.executor.protocol.generation_messages import Delta, News, Parts, Refused
-from ge_backend.executor.server.outbox import Outbox
+from ge_backend.executor.protocol.generation_messages import (
+    CODEC,
+    Delta,
+    News,
+    Parts,
+    Refused,
+    joined,
+)
+from ge_backend.executor.server.outbox import NEWS_BYTES, Outbox
 
 DELTA = Delta(number=1, sample=0, text="a", ids=(5,))
 
@@ -30,8 +38,8 @@ def test_deltas_are_joined_while_a_client_is_slow():
     outbox.put(DELTA)
     assert client.entered.wait(5)
     for text in "bcd":
-        outbox.put(dataclasses.replace(DELTA, text=text))
-    outbox.put(dataclasses.replace(DELTA, sample=1))
+        outbox.put(replace(DELTA, text=text))
+    outbox.put(replace(DELTA, sample=1))
     outbox.say(Refused(number=9, error="QueueFull", message="full"))
     client.go.set()
     assert comes_true(lambda: len(client.taken) == 3)
@@ -43,6 +51,35 @@ def test_deltas_are_joined_while_a_client_is_slow():
     ]
     assert third.number == 9
     outbox.close()
+
+
+def test_what_is_too_long_for_one_message_goes_in_several():
+    """By samples, then by tokens; joined it is the same, and only the last piece says the end."""
+    entry = json.dumps({"5": {"logprob": -0.25, "rank": 1, "decoded_token": "\u00e9" * 2000}})
+    parts = [
+        replace(DELTA, sample=sample, text="\u00e9" * 9, ids=(5,), logprobs=f"[{entry}]")
+        for sample in range(2)
+        for _ in range(1000)
+    ]
+    parts += [
+        replace(joined(parts[:1000]), sample=sample, text="b", finish="stop") for sample in (2, 3)
+    ]
+    client = Client()
+    outbox = Outbox(client)
+    outbox.put(*parts)
+    outbox.say(Refused(number=9, error="QueueFull", message="full"))
+    client.go.set()
+    assert comes_true(lambda: client.taken and isinstance(client.taken[-1], Refused))
+    outbox.close()
+    news = [one for one in client.taken if isinstance(one, News)]
+    assert len(news) > 4
+    assert max(len(CODEC.encode(one)) for one in news) <= NEWS_BYTES
+    for sample in range(4):
+        given = joined([one for one in parts if one.sample == sample])
+        told = [one for each in news for one in each.deltas if one.sample == sample]
+        assert [one.finish for one in told[:-1]] == [""] * (len(told) - 1)
+        assert json.loads(joined(told).logprobs) == json.loads(given.logprobs)
+        assert replace(joined(told), logprobs=given.logprobs) == given
 
 
 def test_a_closed_outbox_ends_its_thread():

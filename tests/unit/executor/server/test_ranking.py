@@ -8,8 +8,8 @@ class Box:
     def __init__(self):
         self.put_in, self.said = [], []
 
-    def put(self, delta):
-        self.put_in.append(delta)
+    def put(self, *deltas):
+        self.put_in += deltas
 
     def say(self, message):
         self.said.append(message)

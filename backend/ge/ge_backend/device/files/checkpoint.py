@@ -48,7 +48,8 @@ class Checkpoint:
         weights: the safetensors files.
         tensors: what they hold, by name.
         tokenizer: `tokenizer.json`; None where there is none, so that only token ids can be taken.
-        eos: tokens that end a text, of `generation_config.json`, else of `config.json`.
+        eos: tokens that end a text, of `generation_config.json` where it says any, else of
+            `config.json`.
         sampling: the checkpoint's own defaults, under `Sampling`'s names.
         files: all of the above, and whatever else changes what is served; for a stamp.
     """
@@ -154,7 +155,9 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     for path in weights:
         tensors.update(read_header(path))
     generation = _json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
-    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    ends = generation.get("eos_token_id")
+    if ends is None:
+        ends = config.get("eos_token_id")
     tokenizer = folder / TOKENIZER
     others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
     found = Checkpoint(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -83,7 +84,10 @@ class Sampling:
         Raises:
             InvalidRequest: names the setting, the id and the vocabulary.
         """
-        named = {"logit_bias": self.logit_bias, "bad_words": sum(self.bad_words_ids, ())}
+        named = {
+            "logit_bias": self.logit_bias,
+            "bad_words": chain.from_iterable(self.bad_words_ids),
+        }
         for name, ids in named.items():
             for token in ids:
                 if not 0 <= token < vocabulary:

@@ -70,12 +70,14 @@ class Prompt:
         text: None where the prompt came as `ids`.
         parameters: a JSON object of sampling parameters.
         timeout_s: 0: no limit.
+        cumulative: somebody wants to know the sum of the log-probabilities.
     """
 
     text: str | None
     ids: tuple[int, ...]
     parameters: str
     timeout_s: float = 0.0
+    cumulative: bool = False
 
 
 class Sink(Protocol):
@@ -208,6 +210,7 @@ class GenerationClient:
             parameters=prompt.parameters,
             seed=secrets.randbits(62),
             timeout_s=prompt.timeout_s,
+            cumulative=prompt.cumulative,
         )
         submit.check()
         until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf

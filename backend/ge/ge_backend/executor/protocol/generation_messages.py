@@ -12,8 +12,9 @@ each begins with a byte that says whether more follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ge_backend.errors import InvalidRequest, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
@@ -33,6 +34,7 @@ __all__ = [
     "ServiceSpec",
     "Submit",
     "Withdraw",
+    "joined",
     "parts_of",
 ]
 
@@ -107,6 +109,7 @@ class Submit:
         seed: for sampling, where the client gave none.
         timeout_s: 0: no limit.
         samples: empty for a request that begins.
+        cumulative: the sum of the log-probabilities is wanted.
     """
 
     number: int
@@ -116,6 +119,7 @@ class Submit:
     seed: int
     timeout_s: float = 0.0
     samples: tuple[Sample, ...] = ()
+    cumulative: bool = False
 
     def check(self) -> None:
         """See that the other end can read it: what it cannot read ends the connection.
@@ -156,7 +160,8 @@ class Delta:
         text: whole characters; may be empty while some are held back.
         ids: tokens whose text has been given out or is held back.
         logprobs: a JSON list with one object per token, or `null` where none were asked for.
-        cumulative: sum of the log-probabilities of all of the sample's tokens so far.
+        cumulative: sum of the log-probabilities of all of the sample's tokens so far; not a number
+            where one of them is not known, as where nobody asked for any.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
         samples: how many the request has.
     """
@@ -170,16 +175,6 @@ class Delta:
     cumulative: float = 0.0
     finish: str = ""
     prompt_tokens: int = 0
-
-    def joined(self, later: Delta) -> Delta:
-        """Return this and what came after it as one."""
-        lists = [part[1:-1] for part in (self.logprobs, later.logprobs) if part != "null"]
-        return replace(
-            later,
-            text=self.text + later.text,
-            ids=self.ids + later.ids,
-            logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +215,17 @@ class Seen:
     counts: dict[str, int] = field(default_factory=dict)
     buckets: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, SeenHistogram] = field(default_factory=dict)
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Return one sample's deltas, at least one, as one."""
+    lists = [delta.logprobs[1:-1] for delta in deltas if delta.logprobs != "null"]
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        ids=tuple(chain.from_iterable(delta.ids for delta in deltas)),
+        logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
+    )
 
 
 _SPECS: Codec[ServiceSpec] = Codec((ServiceSpec,))

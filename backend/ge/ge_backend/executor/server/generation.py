@@ -143,7 +143,7 @@ class GenerationService:
         request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
-            parameters=parameters,
+            parameters=_measured(parameters) if asked.cumulative else parameters,
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=self._guide(parameters),
@@ -233,6 +233,16 @@ class GenerationService:
         )
 
     def _step(self, turn: Turn) -> Callable[[], None]:
+        """Bring the engine a step further; whatever becomes of that, another one may follow."""
+        failure = settled(lambda: self._advance(turn), self._workshop.on_fault)
+        if isinstance(failure, GeError):
+            log.critical(
+                "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
+            )
+            self._workshop.on_fault()
+        return self._end_step
+
+    def _advance(self, turn: Turn) -> None:
         started_ns = time.monotonic_ns()
         plan = settled(self._engine.step, self._workshop.on_fault)
         if isinstance(plan, GeError):
@@ -243,7 +253,6 @@ class GenerationService:
             caption, error = Caption(self._spec.served_as, (rows, plan.num_tokens), rows), ""
         self._workshop.timeline.add(caption, turn, started_ns, error)
         self._step_ns = time.monotonic_ns() - started_ns
-        return self._end_step
 
     def _end_step(self) -> None:
         self._claim.release()
@@ -274,6 +283,13 @@ class GenerationService:
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return a text's tokens as they stand within another."""
     return [int(token) for token in tokenizer.encode(text, special=False)]
+
+
+def _measured(parameters: Parameters) -> Parameters:
+    """Return parameters for which the engine tells the log-probability of each token."""
+    if parameters.sampling.logprobs is not None:
+        return parameters
+    return replace(parameters, sampling=replace(parameters.sampling, logprobs=0))
 
 
 @dataclass(slots=True)

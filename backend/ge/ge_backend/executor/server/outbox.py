@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from ge_backend.executor.protocol.generation_messages import Delta, News, Refused, Seen, parts_of
+from ge_backend.executor.protocol.generation_messages import (
+    MAX_BYTES,
+    Delta,
+    News,
+    Refused,
+    Seen,
+    joined,
+    parts_of,
+)
 from ge_backend.executor.server.services import Client
 
 __all__ = ["Outbox"]
+
+# Of one message; a quarter of what the other end takes, since all else stands while it is encoded.
+NEWS_BYTES = MAX_BYTES // 4
 
 
 class Outbox:
@@ -19,18 +34,17 @@ class Outbox:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._deltas: dict[tuple[int, int], Delta] = {}
+        self._deltas: dict[tuple[int, int], list[Delta]] = {}
         self._others: list[Refused | Seen] = []
         self._closed = False
         self._changed = threading.Condition()
         threading.Thread(target=self._post, name="outbox", daemon=True).start()
 
-    def put(self, delta: Delta) -> None:
-        """Say what is new of a sample."""
-        key = delta.number, delta.sample
+    def put(self, *deltas: Delta) -> None:
+        """Say what is new of a sample, or of several, together as far as one message takes it."""
         with self._changed:
-            before = self._deltas.get(key)
-            self._deltas[key] = delta if before is None else before.joined(delta)
+            for delta in deltas:
+                self._deltas.setdefault((delta.number, delta.sample), []).append(delta)
             self._changed.notify()
 
     def say(self, message: Refused | Seen) -> None:
@@ -53,7 +67,46 @@ class Outbox:
                     return
                 deltas, self._deltas = self._deltas, {}
                 others, self._others = self._others, []
-            news = [News(deltas=tuple(deltas.values()))] if deltas else []
-            for message in (*news, *others):
+            for message in chain(_news(deltas.values()), others):
                 for part in parts_of(message):
                     self._client.post(part)
+
+
+def _news(samples: Iterable[Sequence[Delta]]) -> Iterator[News]:
+    """Yield messages with the deltas of all samples, joined as far as one message takes them."""
+    whole: list[Delta] = []
+    room = NEWS_BYTES
+    for deltas in samples:
+        parts: list[Delta] = []
+        for delta in chain.from_iterable(map(_pieces, deltas)):
+            if (nbytes := _nbytes(delta)) > room and (whole or parts):
+                yield News(deltas=(*whole, joined(parts)) if parts else tuple(whole))
+                whole, parts, room = [], [], NEWS_BYTES
+            parts.append(delta)
+            room -= nbytes
+        whole.append(joined(parts))
+    if whole:
+        yield News(deltas=tuple(whole))
+
+
+def _nbytes(delta: Delta) -> int:
+    """Return what a delta takes in a message, at most; `logprobs` is ASCII without controls."""
+    return 512 + 12 * len(delta.text) + 20 * len(delta.ids) + 2 * len(delta.logprobs)
+
+
+def _pieces(delta: Delta) -> Iterator[Delta]:
+    """Yield a delta in pieces that fit into a message; text and end come with the last one."""
+    middle = len(delta.ids) // 2
+    if _nbytes(delta) <= NEWS_BYTES or not middle or delta.logprobs == "null":
+        yield delta
+        return
+    entries = json.loads(delta.logprobs)
+    first, second = (
+        replace(delta, ids=ids, logprobs=json.dumps(some, separators=(",", ":")))
+        for ids, some in (
+            (delta.ids[:middle], entries[:middle]),
+            (delta.ids[middle:], entries[middle:]),
+        )
+    )
+    yield from _pieces(replace(first, text="", finish=""))
+    yield from _pieces(second)

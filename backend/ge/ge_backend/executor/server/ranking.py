@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ge_backend.executor.protocol.generation_messages import Delta, Refused
+from ge_backend.executor.protocol.generation_messages import Delta, Refused, joined
 from ge_backend.executor.server.outbox import Outbox
 
 __all__ = ["Ranking"]
@@ -23,19 +23,22 @@ class Ranking:
     outbox: Outbox
     best: int
     told: frozenset[int] = frozenset()
-    _samples: dict[int, Delta] = field(init=False, default_factory=dict)
+    _samples: dict[int, list[Delta]] = field(init=False, default_factory=dict)
 
     def put(self, delta: Delta) -> None:
         """Keep what is new of a sample; once all have ended, pass the best ones on."""
-        before = self._samples.get(delta.sample)
-        self._samples[delta.sample] = delta if before is None else before.joined(delta)
-        whole = [one for one in self._samples.values() if one.finish]
-        if len(whole) < delta.samples:
+        self._samples.setdefault(delta.sample, []).append(delta)
+        if sum(bool(parts[-1].finish) for parts in self._samples.values()) < delta.samples:
             return
+        whole = map(joined, self._samples.values())
         ranked = sorted(whole, key=lambda one: (-one.cumulative / len(one.ids), one.sample))
-        for place, one in enumerate(ranked[: self.best]):
-            if place not in self.told:
-                self.outbox.put(replace(one, sample=place, samples=self.best))
+        self.outbox.put(
+            *(
+                replace(one, sample=place, samples=self.best)
+                for place, one in enumerate(ranked[: self.best])
+                if place not in self.told
+            )
+        )
 
     def say(self, message: Refused) -> None:
         """Pass a refusal on."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 
 from ge_backend.device.language.base import Tokenizer
@@ -80,7 +79,7 @@ class TextAnswer:
         return stopped
 
     def _tell(self, sample: _Sample, update: Update, text: str, finish: Finish | None) -> None:
-        sample.cumulative += sum(0.0 if math.isnan(value) else value for value in update.logprobs)
+        sample.cumulative += sum(update.logprobs)
         self.outbox.put(
             Delta(
                 number=self.asked.number,
