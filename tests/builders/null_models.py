@@ -106,6 +106,14 @@ def address_in(
     )
 
 
+def interpreter(folder, text):
+    """Return an executable that stands in for an interpreter, a script for the shell."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def link_to(device=None, *, linger_s=0.0):
     """Return a fresh executor inside this process, and a link to it."""
     executor = Executor(device or NullDevice(), linger_s=linger_s)

@@ -45,8 +45,8 @@ class Machine:
         self._processes.append(process)
         return process
 
-    def python(self, code, **options):
-        return self.spawn(sys.executable, "-c", code, **options)
+    def python(self, code, *arguments, **options):
+        return self.spawn(sys.executable, "-c", code, *arguments, **options)
 
     def executors(self):
         """Return the executor processes of this folder, zombies not among them."""

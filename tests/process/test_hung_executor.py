@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from builders.null_models import comes_true, fleet_of, order, run_values, sums, write_null
+from builders.null_models import (
+    comes_true,
+    fleet_of,
+    interpreter,
+    order,
+    run_values,
+    sums,
+    write_null,
+)
+from fakes.null_device import PYTHON
 from ge_backend.errors import DeadlineExceeded
 
 # A second of silence, and the start of another.
@@ -55,6 +64,17 @@ def test_loading_into_a_stopped_executor_ends(machine, source, tmp_path):
     assert sums(run_values(second, 4)) == [12]
     assert time.monotonic() - begin < SOON_S
     assert sums(run_values(first, 5)) == [15]
+
+
+def test_an_executor_that_stops_before_it_listens_is_replaced(machine, source, tmp_path):
+    """As in a driver's init that hangs: who starts it holds the lock for which others wait."""
+    begun = tmp_path / "begun"
+    text = f'[ -e {begun} ] || {{ touch {begun}; kill -STOP $$; }}\nexec {PYTHON} "$@"'
+    python = interpreter(tmp_path, text)
+    begin = time.monotonic()
+    session = machine.session(source, python=python)
+    assert sums(run_values(session, 4)) == [12]
+    assert time.monotonic() - begin < SOON_S
 
 
 def test_a_short_stop_is_waited_for(machine, source):

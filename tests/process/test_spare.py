@@ -3,13 +3,17 @@
 import contextlib
 import os
 import signal
+import subprocess
 import threading
+import time
 
 import psutil
 import pytest
 
-from builders.null_models import comes_true, run_values, sums, write_null
+from builders.null_models import comes_true, interpreter, run_values, sums, write_null
+from fakes.null_device import PYTHON
 from ge_backend.executor.process.keeper import keep_spare
+from ge_backend.executor.process.spare import spare_path
 
 SPARE = {"spare_after_s": 0.0, "linger_s": 1.0}
 
@@ -71,6 +75,51 @@ def test_what_a_model_needs_is_imported_ahead(machine, source):
 
 def has_engine(process):
     return any("onnxruntime" in area.path for area in process.memory_maps())
+
+
+STOPS = f"""
+case "$*" in *--spare*) kill -STOP $$;; esac
+exec {PYTHON} "$@"
+"""
+# Listens as a spare, says that it becomes the executor, and stops.
+STOPS_LATER = """
+import os, signal, socket, sys
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listening", flush=True)
+sock = listener.accept()[0]
+descriptors = socket.recv_fds(sock, 1 << 16, 2)[1]
+sock.send(b"accepted")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+SOON_S = 10.0
+
+
+def test_a_spare_that_stops_as_it_starts_keeps_nobody_waiting(machine, source, tmp_path):
+    """It has the address's lock: the executor is replaced, and retires, all the same."""
+    session = machine.session(source, python=interpreter(tmp_path, STOPS), **SPARE)
+    assert comes_true(machine.spares)
+    os.kill(session.executor_pid, signal.SIGKILL)
+    begin = time.monotonic()
+    assert sums(run_values(session, 1)) == [3]
+    assert time.monotonic() - begin < SOON_S
+    assert comes_true(lambda: threads("spare") == 0)
+    assert machine.spares() == []
+
+
+def test_a_spare_that_stops_as_it_becomes_the_executor_is_replaced(machine, source):
+    """Opening the device may hang it; who called it starts another."""
+    machine.folder.mkdir(mode=0o700)
+    path = str(spare_path(machine.address().socket))
+    spare = machine.python(STOPS_LATER, path, stdout=subprocess.PIPE)
+    with spare.stdout as told:
+        assert told.readline() == b"listening\n"
+    begin = time.monotonic()
+    session = machine.session(source)
+    assert sums(run_values(session, 2)) == [6]
+    assert time.monotonic() - begin < SOON_S
+    assert spare.wait(10) == -signal.SIGKILL
 
 
 def test_an_executor_that_retires_dismisses_its_spare(machine, source):

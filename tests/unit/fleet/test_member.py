@@ -6,6 +6,7 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.errors import DeviceUnavailable, ExecutorLost
+from ge_backend.fleet import member as member_module
 from ge_backend.fleet.member import PATIENCE, Member, Pauses
 
 GONE = ExecutorLost("gone")
@@ -117,23 +118,78 @@ def test_whoever_waits_is_told_of_failures_and_of_the_return():
     member.close()
 
 
-def test_a_member_that_is_closed_while_lost_is_closed_by_its_thread():
-    """As soon as the attempt that is being made has ended."""
-    begun, go = threading.Event(), threading.Event()
-    session = FakeSession()
+class SlowSession(FakeSession):
+    """Reopens when it is told to; then it fails or not."""
 
-    def reopen():
-        begun.set()
-        go.wait(10)
+    def __init__(self, *failures):
+        super().__init__(*failures)
+        self.begun, self.go = threading.Event(), threading.Event()
 
-    session.reopen = reopen
+    def reopen(self):
+        self.begun.set()
+        self.go.wait(10)
+        super().reopen()
+
+
+def reopening(session):
+    """Return a member in the midst of its first attempt to reopen."""
     member = Member("null:1", session, threading.Condition(), Pauses())
     member.lose(GONE)
-    assert begun.wait(10)
-    member.close()
+    assert session.begun.wait(10)
+    return member
+
+
+def test_a_member_that_is_closed_while_lost_is_closed_by_its_thread(monkeypatch):
+    """As soon as the attempt that is being made has ended; one that takes long keeps nobody."""
+    monkeypatch.setattr(member_module, "LEAVE_S", 0.05)
+    session = SlowSession()
+    reopening(session).close()
     assert session.closed == 0
-    go.set()
+    session.go.set()
     assert comes_true(lambda: session.closed == 1)
+
+
+def test_closing_waits_for_the_attempt_that_is_being_made():
+    """So that what it has started is left again when the model is gone."""
+    session = SlowSession()
+    member = reopening(session)
+    threading.Timer(0.2, session.go.set).start()
+    member.close()
+    assert (session.attempts, session.closed, member.up) == (1, 1, True)
+
+
+def test_a_member_that_is_closed_is_not_reopened_again():
+    """An attempt is many, where executors die over it; each starts processes."""
+    session = SlowSession(*[GONE] * PATIENCE)
+    member = reopening(session)
+    threading.Timer(0.2, session.go.set).start()
+    member.close()
+    assert (session.attempts, session.closed) == (1, 1)
+
+
+def test_a_member_that_is_lost_when_it_is_closed_is_not_reopened_at_all():
+    """Its thread may get its turn only then, and would start an executor that nobody needs."""
+    member = Member("null:1", FakeSession(), threading.Condition(), Pauses())
+    member.close()
+    member.lose(GONE)
+    assert comes_true(lambda: member.session.closed == 2)
+    assert member.session.attempts == 0
+
+
+def test_a_member_that_no_thread_can_reopen_is_lost_again_later(monkeypatch):
+    """A full process table is no reason never to come back, nor to fail when it is closed."""
+    member = Member("null:1", FakeSession(), threading.Condition(), Pauses())
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            member.lose(GONE)
+    member.lose(GONE)
+    assert comes_true(lambda: member.up and member.session.attempts == 1)
+    member.close()
+
+
+def no_thread(self):
+    raise RuntimeError("can't start new thread")
 
 
 def test_losing_what_is_lost_already_starts_nothing(lost):

@@ -16,6 +16,10 @@ log = logging.getLogger(__name__)
 # How many executors may die over a reopening before the device counts as lost: other stubs' runs
 # may have killed them.
 PATIENCE = 20
+# For an attempt to reopen that is being made when the member is closed: most end within it, and
+# leave the executor that they started. One that loads a large model takes minutes, for which
+# nobody who unloads a model, or stops the server, is to wait.
+LEAVE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ class Member:
         self._up = True
         self._failure: GeError | None = None
         self._stop = threading.Event()
+        self._reopening: threading.Thread | None = None
 
     @property
     def up(self) -> bool:
@@ -64,16 +69,23 @@ class Member:
         self.session.lose(error)
         with self._changed:
             if self._up:
-                self._up = False
                 name = f"reopen {self.device}"
-                threading.Thread(target=self._reopen, name=name, daemon=True).start()
+                reopening = threading.Thread(target=self._reopen, name=name, daemon=True)
+                reopening.start()
+                self._up, self._reopening = False, reopening
 
     def close(self) -> None:
-        """Leave the executor, at once or as soon as an attempt to reopen it has ended."""
+        """Leave the executor, at once or as soon as an attempt to reopen it has ended.
+
+        That is waited for, for seconds; whatever it takes, no other attempt is made.
+        """
         with self._changed:
             self._stop.set()
             if self._up:
                 self.session.close()
+            reopening = self._reopening
+        if reopening is not None:
+            reopening.join(LEAVE_S)
 
     def _reopen(self) -> None:
         pause_s = self._pauses.first_s
@@ -96,9 +108,11 @@ class Member:
             self._changed.notify_all()
 
     def _attempt(self) -> GeError | None:
-        """Reopen the session; return why that did not work."""
+        """Reopen the session; return why that did not work. A closed member's is left alone."""
         try:
             for _ in range(PATIENCE):
+                if self._stop.is_set():
+                    return None
                 try:
                     self.session.reopen()
                 except ExecutorLost as error:

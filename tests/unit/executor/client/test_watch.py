@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,10 @@ from ge_backend.executor.client import watch
 from ge_backend.executor.client.watch import (
     IDLE_S,
     SILENT_S,
+    STARTING_IDLE_S,
     STOPPED_S,
     Watch,
+    _Process,
     is_hung,
     still_runs,
 )
@@ -36,6 +39,39 @@ from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingVie
 def test_a_process_is_hung_if_it_is_silent_and_does_nothing(silent_s, idle_s, state, hung):
     """Silence alone has to last long, because a library may hold every Python thread."""
     assert is_hung(silent_s=silent_s, idle_s=idle_s, state=state) == hung
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "idle_s", "state", "hung"),
+    [
+        (STOPPED_S + 0.1, 0.0, "T", True),
+        (60.0, 60.0, "S", False),  # a driver waits for its device
+        (60.0, 60.0, "D", False),
+        (STARTING_IDLE_S + 1, STARTING_IDLE_S + 1, "D", True),
+        (STARTING_IDLE_S + 1, 0.5, "R", False),  # it imports
+        (SILENT_S + 1, 0.0, "R", True),
+    ],
+)
+def test_a_process_that_starts_may_wait_longer(silent_s, idle_s, state, hung):
+    """It cannot beat yet, and a start is slow; but one that is stopped does not start."""
+    given = {"silent_s": silent_s, "idle_s": idle_s, "state": state}
+    assert is_hung(**given, most_idle_s=STARTING_IDLE_S) == hung
+
+
+def test_reading_a_cold_disk_is_doing_something(monkeypatch):
+    """Pages that a process waits for, and processor time, are what it does; other figures are not."""
+    looking = _Process(1)
+    figures = ["S", *map(str, range(4, 53))]
+    idle = []
+    for number in (3, 10, 12, 14, 15):  # state, pages that were there, pages read, times
+        monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"1 (a b) {' '.join(figures)}")
+        looking.look()
+        time.sleep(0.01)
+        figures[number - 3] = "R"
+        looking.look()
+        idle.append(looking.idle_s < 0.01)
+    assert idle == [False, False, True, True, True]
+    looking.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from builders.null_models import (
     address_in,
     comes_true,
+    interpreter,
     num_descriptors,
     run_values,
     write_null,
@@ -26,14 +27,6 @@ def folder(tmp_path):
     return tmp_path / "run"
 
 
-def script(folder, text):
-    """Return an executable that stands in for an interpreter."""
-    path = folder / "python"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/"])
 def test_an_interpreter_that_does_not_start_is_named(folder, python):
     """A path that is no program leads to the setting that has to change, and leaves nothing."""
@@ -45,7 +38,7 @@ def test_an_interpreter_that_does_not_start_is_named(folder, python):
 
 def test_an_interpreter_that_ends_without_a_report_is_named(folder, tmp_path):
     """A program that is no Python with this package cannot pass for an executor."""
-    python = script(tmp_path, "exit 3")
+    python = interpreter(tmp_path, "exit 3")
     before = num_descriptors()
     with pytest.raises(DeviceUnavailable, match="ended with status 3 while it started"):
         connect(address_in(folder, python=python))
@@ -56,7 +49,7 @@ def test_an_interpreter_that_ends_without_a_report_is_named(folder, tmp_path):
 def test_an_executor_that_is_killed_while_it_starts_is_started_again(folder, tmp_path):
     """A death by a signal may be a stranger's doing: it is tried again, but not for ever."""
     count = tmp_path / "count"
-    python = script(tmp_path, f"printf x >> {count}; kill -9 $$")
+    python = interpreter(tmp_path, f"printf x >> {count}; kill -9 $$")
     with pytest.raises(ExecutorLost, match="5 times in a row"):
         connect(address_in(folder, python=python))
     assert count.read_text() == "x" * 5
@@ -66,7 +59,7 @@ def test_an_executor_that_is_killed_while_it_starts_is_started_again(folder, tmp
 def test_the_starters_environment_and_arguments_reach_the_interpreter(folder, tmp_path):
     """The interpreter gets the entry module, a private working directory and the clean environment."""
     told = tmp_path / "told"
-    python = script(tmp_path, f'pwd > {told}; echo "$@" >> {told}; env >> {told}; exit 3')
+    python = interpreter(tmp_path, f'pwd > {told}; echo "$@" >> {told}; env >> {told}; exit 3')
     with pytest.raises(DeviceUnavailable):
         connect(address_in(folder, python=python))
     lines = told.read_text().splitlines()
@@ -86,7 +79,7 @@ def test_an_executor_that_always_vanishes_is_given_up(folder, tmp_path):
         f"os.write(int(ready), {json.dumps({})!r}.encode())\n"
     )
     (tmp_path / "fake.py").write_text(body)
-    python = script(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
+    python = interpreter(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
     with pytest.raises(ExecutorLost, match="5 times in a row"):
         connect(address_in(folder, python=python))
     assert count.read_text() == "x" * 5
@@ -101,7 +94,7 @@ def test_an_executor_that_ends_while_it_reports_has_not_started(folder, tmp_path
         "sys.exit(3)\n"
     )
     (tmp_path / "fake.py").write_text(body)
-    python = script(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
+    python = interpreter(tmp_path, f'exec {sys.executable} {tmp_path / "fake.py"} "$@"')
     with pytest.raises(DeviceUnavailable, match="ended with status 3 while it started"):
         connect(address_in(folder, python=python))
 

@@ -10,6 +10,7 @@ from builders.null_models import comes_true
 from fakes.null_device import NullDevice
 from ge_backend.device.health import Health
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.messages import Inspect, Report
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.server import executor as executor_module
 from ge_backend.executor.server.executor import Executor
@@ -88,6 +89,45 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
     link.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_a_connection_without_a_thread_is_closed_and_forgotten(
+    listener, address, monkeypatch, caplog, error
+):
+    """Whoever was there is served on, the next one is served, and the executor ends in order."""
+    executor, thread = serving(listener, 0.3)
+    first = dial(address)
+    with monkeypatch.context() as full:
+        full.setattr(threading, "Thread", NoThread.because(error))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as refused:
+            refused.connect(address)
+            assert refused.recv(1) == b""
+    assert executor.num_connections == 1
+    told = f"could not be accepted: {type(error).__name__}: {error}"
+    assert comes_true(lambda: told in caplog.text)
+    second = dial(address)
+    assert first.ask(Inspect(id=first.next_id()), Report).connections == 2
+    first.close()
+    second.close()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+class NoThread:
+    """A thread that cannot be started."""
+
+    @classmethod
+    def because(cls, error):
+        def make(**_):
+            thread = cls()
+            thread.error = error
+            return thread
+
+        return make
+
+    def start(self):
+        raise self.error
 
 
 class SickDevice(NullDevice):

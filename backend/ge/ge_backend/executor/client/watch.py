@@ -3,7 +3,8 @@
 Whoever waits for a dead executor finds out at once, because its connections break; for one that is
 stopped, or waits for itself, they would wait for ever. It beats several times a second, whatever
 runs take. One that does not is hung if it is stopped, or if it uses no processor either: a library
-that loads a large model may keep every Python thread from running for a while.
+that loads a large model may keep every Python thread from running for a while. One that starts
+does not beat yet: the same is asked of it, with more patience.
 """
 
 from __future__ import annotations
@@ -18,30 +19,33 @@ from pathlib import Path
 
 from ge_backend.executor.protocol.outstanding import OutstandingView
 
-__all__ = ["Watch", "is_hung", "still_runs"]
+__all__ = ["STARTING_IDLE_S", "Watch", "is_hung", "still_runs"]
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
 # One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
 QUIET_S = 0.5
-# How long one may be silent that is stopped, that uses no processor, and that does.
+# How long one may be silent that is stopped, that does nothing, and that does something.
 STOPPED_S = 1.0
 IDLE_S = 30.0
 SILENT_S = 300.0
+# Instead of `IDLE_S` for one that starts: a driver may wait a minute for its device, asleep.
+STARTING_IDLE_S = 120.0
 STOPPED = ("T", "t")
 
 
-def is_hung(*, silent_s: float, idle_s: float, state: str) -> bool:
+def is_hung(*, silent_s: float, idle_s: float, state: str, most_idle_s: float = IDLE_S) -> bool:
     """Return whether a process that does not beat counts as lost.
 
     Args:
         silent_s: how long it has not.
-        idle_s: how long it has used no processor.
+        idle_s: how long it has used no processor, nor read its disk.
         state: by proc(5).
+        most_idle_s: how long it may.
     """
     limit_s = STOPPED_S if state in STOPPED else SILENT_S
-    return silent_s > limit_s or min(silent_s, idle_s) > IDLE_S
+    return silent_s > limit_s or min(silent_s, idle_s) > most_idle_s
 
 
 def still_runs(pid: int) -> bool:
@@ -55,10 +59,12 @@ class Watch:
 
     Args:
         pid: the process; it counts as alive now.
+        most_idle_s: how long it may do nothing while it does not beat.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, most_idle_s: float = IDLE_S) -> None:
         self._pid = pid
+        self._most_idle_s = most_idle_s
         self._since_ns = time.monotonic_ns()
         self._beats: OutstandingView | None = None
         self._stop = threading.Event()
@@ -85,7 +91,12 @@ class Watch:
                 state = process.look()
                 if state is None:
                     return  # it has ended
-                if is_hung(silent_s=silent_s, idle_s=process.idle_s, state=state):
+                if is_hung(
+                    silent_s=silent_s,
+                    idle_s=process.idle_s,
+                    state=state,
+                    most_idle_s=self._most_idle_s,
+                ):
                     log.error(
                         "the executor, process %d, has shown no life for %.1f s (state %s): it "
                         "hangs, is ended, and will be started anew",
@@ -101,7 +112,7 @@ class _Process:
     """Another process of this user, as proc(5) shows it.
 
     Attributes:
-        idle_s: how long it had used no processor when it was last looked at.
+        idle_s: how long it had done nothing when it was last looked at.
     """
 
     def __init__(self, pid: int) -> None:
@@ -122,14 +133,15 @@ class _Process:
     def look(self) -> str | None:
         """Return its state; None once it has ended.
 
-        Source: /proc/pid/stat: after the name in brackets come state (3) … utime (14), stime (15).
+        Source: /proc/pid/stat: after the name in brackets come state (3) … majflt (12), cmajflt,
+        utime (14), stime (15). The first is pages that it had to wait for, as code on a cold disk.
         """
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
         values = text.rpartition(")")[2].split()
-        worked, now_ns = " ".join(values[11:13]), time.monotonic_ns()
+        worked, now_ns = " ".join(values[9:13]), time.monotonic_ns()
         if worked != self._worked:
             self._worked, self._worked_ns = worked, now_ns
         self.idle_s = (now_ns - self._worked_ns) / 1e9

@@ -6,7 +6,6 @@ Not at once: a server that starts has better to do.
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import threading
 import time
@@ -15,8 +14,8 @@ from ge_backend.errors import GeError
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.owner import has_ended
-from ge_backend.executor.process.spare import tell
-from ge_backend.executor.process.spawn import reach, reap, spawn
+from ge_backend.executor.process.spare import spare_path, tell
+from ge_backend.executor.process.spawn import reach, reap, report_pipe, spawn
 
 __all__ = ["keep_spare"]
 
@@ -50,16 +49,11 @@ def _keep(address: ExecutorAddress, lock: int) -> None:
 
 
 def _started(address: ExecutorAddress, lock: int) -> subprocess.Popen[bytes]:
-    """Start a spare, and return once it listens: the lock is ours to give back then."""
-    reading, writing = os.pipe()
-    try:
-        more = ["--spare", *(f"--act={act}" for act in address.acts)]
-        process = spawn(address, ready=writing, lock=lock, more=more)
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    with os.fdopen(reading) as ready:
-        ready.read()
+    """Start a spare, and return once it listens or has ended: the lock is ours to give back."""
+    more = ["--spare", *(f"--act={act}" for act in address.acts)]
+    with report_pipe() as (ready, report_of):
+        process = spawn(address, ready=ready, lock=lock, more=more)
+        if not report_of(process.pid):
+            spare_path(address.socket).unlink(missing_ok=True)
+            log.warning("the spare executor for %s ended while it started", address.device)
     return process

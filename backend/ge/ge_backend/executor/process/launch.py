@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from ge_backend.executor.process.keeper import keep_spare
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
 from ge_backend.executor.process.owner import has_ended
 from ge_backend.executor.process.spare import hand_over
-from ge_backend.executor.process.spawn import arguments_of, reach, reap, spawn
+from ge_backend.executor.process.spawn import arguments_of, reach, reap, report_pipe, spawn
 
 __all__ = ["connect"]
 
@@ -78,19 +77,12 @@ def _start(address: ExecutorAddress, lock: int) -> None:
         raise DeviceUnavailable(
             f"the server, process {address.owner_pid}, has ended: no executor is started for it"
         )
-    reading, writing = os.pipe()
-    try:
-        process = _begin(address, ready=writing, lock=lock)
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    with os.fdopen(reading) as ready:
-        text = ready.read()
+    with report_pipe() as (ready, report_of):
+        pid, process = _begin(address, ready=ready, lock=lock)
+        text = report_of(pid)
     try:
         report: dict[str, str] = json.loads(text)
-    except ValueError as error:  # it ended before or while it wrote
+    except ValueError as error:  # it ended before or while it wrote, or was ended because it hung
         raise _stillborn(address, -1 if process is None else process.wait()) from error
     if process is not None:  # a spare is reaped by whoever started it
         threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()
@@ -108,8 +100,12 @@ def _stillborn(address: ExecutorAddress, status: int) -> GeError:
     )
 
 
-def _begin(address: ExecutorAddress, *, ready: int, lock: int) -> subprocess.Popen[bytes] | None:
-    """Have the spare become the executor (None), or start a process."""
-    if hand_over(address.socket, arguments_of(address), ready, lock):
-        return None
-    return spawn(address, ready=ready, lock=lock)
+def _begin(
+    address: ExecutorAddress, *, ready: int, lock: int
+) -> tuple[int, subprocess.Popen[bytes] | None]:
+    """Have the spare become the executor, or start a process; return its id, and it if started."""
+    spare = hand_over(address.socket, arguments_of(address), ready, lock)
+    if spare is not None:
+        return spare, None
+    process = spawn(address, ready=ready, lock=lock)
+    return process.pid, process

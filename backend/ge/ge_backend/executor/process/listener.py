@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from pathlib import Path
@@ -49,9 +50,8 @@ class Door:
         while not self.retiring:
             executor.serve(self.listener)
             with address_lock(self._address):
-                late = self._late()
-                if late is not None:
-                    executor.accept(late)
+                if self._late():
+                    executor.accept_from(self.listener)
                     continue
                 self.retiring = True
                 dismiss(self._address)
@@ -75,17 +75,9 @@ class Door:
         with contextlib.suppress(BlockingIOError), address_lock(self._address, wait=False):
             remove_lock(self._address)
 
-    def _late(self) -> socket.socket | None:
-        """Return a connection that came while the executor made up its mind to leave."""
-        self.listener.setblocking(False)
-        try:
-            late = self.listener.accept()[0]
-        except BlockingIOError:
-            return None
-        finally:
-            self.listener.setblocking(True)
-        late.setblocking(True)
-        return late
+    def _late(self) -> bool:
+        """Whether a connection came while the executor made up its mind to leave."""
+        return bool(select.select([self.listener], [], [], 0)[0])
 
     def _remove_socket(self) -> None:
         """Remove the socket unless the path has become another executor's."""

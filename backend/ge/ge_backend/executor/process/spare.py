@@ -48,8 +48,10 @@ def dismiss(executor: Path) -> None:
     spare_path(executor).unlink(missing_ok=True)
 
 
-def hand_over(executor: Path, arguments: Sequence[str], ready: int, lock: int) -> bool:
-    """Have the spare become the executor; False: there is none, or it does not answer.
+def hand_over(executor: Path, arguments: Sequence[str], ready: int, lock: int) -> int | None:
+    """Have the spare become the executor, and return its process.
+
+    None: there is none, or it does not answer.
 
     Args:
         executor: the address, whose lock the caller holds.
@@ -59,21 +61,21 @@ def hand_over(executor: Path, arguments: Sequence[str], ready: int, lock: int) -
     """
     sock = _reach(executor)
     if sock is None:
-        return False
+        return None
     with sock:
         order = json.dumps({"arguments": list(arguments)}).encode()
         try:
             sock.settimeout(ACCEPTS_WITHIN_S)
             socket.send_fds(sock, [order], [ready, lock])
             if sock.recv(len(ACCEPTED)) == ACCEPTED:
-                return True
+                return peer_pid(sock)
         except OSError:
             pass
         # Never two executors: whatever it does, it must not go on.
         with contextlib.suppress(ProcessLookupError):
             os.kill(peer_pid(sock), signal.SIGKILL)
     spare_path(executor).unlink(missing_ok=True)
-    return False
+    return None
 
 
 def _say(executor: Path, message: dict[str, object]) -> bool:

@@ -7,16 +7,17 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import ge_backend
 from ge_backend.device.search_paths import SEARCH_PATHS, kept_paths
 from ge_backend.errors import DeviceUnavailable
+from ge_backend.executor.client.watch import STARTING_IDLE_S, Watch
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, remove_lock
 
-__all__ = ["arguments_of", "environment_of", "reach", "reap", "spawn"]
+__all__ = ["arguments_of", "environment_of", "reach", "reap", "report_pipe", "spawn"]
 
 # What glibc, from 2.35 on, asks the kernel for by: pages of 2 MiB for what is large, as weights
 # are, where the system leaves that to those who ask (`transparent_hugepage/enabled`: `madvise`).
@@ -53,6 +54,25 @@ def arguments_of(address: ExecutorAddress) -> list[str]:
         f"--run-timeout={address.run_timeout_s}",
         f"--memory={address.memory_bytes}",
     ]
+
+
+@contextlib.contextmanager
+def report_pipe() -> Iterator[tuple[int, Callable[[int], str]]]:
+    """Give the descriptor on which a process reports as it starts, and what waits for its report.
+
+    The latter is called once, with the process that has the descriptor, and returns "" if that has
+    ended without a word. It ends one that hangs: whoever starts a process holds the lock of its
+    address meanwhile, and others wait for that.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as ready, os.fdopen(writing, "w") as theirs:
+
+        def report_of(pid: int) -> str:
+            theirs.close()  # or the pipe would not end with the process
+            with contextlib.closing(Watch(pid, most_idle_s=STARTING_IDLE_S)):
+                return ready.read()
+
+        yield writing, report_of
 
 
 def spawn(

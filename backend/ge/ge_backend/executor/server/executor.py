@@ -104,7 +104,7 @@ class Executor:
         while True:
             readable, _, _ = select.select([listener], [], [], POLL_S)
             if readable:
-                self._accept_from(listener)
+                self.accept_from(listener)
             self.services.close_idle()
             self.registry.close_idle()
             self._show()
@@ -115,14 +115,35 @@ class Executor:
             elif now - idle_since > self._linger_s:
                 return
 
+    def accept_from(self, listener: socket.socket) -> None:
+        """Accept a connection that waits; where nothing is left for it, the others are served on.
+
+        The pause is for what is used up to be given back, and so that asking is not all there is.
+        """
+        try:
+            self.accept(listener.accept()[0])
+        except (OSError, RuntimeError, MemoryError) as error:  # descriptors, threads, memory
+            log.warning("a connection could not be accepted: %s: %s", type(error).__name__, error)
+            time.sleep(POLL_S)
+
     def accept(self, sock: socket.socket) -> None:
-        """Serve one connection in a thread of its own; other users' processes are turned away."""
+        """Serve one connection in a thread of its own; other users' processes are turned away.
+
+        Raises:
+            RuntimeError: there is no thread for it; it is closed, and its stub tries again.
+        """
         uid = peer_uid(sock)
         if uid != os.getuid():
             log.warning("a process of user %d was turned away", uid)
             sock.close()
             return
-        threading.Thread(target=self.attend(sock).serve, daemon=True).start()
+        connection = self.attend(sock)
+        try:
+            threading.Thread(target=connection.serve, daemon=True).start()
+        except BaseException:
+            self.forget(connection)
+            sock.close()
+            raise
 
     def attend(self, sock: socket.socket) -> Connection:
         """Return a connection that the caller serves."""
@@ -217,10 +238,3 @@ class Executor:
             log.warning("memory is at its limit with %s: replaced", format_bytes(nbytes))
             self.lanes.finish(DRAIN_S)
             self._end()
-
-    def _accept_from(self, listener: socket.socket) -> None:
-        try:
-            self.accept(listener.accept()[0])
-        except OSError:  # descriptors or memory are used up: the others are served on
-            log.exception("a connection could not be accepted")
-            time.sleep(POLL_S)
