@@ -206,6 +206,27 @@ def test_what_the_graph_refuses_is_left_out(model, trace, ge_backend):
     assert "within the graph's limit of 50" in err
 
 
+@pytest.mark.parametrize("command", ["tune", "buckets --model"])
+def test_an_ensemble_has_steps_instead(model, ge_backend, command):
+    """They are named, as they are where a preset is to be applied."""
+    steps = 'step { model_name: "words" } step { model_name: "encoder" }'
+    folder = model(config=f'platform: "ensemble" ensemble_scheduling {{ {steps} }}')
+    code, _, err = ge_backend(*command.split(), folder)
+    assert code == 2
+    assert "is an ensemble, which runs nothing itself; expected the folder of one of" in err
+    assert "words, encoder" in err
+
+
+@pytest.mark.parametrize("command", ["tune", "buckets --model"])
+def test_a_model_that_writes_text_has_none(model, ge_backend, command):
+    """Its buckets follow from its cache, which is made at load."""
+    folder = model()
+    (folder / "1" / "config.json").write_text('{"model_type": "llama"}')
+    code, _, err = ge_backend(*command.split(), folder)
+    assert code == 2
+    assert "writes text, which has no buckets before it is served" in err
+
+
 def test_a_bucket_file_is_not_overruled(model, trace, ge_backend):
     """Both together would not load, so the command does not write that."""
     config = 'backend: "ge"\nmax_batch_size: 8\n' + "".join(
