@@ -111,6 +111,34 @@ def test_apply_changes_one_parameter(recorded, ge_backend):
     }
 
 
+def test_what_saves_little_is_not_applied(recorded, ge_backend):
+    """As a server with `learn: serve` would not; it is printed, and applied if it was asked for."""
+    file = recorded / "config.pbtxt"
+    before = file.read_text().replace("16,64", "21,64")
+    file.write_text(before)
+    code, out, _ = ge_backend("tune", recorded, "--apply")
+    assert (code, file.read_text()) == (0, before)
+    assert 'string_value: "20,64"' in out
+    assert out.endswith(
+        "nothing is applied: less than 5% would be saved; with --graphs it is, whatever it saves\n"
+    )
+    _, out, _ = ge_backend("tune", recorded, "--apply", "--graphs", 2)
+    assert file.read_text() == before.replace("21,64", "20,64")
+
+
+def test_sizes_of_an_engine_that_runs_any_shape_go_by_elements(model, cache, ge_backend):
+    """They are points to measure there, so a graph that takes no less time for less moves none."""
+    ragged = 'input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }'
+    folder = model(static_shapes=False, config=TWO_AXES + ragged)
+    traffic = {"rows": histogram_of({4: 10}), "length": histogram_of({20: 70, 40: 10})}
+    Store(cache).add_traffic("tiny", traffic)
+    with look_into(folder) as opened:
+        opened.store.keep_costs(cost_key_of(opened), dict.fromkeys(opened.grid.entries, 1e6))
+    found = json.loads(ge_backend("tune", folder, "--json")[1])
+    assert found["cost_unit"] == "elements"
+    assert found["parameters"] == {"buckets.length": "20,40,64"}
+
+
 def test_every_axis_gets_its_own(model, trace, ge_backend):
     """A model with two ragged axes gets two parameters, which were not there before."""
     folder = model(config=TWO_AXES, dims=("batch", "query", "doc"))
