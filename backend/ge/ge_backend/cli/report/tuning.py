@@ -74,7 +74,8 @@ def tuning_text(tuning: Tuning, diff: str | None) -> list[str]:
     if not diff:
         same = all(p.best.boundaries == p.now.boundaries for p in tuning.proposals)
         return [*lines, HAS_THEM] if same else [*lines, *_settings(tuning), "", NOTHING]
-    return [*lines, diff, "applied; load the model again to use them"]
+    again = f"curl -X POST localhost:8000/v2/repository/models/{tuning.model}/load"
+    return [*lines, diff, f"applied; load the model again to use them: {again}"]
 
 
 def _settings(tuning: Tuning) -> list[str]:
