@@ -61,7 +61,10 @@ def test_images_but_the_small_one_serve_every_kind_of_model():
 
 def test_the_group_that_may_open_the_cards_is_made_where_the_base_has_none():
     """With the number of the host's, which the build is told."""
-    made, used = DOCKERFILE.index("getent group HwHiAiUser"), DOCKERFILE.index("--groups HwHiAiUser")
+    made, used = (
+        DOCKERFILE.index("getent group HwHiAiUser"),
+        DOCKERFILE.index("--groups HwHiAiUser"),
+    )
     assert made < used
     assert "HWHIAIUSER_GID" in (ROOT / "docs" / "deploy.md").read_text()
 
