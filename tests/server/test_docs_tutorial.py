@@ -57,7 +57,9 @@ def script(ports: dict[str, int]) -> str:
             line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
             last = "openai" if "--openai-port" in line else "metrics"  # of what it says
             # Not the last server's words, which the next one's shell may clear a moment later.
-            line = f"rm -f said\n({line.removesuffix('&')}) > said 2> trouble &\n{WAIT.format(last)}"
+            line = (
+                f"rm -f said\n({line.removesuffix('&')}) > said 2> trouble &\n{WAIT.format(last)}"
+            )
         lines += [f"printf '\\n{MARK} {number}\\n'", line]
     return "\n".join([*lines, ""])
 
