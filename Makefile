@@ -92,7 +92,7 @@ wheel: $(VENV)/.test ## build the wheel and the source archive into dist/
 
 clean: ## remove .venv and everything that can be made again
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf build dist backend/ge/*.egg-info
+	rm -rf build dist backend/ge/*.egg-info ge-report.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of extras, so that a second run installs nothing.

@@ -1,7 +1,8 @@
 """Load, change, reload and unload a model while the server runs: the model `token_scores`.
 
-Only a server that is told so lets its clients do that. `make serve` starts it with
-`--model-control-mode=explicit --load-model=*`, or it would begin with no model at all.
+Only a server in explicit model control lets its clients do that. `ge-backend serve`, and so
+`make serve`, chooses it and loads every model; a bare `tritonserver` has to be told
+`--model-control-mode=explicit --load-model=*`.
 
 python client_examples/model_control.py
 """

@@ -36,6 +36,15 @@ The rest are `parameters` (those of the C++ GE backend are understood too:
 Precedence: `parameters`, then the environment variable, then the default.
 An unknown key stops the model from loading, with a list of the known ones.
 This page is generated from `backend/ge/ge_backend/config/settings.py`.
+
+A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
+with one and the same free axis, else 0, and an empty `dynamic_batching`. It has no
+`instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
+them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
+`device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there.
+
+`GE_TRITONSERVER` names the server for `ge-backend serve` and `check`: its binary or folder, as
+`--tritonserver` does. Without either, `/opt/tritonserver` is looked at, then the wheel.
 """
 
 ENGINES_HEAD = """\

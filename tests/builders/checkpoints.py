@@ -16,7 +16,7 @@ SENTENCE = (
 )
 
 
-def write_checkpoint(folder: Path, *, classifier: bool = False) -> Path:
+def write_checkpoint(folder: Path, *, classifier: bool = False, vocabulary: int = 200) -> Path:
     """Write a BERT of random weights with its tokenizer; return the folder."""
     import torch
     import transformers
@@ -24,7 +24,7 @@ def write_checkpoint(folder: Path, *, classifier: bool = False) -> Path:
     torch.manual_seed(7)
     shape = {"hidden_size": WIDTH, "intermediate_size": 32, "num_attention_heads": 2}
     config = transformers.BertConfig(
-        vocab_size=200, num_hidden_layers=2, max_position_embeddings=64, **shape
+        vocab_size=vocabulary, num_hidden_layers=2, max_position_embeddings=64, **shape
     )
     if classifier:
         config.id2label = dict(enumerate(LABELS))

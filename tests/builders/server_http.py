@@ -9,7 +9,11 @@ class ServerHttp:
     """Answers what stands in `answers`, by method and path; remembers what it was asked."""
 
     def __init__(self):
-        self.answers = {("GET", "/v2/health/live"): None, ("GET", "/v2/health/ready"): None}
+        self.answers = {
+            ("GET", "/v2"): {"name": "triton", "version": "2.51.0"},
+            ("GET", "/v2/health/live"): None,
+            ("GET", "/v2/health/ready"): None,
+        }
         self.asked, self.bodies = [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

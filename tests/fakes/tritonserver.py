@@ -1,7 +1,8 @@
 """A stand-in for tritonserver that starts at once: it takes its flags and answers its health URL.
 
-What it does wrong is told by FAKE in its environment: `dies` as it starts, `never ready`, `deaf` to
-SIGTERM, or leaves a `straggler`: a process in a session of its own that outlives it.
+What it does wrong is told by FAKE in its environment: `dies` as it starts, `misreads` a
+configuration, `never ready`, `deaf` to SIGTERM, or leaves a `straggler`: a process in a session of
+its own that outlives it.
 """
 
 import os
@@ -33,6 +34,11 @@ def main():
     print("cwd", Path.cwd(), list(Path.cwd().iterdir()), flush=True)
     for name in ("GE_PYTHON", "GE_LIBRARY_PATH", "LD_LIBRARY_PATH", "PATH", "GE_DEVICE"):
         print(name, os.environ.get(name), flush=True)
+    if FAULT == "misreads":
+        print("[libprotobuf ERROR text_format.cc:337] Error parsing text-format X: 3:1: Expected y")
+        print("E1 m.cc:1] \"Poll failed for model directory 'm': failed to read text proto\"")
+        print("\n".join(["|"] * 50), flush=True)
+        sys.exit(3)
     if FAULT == "dies":
         print("error: no such luck", flush=True)
         sys.exit(3)

@@ -25,7 +25,7 @@ LIMIT_S = 540
 MARK = "=== step"
 WIDTH = 4
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
-WAIT = "until grep -q {} said; do sleep 0.2; kill -0 $! || exit 3; done; cat said"
+WAIT = "until grep -qs {} said; do sleep 0.2; kill -0 $! || exit 3; done; cat said"
 # Commands and figures name these; the test takes free ones.
 PORTS = {"http": "8000", "grpc": "8001", "metrics": "8002", "openai": "9000"}
 
@@ -56,7 +56,10 @@ def script(ports: dict[str, int]) -> str:
             # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
             line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
             last = "openai" if "--openai-port" in line else "metrics"  # of what it says
-            line = f"({line.removesuffix('&')}) > said 2> trouble &\n{WAIT.format(last)}"
+            # Not the last server's words, which the next one's shell may clear a moment later.
+            line = (
+                f"rm -f said\n({line.removesuffix('&')}) > said 2> trouble &\n{WAIT.format(last)}"
+            )
         lines += [f"printf '\\n{MARK} {number}\\n'", line]
     return "\n".join([*lines, ""])
 

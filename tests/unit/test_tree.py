@@ -38,7 +38,6 @@ ELSEWHERE = {
     "host/entry.py": "tests/server/test_generation.py",
     "openai/front.py": "tests/server/test_openai.py",
     "openai/triton.py": "tests/server/test_openai.py",
-    "serving/fused.py": "tests/server/test_fused.py",
     "serving/shaped.py": "tests/unit/cli/model/test_offline.py",
     "serving/offline.py": "tests/unit/cli/model/test_offline.py",
     "config/settings.py": "tests/unit/config/test_model.py",

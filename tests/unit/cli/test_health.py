@@ -49,7 +49,14 @@ def test_a_server_that_is_gone_is_told(server, capsys):
     """With the address that was asked."""
     server.close()
     assert ask(server) == 1
-    assert f"127.0.0.1:{server.port} does not answer" in capsys.readouterr().err
+    assert f"127.0.0.1:{server.port} does not answer, or" in capsys.readouterr().err
+
+
+def test_the_metrics_port_is_no_server(server, capsys):
+    """It answers any path with 200 and nothing."""
+    server.answers["GET", "/v2"] = None
+    assert ask(server) == 1
+    assert "is not its HTTP port" in capsys.readouterr().err
 
 
 def test_an_address_without_a_port_is_refused(capsys):

@@ -85,10 +85,20 @@ def test_models_of_other_backends_are_left_out(repository, ge_backend):
     """Ensembles too; they are named."""
     folder = repository(good=64)
     for name, text in (("python", 'backend: "python"'), ("whole", 'platform: "ensemble"')):
-        (folder / name).mkdir()
+        (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(text)
     code, found = planned(ge_backend, folder)
     assert (code, found["left_out"], found["broken"]) == (0, ["python", "whole"], {})
+
+
+def test_what_a_server_would_refuse_is_broken(repository, ge_backend):
+    """An ensemble has a folder for its version, if an empty one; other folders are no models."""
+    folder = repository(good=64)
+    for name in ("whole", "notes"):
+        (folder / name).mkdir()
+    (folder / "whole" / "config.pbtxt").write_text('platform: "ensemble"')
+    code, found = planned(ge_backend, folder)
+    assert (code, found["fits"], set(found["broken"])) == (1, False, {"notes", "whole"})
 
 
 def test_all_models_on_another_device(repository, ge_backend):

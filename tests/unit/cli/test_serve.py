@@ -85,6 +85,15 @@ def test_it_announces_the_endpoints_and_returns_the_servers_code(servers, capsys
     ]
 
 
+def test_a_repository_of_nothing_is_told(servers, capsys, tmp_path):
+    """It is served all the same: models may come later."""
+    assert main(["serve", "--model-repository", str(tmp_path)]) == 7
+    assert f"{tmp_path} has no models; expected a folder for each" in capsys.readouterr().err
+    (tmp_path / "encoder").mkdir()
+    main(["serve", "--model-repository", str(tmp_path)])
+    assert capsys.readouterr().err == ""
+
+
 def test_it_may_outlive_its_parent(servers, tmp_path):
     """Only when asked to."""
     main(["serve", "--outlive-parent", "--model-repository", str(tmp_path)])

@@ -102,13 +102,43 @@ def test_apply_changes_one_parameter(recorded, ge_backend):
     _, out, _ = ge_backend("tune", recorded, "--apply")
     assert file.read_text() == before.replace("16,64", "20,64")
     assert '-parameters { key: "buckets.length" value { string_value: "16,64" } }' in out
-    assert out.endswith("applied; load the model again to use them\n")
+    assert out.endswith(
+        "applied; load the model again to use them: curl -X POST localhost:8000/v2/repository/models/tiny/load\n"
+    )
     _, out, _ = ge_backend("tune", recorded, "--apply")
     assert out.endswith("config.pbtxt has these sizes already\n")
     assert json.loads(ge_backend("buckets", "--model", recorded, "--json")[1])["axes"] == {
         "rows": [1, 8],
         "length": [20, 64],
     }
+
+
+def test_what_saves_little_is_not_applied(recorded, ge_backend):
+    """As a server with `learn: serve` would not; it is printed, and applied if it was asked for."""
+    file = recorded / "config.pbtxt"
+    before = file.read_text().replace("16,64", "21,64")
+    file.write_text(before)
+    code, out, _ = ge_backend("tune", recorded, "--apply")
+    assert (code, file.read_text()) == (0, before)
+    assert 'string_value: "20,64"' in out
+    assert out.endswith(
+        "nothing is applied: less than 5% would be saved; with --graphs it is, whatever it saves\n"
+    )
+    _, out, _ = ge_backend("tune", recorded, "--apply", "--graphs", 2)
+    assert file.read_text() == before.replace("21,64", "20,64")
+
+
+def test_sizes_of_an_engine_that_runs_any_shape_go_by_elements(model, cache, ge_backend):
+    """They are points to measure there, so a graph that takes no less time for less moves none."""
+    ragged = 'input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }'
+    folder = model(static_shapes=False, config=TWO_AXES + ragged)
+    traffic = {"rows": histogram_of({4: 10}), "length": histogram_of({20: 70, 40: 10})}
+    Store(cache).add_traffic("tiny", traffic)
+    with look_into(folder) as opened:
+        opened.store.keep_costs(cost_key_of(opened), dict.fromkeys(opened.grid.entries, 1e6))
+    found = json.loads(ge_backend("tune", folder, "--json")[1])
+    assert found["cost_unit"] == "elements"
+    assert found["parameters"] == {"buckets.length": "20,40,64"}
 
 
 def test_every_axis_gets_its_own(model, trace, ge_backend):
@@ -204,6 +234,27 @@ def test_what_the_graph_refuses_is_left_out(model, trace, ge_backend):
     code, _, err = ge_backend("tune", folder, "--trace", trace("70\n"))
     assert code == 2
     assert "within the graph's limit of 50" in err
+
+
+@pytest.mark.parametrize("command", ["tune", "buckets --model"])
+def test_an_ensemble_has_steps_instead(model, ge_backend, command):
+    """They are named, as they are where a preset is to be applied."""
+    steps = 'step { model_name: "words" } step { model_name: "encoder" }'
+    folder = model(config=f'platform: "ensemble" ensemble_scheduling {{ {steps} }}')
+    code, _, err = ge_backend(*command.split(), folder)
+    assert code == 2
+    assert "is an ensemble, which runs nothing itself; expected the folder of one of" in err
+    assert "words, encoder" in err
+
+
+@pytest.mark.parametrize("command", ["tune", "buckets --model"])
+def test_a_model_that_writes_text_has_none(model, ge_backend, command):
+    """Its buckets follow from its cache, which is made at load."""
+    folder = model()
+    (folder / "1" / "config.json").write_text('{"model_type": "llama"}')
+    code, _, err = ge_backend(*command.split(), folder)
+    assert code == 2
+    assert "writes text, which has no buckets before it is served" in err
 
 
 def test_a_bucket_file_is_not_overruled(model, trace, ge_backend):

@@ -37,9 +37,36 @@ def test_stages_copy_and_install_what_there_is():
     copied = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
     assert all((ROOT / path).exists() for line in copied for path in line.split())
     extras = metadata.metadata("triton-ge-backend").get_all("Provides-Extra")
-    installed = [set(names.split(",")) for names in re.findall(r"'/src\[(.*?)\]'", DOCKERFILE)]
-    assert set().union(*installed) <= set(extras)
-    assert sum("openai" in names for names in installed) == len(SERVERS) - 1  # cuda is on cpu
+    chosen = re.findall(r"(?m)^ARG EXTRAS=(.*)$", DOCKERFILE)
+    named = re.findall(r"/src\[(.*?)\]", DOCKERFILE)
+    assert sum("${EXTRAS}" in names for names in named) == len(chosen)
+    installed = [set(names.split(",")) for names in chosen]
+    assert set().union(*installed, *(set(names.split(",")) for names in named)) <= {
+        *extras,
+        "${EXTRAS}",
+    }
+    assert len(installed) == len(SERVERS) - 1  # cuda is on cpu
+    assert all("openai" in names for names in installed)
+
+
+def test_images_but_the_small_one_serve_every_kind_of_model():
+    """Text generation, its answers in a given form, checkpoints and images; docs name it for that."""
+    kinds = {"onnx", "text", "image", "generation", "structure", "openai"}
+    *large, small = re.findall(r"(?m)^ARG EXTRAS=(.*)$", DOCKERFILE)
+    assert all(kinds <= set(names.split(",")) for names in large)
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (said,) = re.findall(r"--build-arg EXTRAS=([a-z,]+)", page)
+    assert kinds | set(small.split(",")) <= set(said.split(","))
+
+
+def test_the_group_that_may_open_the_cards_is_made_where_the_base_has_none():
+    """With the number of the host's, which the build is told."""
+    made, used = (
+        DOCKERFILE.index("getent group HwHiAiUser"),
+        DOCKERFILE.index("--groups HwHiAiUser"),
+    )
+    assert made < used
+    assert "HWHIAIUSER_GID" in (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_servers_listen_where_their_ports_are_published():

@@ -96,6 +96,34 @@ def opened(tmp_path):
     model.pipeline.close()
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged):
+    """Once, at load; one that may be padded says nothing."""
+    graph = {
+        "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+        "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"]}],
+    }
+    (tmp_path / "model.null").write_text(json.dumps(graph))
+    tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": ragged}
+    document = {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [tensor],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1], "reshape": {}}],
+        "parameters": {
+            "device": {"string_value": "null"},
+            "executor": {"string_value": "inline"},
+        },
+    }
+    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    with caplog.at_level("INFO"):
+        model = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    model.learner.close()
+    model.pipeline.close()
+    told = [line for line in caplog.messages if "of different lengths are not batched" in line]
+    assert len(told) == (not ragged)
+
+
 def step(pipeline, value, *, slot=0, fresh=False):
     """Run one step of one sequence; return its answer, or its error."""
     request = check_request(0, {"x": np.full((1, 2), value, np.float32)}, pipeline.layout)

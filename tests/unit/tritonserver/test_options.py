@@ -57,6 +57,13 @@ def test_a_port_that_is_none_is_refused(tmp_path, name, port):
         ServerOptions(repositories=(tmp_path,), **{name: port}).checked()
 
 
+def test_a_model_is_no_repository(tmp_path):
+    """The folder above it is, and the message names that."""
+    (tmp_path / "config.pbtxt").touch()
+    with pytest.raises(ConfigError, match=f"is one model; .* above it, {tmp_path.parent}$"):
+        ServerOptions(repositories=(tmp_path,)).checked()
+
+
 def test_a_repository_must_be_a_folder(tmp_path):
     """The message names it."""
     with pytest.raises(ConfigError, match="nowhere is not a folder"):

@@ -98,6 +98,16 @@ def test_a_server_that_ends_as_it_starts_is_noticed_at_once(build):
     assert not Path(cwd).exists()
 
 
+def test_a_configuration_that_cannot_be_read_is_told(build):
+    """With line and column, the model, and none of the tables that follow in the log."""
+    with pytest.raises(ServerError) as told:
+        build("misreads").start()
+    assert str(told.value).splitlines()[1:] == [
+        "  Error parsing text-format X: 3:1: Expected y",
+        "  Poll failed for model directory 'm': failed to read text proto",
+    ]
+
+
 def test_what_earlier_starts_have_logged_is_not_told(build, tmp_path):
     """The log file is appended to: their reasons may be corrected by now."""
     log = tmp_path / "server.log"

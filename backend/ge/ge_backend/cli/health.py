@@ -49,7 +49,7 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
         raise ConfigError(f"--http {arguments.http!r}: expected HOST:PORT")
     api = ServerApi(host, int(port))
     if not api.is_live():
-        return [f"the server at {arguments.http} does not answer"]
+        return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
     try:
         server = server_at(int(port))
         found = [str(ailment) for ailment in ailments(api, server)] if server else []

@@ -10,15 +10,13 @@ from pathlib import Path
 
 from ge_backend.cli.model.demand import Demand, measure_demand
 from ge_backend.cli.model.replicas import load_text, plan_load
-from ge_backend.cli.model.repository import model_folders
+from ge_backend.cli.model.repository import is_ours, model_folders, refused_folders
 from ge_backend.cli.report.memory import Repository, memory_json, memory_text, plan_devices
 from ge_backend.cli.report.memory_plot import write_memory_plot
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
-from ge_backend.config.model_folder import read_backend
 from ge_backend.config.sizes import parse_device_bytes, size_of_device
 from ge_backend.errors import ConfigError, GeError
-from ge_backend.tritonserver import BACKEND
 
 __all__ = ["register"]
 
@@ -92,7 +90,7 @@ def _plan_load(arguments: argparse.Namespace) -> int:
     if arguments.p99 is None:
         raise ConfigError("--load needs --p99: the milliseconds that 99 of 100 requests may take")
     folders = {folder.name: folder for folder in model_folders(arguments.repository)}
-    ours = [name for name, folder in folders.items() if read_backend(folder) == BACKEND]
+    ours = [name for name, folder in folders.items() if is_ours(folder)]
     name = arguments.model or (ours[0] if len(ours) == 1 else "")
     if name not in ours:
         raise ConfigError(f"--model is {name!r}; expected one of {', '.join(ours)}")
@@ -112,11 +110,11 @@ def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str]
     """Return what each model needs, what is wrong with those that are broken, and the others."""
     folders = model_folders(arguments.repository)
     demands: list[Demand] = []
-    broken: dict[str, str] = {}
+    broken = dict(refused_folders(arguments.repository))
     left_out: list[str] = []
     for number, folder in enumerate(folders, start=1):
         try:
-            if read_backend(folder) != BACKEND:
+            if not is_ours(folder):
                 left_out.append(folder.name)
                 continue
             with waiting(f"opening {folder.name}, {number} of {len(folders)}"):

@@ -111,6 +111,7 @@ def serve(arguments: argparse.Namespace) -> int:
     if not arguments.outlive_parent:
         die_with_parent()
     server = TritonServer(find_server(arguments.tritonserver), _options(arguments))
+    _warn_of_nothing(arguments.model_repository)
     _pass_signals_on(server)
     front = _front(arguments, server) if arguments.openai_port is not None else None
     begin = time.monotonic()
@@ -138,6 +139,18 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )
+
+
+def _warn_of_nothing(repositories: Sequence[Path]) -> None:
+    """Say which repositories have no folder, as a server of nothing calls itself ready."""
+    for repository in repositories:
+        if repository.is_dir() and not any(entry.is_dir() for entry in repository.iterdir()):
+            print(
+                f"ge-backend: {repository} has no models; expected a folder for each, with a "
+                "config.pbtxt",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def _control(given: Sequence[str]) -> list[str]:

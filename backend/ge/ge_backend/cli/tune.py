@@ -22,7 +22,9 @@ __all__ = ["register"]
 
 DESCRIPTION = """\
 Finds the sizes of each ragged axis that cost the recorded traffic least, for so many graphs. Costs
-are those that warm-up measured on this machine, else elements. Nothing is changed without --apply.
+are those that warm-up measured on this machine, else elements. Nothing is changed without --apply,
+and with it only sizes that save 5 % or that cover more, unless --graphs says how many there are to
+be.
 """
 
 
@@ -72,7 +74,8 @@ def tune(arguments: argparse.Namespace) -> int:
             f"model {tuning.model!r}: its buckets come from {from_file}; remove the parameter "
             "'buckets' from config.pbtxt, then apply"
         )
-    diff = apply_settings(config_file, tuning.parameters()) if arguments.apply else None
+    asked = tuning.parameters() if arguments.graphs is not None else tuning.worthwhile()
+    diff = apply_settings(config_file, asked) if arguments.apply else None
     if arguments.json:
         print(tuning_json(tuning, diff))
     else:
@@ -101,12 +104,14 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
             f"model {name!r}: no size of axis {empty[0]!r} is within the graph's limit of "
             f"{model.layout.limits[empty[0]]}"
         )
-    costs = _costs_by_axis(model, {**traffic, **kept})
+    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    costs = None if any_shape else _costs_by_axis(model, {**traffic, **kept})
     return Tuning(
         model=name,
         source=str(trace or model.store.traffic_path(name)),
         measured=costs is not None,
         static_shapes=model.session.static_shapes,
+        any_shape=any_shape,
         left_out=sum(traffic[axis].total - kept[axis].total for axis in axes),
         proposals=tuple(
             _proposal(model, axis, kept[axis], graphs, None if costs is None else costs[axis])

@@ -10,7 +10,16 @@ from typing import Any
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError, DeviceUnavailable
 
-__all__ = ["BACKEND", "ModelFolder", "parse_config", "read_backend", "read_document", "read_folder"]
+__all__ = [
+    "BACKEND",
+    "ModelFolder",
+    "is_ensemble",
+    "parse_config",
+    "read_document",
+    "read_folder",
+    "served_version",
+    "step_names",
+]
 
 
 # What config.pbtxt calls this backend.
@@ -66,21 +75,28 @@ def read_folder(path: Path) -> ModelFolder:
     """
     path = path.resolve()
     document = read_document(path)
+    if is_ensemble(document):
+        raise ConfigError(
+            f"{path} is an ensemble, which runs nothing itself; expected the folder of one of its "
+            f"steps: {', '.join(step_names(document))}"
+        )
     if document.get("backend") != BACKEND:
         file = path / "config.pbtxt"
         raise ConfigError(
             f"{file}: backend is {document.get('backend', '')!r}, expected {BACKEND!r}"
         )
-    return ModelFolder(path=path, version=_version(path, document), document=document)
+    return ModelFolder(path=path, version=served_version(path, document), document=document)
 
 
-def read_backend(path: Path) -> str:
-    """Return which backend the model of a folder is for; "" where it says nothing.
+def is_ensemble(document: Mapping[str, Any]) -> bool:
+    """Whether a configuration is that of one of the host's own ensembles."""
+    return "ensemble_scheduling" in document or document.get("platform") == "ensemble"
 
-    Raises:
-        ConfigError, DeviceUnavailable: as `read_folder`.
-    """
-    return str(read_document(path.resolve()).get("backend", ""))
+
+def step_names(document: Mapping[str, Any]) -> list[str]:
+    """Return the models of an ensemble's steps, each once."""
+    steps = document.get("ensemble_scheduling", {}).get("step", [])
+    return list(dict.fromkeys(str(step.get("model_name", "")) for step in steps))
 
 
 def parse_config(text: str, name: str) -> Any:
@@ -130,8 +146,12 @@ def _as_json(message: Any) -> dict[str, Any]:
     return document
 
 
-def _version(path: Path, document: Mapping[str, Any]) -> str:
-    """Return the version that the host serves: numbered, listed if any are listed, the latest."""
+def served_version(path: Path, document: Mapping[str, Any]) -> str:
+    """Return the version that the host serves: numbered, listed if any are listed, the latest.
+
+    Raises:
+        ConfigError: there is none, and without one the host refuses any model.
+    """
     listed = document.get("version_policy", {}).get("specific", {}).get("versions")
     found = [
         entry.name
@@ -140,5 +160,9 @@ def _version(path: Path, document: Mapping[str, Any]) -> str:
     ]
     if not found:
         wanted = "1" if listed is None else ", ".join(listed)
-        raise ConfigError(f"{path} has no version folder; expected a folder {wanted} in it")
+        empty = is_ensemble(document) or "fuse" in document.get("parameters", {})
+        raise ConfigError(
+            f"{path} has no version folder; expected a folder {wanted} in it"
+            + (", which may be empty" if empty else "")
+        )
     return max(found, key=int)

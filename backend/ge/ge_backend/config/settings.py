@@ -92,7 +92,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="",
         help="The name of an ensemble in the same model repository: its steps run inside this "
         "model, each in its own buckets, and the tensors between them never go through the host "
-        "(docs/ensembles.md). This model needs no model file then.",
+        "(docs/ensembles.md). This model needs no model file then, only an empty folder `1`.",
     ),
     Setting(
         key="precision",

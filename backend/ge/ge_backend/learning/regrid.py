@@ -16,14 +16,12 @@ from ge_backend.buckets.grid import Bucket, covers, listed_grid
 from ge_backend.buckets.prune import prune
 from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import SizeCost, best_boundaries, expect
-from ge_backend.learning.tuning import mean_of, size_cost, up_to
+from ge_backend.learning.tuning import LEAST_SAVING, mean_of, size_cost, up_to
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import SizeHistogram, independent_shapes
 
-__all__ = ["LEAST_ROWS", "LEAST_SAVING", "extended", "relearned"]
+__all__ = ["LEAST_ROWS", "extended", "relearned"]
 
-# New boundaries are worth their preparation from this share of expected cost saved.
-LEAST_SAVING = 0.05
 # Fewer rows than this say nothing about traffic.
 LEAST_ROWS = 200
 

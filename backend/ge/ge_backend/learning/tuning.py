@@ -14,10 +14,21 @@ from ge_backend.buckets.grid import Bucket
 from ge_backend.learning.boundaries import Expectation, SizeCost, best_boundaries, expect
 from ge_backend.traffic.histogram import SizeHistogram
 
-__all__ = ["ORIENTATION", "Option", "Proposal", "mean_of", "propose", "size_cost", "up_to"]
+__all__ = [
+    "LEAST_SAVING",
+    "ORIENTATION",
+    "Option",
+    "Proposal",
+    "mean_of",
+    "propose",
+    "size_cost",
+    "up_to",
+]
 
 # Numbers of boundaries that are worked out beside the one asked for.
 ORIENTATION = (2, 4, 8, 16)
+# New boundaries are worth their preparation from this share of expected cost saved.
+LEAST_SAVING = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,11 @@ class Proposal:
     others: tuple[Option, ...]
     beyond: float
     unpadded: Expectation
+
+    @property
+    def pays(self) -> bool:
+        """Whether the best boundaries are worth a change, or cover what those of now do not."""
+        return self.beyond > 0 or self.saved(self.best) >= LEAST_SAVING
 
     def saved(self, option: Option) -> float:
         """Return the share of now's cost that an option saves; negative if it costs more."""

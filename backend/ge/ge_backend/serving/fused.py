@@ -89,6 +89,8 @@ def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, A
         if not whole.get(field) and field in ensemble.document:
             whole[field] = ensemble.document[field]
     _as_numbers(whole)
+    if not document.get("output"):
+        _at_the_ensembles(whole["output"], config.fuse)
     if int(whole.get("max_batch_size", 0)):
         whole.setdefault("dynamic_batching", {})
     return whole
@@ -222,6 +224,13 @@ def _completed(folder: ModelFolder) -> ModelConfig:
     if given.inputs and given.outputs:
         return given
     return folder.config(os.environ, complete_document(dict(folder.document), given))
+
+
+def _at_the_ensembles(outputs: Sequence[dict[str, Any]], ensemble: str) -> None:
+    """Make files of labels those of the ensemble's folder: the host looks in the model's own."""
+    for tensor in outputs:
+        if tensor.get("label_filename"):
+            tensor["label_filename"] = f"../{ensemble}/{tensor['label_filename']}"
 
 
 def _as_numbers(document: dict[str, Any]) -> None:

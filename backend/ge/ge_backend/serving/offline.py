@@ -12,6 +12,8 @@ from pathlib import Path
 from ge_backend.config.model import MachineConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import Placement
+from ge_backend.device.files.checkpoint import is_checkpoint
+from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.auto_complete import completed
@@ -35,10 +37,16 @@ def look_into(
         cache_dir: None is the one that GE_CACHE_DIR names, or the default.
 
     Raises:
+        ConfigError: it writes text, or is an ensemble.
         GeError: the model would not load in a server either.
     """
     folder = read_folder(path)
     given = folder.config(os.environ)
+    if is_checkpoint(folder.directory):
+        raise ConfigError(
+            f"{folder.path} writes text, which has no buckets before it is served; expected an "
+            "encoder or another graph"
+        )
     chosen = device or given.device
     machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
     store = Store(cache_dir or machine.cache_dir)

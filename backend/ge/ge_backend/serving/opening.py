@@ -73,6 +73,11 @@ def open_model(
     layout, grid = model.layout, model.grid
     for line in grid.describe():
         log.info("buckets %s", line)
+    if _only_equal(config, layout):
+        log.info(
+            "requests of different lengths are not batched: there is no mask; allow_ragged_batch "
+            "says that padding is harmless"
+        )
     started = time.monotonic()
     later = _measured_later(config, layout, session)
     if later:
@@ -101,6 +106,13 @@ def open_model(
     unmeasured = grid if later else None
     learner = Learner(config, pipeline, costs, store, connect, key, unmeasured=unmeasured)
     return OpenModel(pipeline=pipeline, learner=learner)
+
+
+def _only_equal(config: ModelConfig, layout: Layout) -> bool:
+    """Whether lengths differ and nothing in config.pbtxt says that rows may be padded."""
+    free = config.max_batch_size > 1 and layout.matched and not layout.axes
+    silent = not (config.sequence or any(tensor.ragged for tensor in config.inputs))
+    return bool(free and silent)
 
 
 def _measured_later(config: ModelConfig, layout: Layout, session: Session) -> bool:

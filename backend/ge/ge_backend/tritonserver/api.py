@@ -30,8 +30,8 @@ class ServerApi:
     port: int
 
     def is_live(self) -> bool:
-        """Whether the server answers at all."""
-        return self._answers("/v2/health/live")
+        """Whether the server answers at all; its metrics port answers any path with nothing."""
+        return self._answers("/v2/health/live") and self._is_http()
 
     def is_ready(self) -> bool:
         """Whether the server calls itself and all its models ready."""
@@ -74,6 +74,12 @@ class ServerApi:
     def unload(self, model: str) -> None:
         """Begin to unload a model."""
         self._ask("POST", f"/v2/repository/models/{model}/unload", {})
+
+    def _is_http(self) -> bool:
+        try:
+            return isinstance(self._ask("GET", "/v2"), dict)
+        except ServerError:
+            return False
 
     def _answers(self, path: str) -> bool:
         try:

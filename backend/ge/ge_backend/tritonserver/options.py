@@ -75,13 +75,18 @@ class ServerOptions:
         """Return these options with every port chosen and known to be free.
 
         Raises:
-            ConfigError: a repository is not a folder, a further argument has its own option, or a
-                port is none.
+            ConfigError: a repository is not a folder, or is a model itself; a further argument has
+                its own option; or a port is none.
             ServerError: a port is in use.
         """
         for repository in self.repositories:
             if not repository.is_dir():
                 raise ConfigError(f"model repository {repository} is not a folder")
+            if (repository / "config.pbtxt").is_file():
+                above = repository.resolve().parent
+                raise ConfigError(
+                    f"{repository} is one model; expected the folder above it, {above}"
+                )
         _refuse_owned(self.arguments)
         given = (self.http_port, self.grpc_port, self.metrics_port)
         for port in filter(None, given):

@@ -33,6 +33,8 @@ PROBE_TIMEOUT_S = 5.0
 GRACE_S = 10.0
 FAMILY_GRACE_S = 5.0
 TAIL_LINES = 40
+# What protobuf says of a config.pbtxt, with line and column; the host's next line has the file.
+MISREAD = "Error parsing text-format"
 
 
 @final
@@ -244,7 +246,11 @@ class TritonServer:
         """Return the message with the reasons that the log gives, else with its last lines."""
         lines = self._logged().splitlines()
         reasons = [_reason(line) for line in lines if '"failed to load' in line]
-        told = [reason for reason in reasons if " version " in reason]
+        told = [
+            *(line[line.index(MISREAD) :] for line in lines if MISREAD in line),
+            *(_reason(line) for line in lines if '"Poll failed for' in line),
+            *(reason for reason in reasons if " version " in reason),
+        ]
         if told:
             return "\n  ".join([f"{message}:", *told])
         tail = self.log_tail()

@@ -58,3 +58,9 @@ def test_the_ensemble_runs_the_tokenizer_before_the_encoder():
     assert steps == ["minilm_tokenizer", "minilm_encoder"]
     tokenizer = parse_config(tokenizer_config(SENTENCE), "tokenizer")
     assert tokenizer.parameters["tokenizer.max_length"].string_value == "256"
+
+
+def test_the_tokenizer_is_on_a_cpu():
+    """Wherever GE_DEVICE says that the encoder is."""
+    tokenizer = parse_config(tokenizer_config(SENTENCE), "tokenizer")
+    assert tokenizer.parameters["device"].string_value == "cpu"

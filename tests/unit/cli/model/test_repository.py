@@ -1,6 +1,6 @@
 import pytest
 
-from ge_backend.cli.model.repository import model_folders
+from ge_backend.cli.model.repository import CONFIG, is_ours, model_folders, refused_folders
 from ge_backend.errors import ConfigError
 
 
@@ -19,3 +19,31 @@ def test_a_folder_without_models_is_refused(tmp_path):
     """It says what a repository looks like."""
     with pytest.raises(ConfigError, match=r"has no models; expected a folder of folders"):
         model_folders(tmp_path / "nowhere")
+
+
+def test_a_model_is_no_repository(tmp_path):
+    """The folder above it is."""
+    (tmp_path / "config.pbtxt").touch()
+    with pytest.raises(ConfigError, match=r"is one model; expected the folder above it"):
+        model_folders(tmp_path)
+
+
+def test_folders_without_a_configuration_are_refused(tmp_path):
+    """As the host does, unless one of its own backends serves what is in them."""
+    for name, file in (("plain", "1/model.py"), ("forgotten", "1/model.onnx"), ("a", CONFIG)):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / file).touch()
+    (tmp_path / "README.md").touch()
+    ((name, reason),) = refused_folders(tmp_path)
+    assert name == "forgotten"
+    assert "has no config.pbtxt, and Triton takes each folder for a model; expected one" in reason
+
+
+@pytest.mark.parametrize("config", ['platform: "ensemble"', 'backend: "python"'])
+def test_a_model_of_no_version_is_refused(tmp_path, config):
+    """Whosever it is; an ensemble's folder may be empty."""
+    (tmp_path / CONFIG).write_text(config)
+    with pytest.raises(ConfigError, match="has no version folder; expected a folder 1 in it"):
+        is_ours(tmp_path)
+    (tmp_path / "1").mkdir()
+    assert not is_ours(tmp_path)

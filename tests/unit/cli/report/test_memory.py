@@ -120,7 +120,7 @@ def test_the_rest_of_a_repository(broken, fits):
     assert found.fits is fits
     lines = memory_text(found)
     assert ("broken: bad: no model file in bad/1" in lines) is not fits
-    assert lines[-1] == "left out, as they are of other backends: ensemble"
+    assert lines[-1] == "left out: ensembles, and models of other backends: ensemble"
 
 
 def test_nothing_but_broken_models():

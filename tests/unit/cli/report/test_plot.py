@@ -17,6 +17,7 @@ def tuning_of(*traffics, measured=False, now=(16, 64)):
         source="t",
         measured=measured,
         static_shapes=True,
+        any_shape=False,
         left_out=0,
         proposals=tuple(proposals),
     )

@@ -25,7 +25,8 @@ class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(TEXT.encode())
+        if self.path == "/metrics":  # the host's metrics port answers other paths with nothing
+            self.wfile.write(TEXT.encode())
 
     def log_message(self, *_):
         pass
@@ -57,8 +58,22 @@ def test_a_server_is_asked(url):
     assert scrape(url).total("ge_requests_total", model="m") == 7
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_host_and_its_port_are_enough(url, scheme, end):
+    """As `ge-backend serve` prints those of gRPC."""
+    short = scheme + url.removeprefix("http://").removesuffix("/metrics") + end
+    assert scrape(short).total("ge_requests_total", model="m") == 7
+
+
+def test_an_answer_of_nothing_is_refused(url):
+    """A server that has served nothing yet says much of itself already."""
+    with pytest.raises(ServerError, match=r"the answer is empty; expected .* --url names another"):
+        scrape(url.replace("/metrics", "/v2"))
+
+
 @pytest.mark.parametrize("url", ["http://localhost:1/metrics", "nonsense"])
 def test_nobody_there_is_one_error(url):
     """It says what was expected."""
-    with pytest.raises(ServerError, match=rf"no metrics at {url}.*8002"):
+    with pytest.raises(ServerError, match=rf"no metrics at (http://)?{url}.*metrics port"):
         scrape(url)

@@ -61,6 +61,12 @@ def test_padding_is_not_pooled(tmp_path, pooling):
     np.testing.assert_allclose(np.linalg.norm(padded), 1.0, atol=1e-5)
 
 
+def test_a_small_vocabulary_is_enough(tmp_path):
+    """The example's tokens are within it."""
+    folder = write_checkpoint(tmp_path / "model", vocabulary=13)
+    assert export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx").width == WIDTH
+
+
 def test_a_file_that_answers_otherwise_is_refused(tmp_path, monkeypatch):
     """The error has the difference and the bound."""
     monkeypatch.setattr(encoder_export, "TOLERANCE", -1.0)

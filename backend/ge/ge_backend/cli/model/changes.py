@@ -11,6 +11,7 @@ from ge_backend.buckets.axis import ROWS, parse_axis
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
 from ge_backend.cli.model.presets import DEFAULTS, Preset
 from ge_backend.config.model import ModelConfig
+from ge_backend.config.model_folder import is_ensemble, step_names
 from ge_backend.errors import ConfigError
 
 __all__ = ["Change", "Changes", "LeftOut", "changes_of", "refuse_ensemble"]
@@ -63,9 +64,8 @@ def refuse_ensemble(document: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: it is; names its steps.
     """
-    if "ensemble_scheduling" in document or document.get("platform") == "ensemble":
-        steps = document.get("ensemble_scheduling", {}).get("step", [])
-        names = ", ".join(dict.fromkeys(str(step.get("model_name", "")) for step in steps))
+    if is_ensemble(document):
+        names = ", ".join(step_names(document))
         raise ConfigError(
             f"model {document['name']!r} is an ensemble and has no settings of its own; apply the "
             f"preset to its steps: {names}"

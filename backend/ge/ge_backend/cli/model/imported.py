@@ -38,6 +38,8 @@ def tokenizer_config(checkpoint: EncoderFolder) -> str:
     return f"""\
 backend: "ge"
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+# Wherever the encoder runs (GE_DEVICE): texts are cut into tokens on a CPU.
+parameters {{ key: "device" value: {{ string_value: "cpu" }} }}
 # Longer texts are cut.
 parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{length}" }} }}
 """

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.cli.model.repository import model_folders
+from ge_backend.cli.model.repository import is_ours, model_folders, refused_folders
 from ge_backend.config.engine_table import engines_for
 from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.model_folder import BACKEND, read_backend, read_folder
+from ge_backend.config.model_folder import read_folder
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import GeError
@@ -28,7 +28,7 @@ class Needs:
         devices: the models that run on a device, by its name.
         engines: the models that an engine runs, by its module.
         chosen: which engine serves it and why, by the model that asks for the fastest.
-        broken: what is wrong, by the model whose configuration or file cannot be used.
+        broken: what is wrong, by the model that cannot be used, or folder that is none.
     """
 
     devices: Mapping[str, tuple[str, ...]]
@@ -41,7 +41,8 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     """Return what a repository needs; no model is opened.
 
     Args:
-        repository: the folder of models; those of other backends need nothing of ours.
+        repository: the folder of models; those of other backends need nothing of ours but a folder
+            of a version.
         environment: `GE_DEVICE` is for models that name no device.
 
     Raises:
@@ -51,11 +52,12 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     devices: dict[str, list[str]] = {}
     engines: dict[str, list[str]] = {}
     chosen: dict[str, str] = {}
-    broken: dict[str, str] = {}
+    folders = model_folders(repository)
+    broken = dict(refused_folders(repository))
     store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
-    for folder in model_folders(repository):
+    for folder in folders:
         try:
-            if read_backend(folder) != BACKEND:
+            if not is_ours(folder):
                 continue
             model = read_folder(folder)
             config = model.config(environment)

@@ -78,7 +78,7 @@ class Repository:
     Attributes:
         devices: those that its models run on.
         broken: what is wrong, by the model that cannot be loaded.
-        left_out: models of other backends.
+        left_out: ensembles, and models of other backends.
     """
 
     devices: tuple[DevicePlan, ...]
@@ -123,7 +123,9 @@ def memory_text(repository: Repository) -> list[str]:
         lines += [*_device_lines(memory), ""]
     lines += [f"broken: {name}: {error}" for name, error in repository.broken.items()]
     if repository.left_out:
-        lines.append(f"left out, as they are of other backends: {', '.join(repository.left_out)}")
+        lines.append(
+            f"left out: ensembles, and models of other backends: {', '.join(repository.left_out)}"
+        )
     return lines if lines and lines[-1] else lines[:-1]
 
 

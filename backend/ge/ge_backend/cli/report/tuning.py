@@ -8,13 +8,20 @@ from typing import Any
 
 from ge_backend.cli.model.pbtxt_edit import parameter_line
 from ge_backend.cli.report.table import table
-from ge_backend.learning.tuning import Option, Proposal
+from ge_backend.learning.tuning import LEAST_SAVING, Option, Proposal
 
 __all__ = ["Tuning", "tuning_json", "tuning_text"]
 
 ANY_SHAPE = (
     "note: here this engine runs any shape, so rows are padded to the longest of their sub-batch",
     "      and not to a bucket; the figures are those of an engine that needs static shapes",
+)
+
+
+HAS_THEM = "config.pbtxt has these sizes already"
+NOTHING = (
+    f"nothing is applied: less than {LEAST_SAVING:.0%} would be saved; with --graphs it is, "
+    "whatever it saves"
 )
 
 
@@ -25,7 +32,9 @@ class Tuning:
     Attributes:
         source: the file that the traffic comes from.
         measured: costs are nanoseconds; else elements.
-        static_shapes: the engine runs only in buckets; else they are only points to measure.
+        static_shapes: the engine runs only in buckets.
+        any_shape: no row is padded to a bucket here: sizes are only points to measure, which belong
+            where traffic is, whatever a run costs there. So `learn: serve` decides, too.
         left_out: rows longer than the graph allows.
     """
 
@@ -33,6 +42,7 @@ class Tuning:
     source: str
     measured: bool
     static_shapes: bool
+    any_shape: bool
     left_out: int
     proposals: tuple[Proposal, ...]
 
@@ -43,28 +53,44 @@ class Tuning:
             for proposal in self.proposals
         }
 
+    def worthwhile(self) -> dict[str, str]:
+        """Return those of the parameters that save enough to be set, as `learn: serve` has it."""
+        pays = {f"buckets.{proposal.axis}" for proposal in self.proposals if proposal.pays}
+        return {name: value for name, value in self.parameters().items() if name in pays}
+
 
 def tuning_text(tuning: Tuning, diff: str | None) -> list[str]:
     """Return the proposals for a person; `diff` is what was applied, None if nothing was to be."""
-    basis = (
-        "measured on this machine by an earlier warm-up"
-        if tuning.measured
-        else "elements: none were measured here for this model file; start it once, or run "
-        "`ge-backend buckets --model … --measure`"
-    )
-    lines = [f"model {tuning.model}: traffic from {tuning.source}", f"costs: {basis}"]
+    lines = [f"model {tuning.model}: traffic from {tuning.source}", f"costs: {_basis(tuning)}"]
     if tuning.left_out:
         lines.append(f"left out: {tuning.left_out} rows, longer than the graph allows")
-    if not tuning.static_shapes:
+    if tuning.any_shape:
         lines += ANY_SHAPE
     for proposal in tuning.proposals:
         lines += ["", *_axis_lines(proposal, measured=tuning.measured)]
     lines.append("")
     if diff is None:
-        return [*lines, *(parameter_line(*item) for item in tuning.parameters().items())]
+        return [*lines, *_settings(tuning)]
     if not diff:
-        return [*lines, "config.pbtxt has these sizes already"]
-    return [*lines, diff, "applied; load the model again to use them"]
+        same = all(p.best.boundaries == p.now.boundaries for p in tuning.proposals)
+        return [*lines, HAS_THEM] if same else [*lines, *_settings(tuning), "", NOTHING]
+    again = f"curl -X POST localhost:8000/v2/repository/models/{tuning.model}/load"
+    return [*lines, diff, f"applied; load the model again to use them: {again}"]
+
+
+def _settings(tuning: Tuning) -> list[str]:
+    return [parameter_line(*item) for item in tuning.parameters().items()]
+
+
+def _basis(tuning: Tuning) -> str:
+    if tuning.measured:
+        return "measured on this machine by an earlier warm-up"
+    if tuning.any_shape:
+        return "elements: here sizes are points to measure, which belong where traffic is"
+    return (
+        "elements: none were measured here for this model file; start it once, or run "
+        "`ge-backend buckets --model … --measure`"
+    )
 
 
 def tuning_json(tuning: Tuning, diff: str | None) -> str:

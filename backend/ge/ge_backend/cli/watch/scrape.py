@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.errors import DeviceUnavailable, ServerError
@@ -12,6 +13,7 @@ from ge_backend.errors import DeviceUnavailable, ServerError
 __all__ = ["parse", "scrape"]
 
 TIMEOUT_S = 5.0
+WHERE = "--url names another, `ge-backend serve` prints it"
 # Ours, and what the host says of requests.
 KEPT = ("ge_", "nv_inference_")
 
@@ -19,19 +21,33 @@ KEPT = ("ge_", "nv_inference_")
 def scrape(url: str) -> Reading:
     """Return what a server's `/metrics` says of its requests and of this backend now.
 
+    Args:
+        url: `HOST:PORT` is enough.
+
     Raises:
-        ServerError: nobody answers there.
+        ServerError: nobody answers there, or with nothing.
         DeviceUnavailable: the library that reads the format is missing.
     """
+    whole = _whole(url)
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a user's url
+        with urllib.request.urlopen(whole, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a user's url
             text = answer.read().decode()
     except (OSError, ValueError, urllib.error.URLError) as error:
         raise ServerError(
-            f"no metrics at {url}: {error}; expected a running server's metrics port, such as "
-            "http://localhost:8002/metrics"
+            f"no metrics at {whole}: {error}; expected a running server's metrics port; {WHERE}"
         ) from error
+    if not text.strip():
+        raise ServerError(
+            f"no metrics at {whole}: the answer is empty; expected a running server's metrics "
+            f"port; {WHERE}"
+        )
     return parse(text, at_s=time.monotonic())
+
+
+def _whole(url: str) -> str:
+    """Return a url with what may be left out of it: the scheme, and the path `/metrics`."""
+    whole = url if "://" in url else f"http://{url}"
+    return whole if urlsplit(whole).path.strip("/") else f"{whole.rstrip('/')}/metrics"
 
 
 def parse(text: str, *, at_s: float) -> Reading:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ge_backend.device.arrays import bytes_column
 from ge_backend.device.base import ROW_ERRORS, GraphSource
@@ -149,6 +149,10 @@ def _decoded(file: bytes, steps: ImageSteps) -> Image.Image:
         _check_size(image.width, image.height, steps)
         ImageOps.exif_transpose(image, in_place=True)
         return eight_bits(image).convert("L" if steps.channels == "L" else "RGB")
+    except UnidentifiedImageError as error:  # whose words name an object in memory, not the file
+        raise InvalidRequest(
+            f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read"
+        ) from error
     except IMAGE_ERRORS as error:
         raise InvalidRequest(
             f"the image of {len(file)} bytes is not a JPEG or PNG file that can be read: {error}"

@@ -49,7 +49,7 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
         with _quiet():
             torch.onnx.export(
                 module,
-                _example(2, min(16, checkpoint.max_length)),
+                _example(2, min(16, checkpoint.max_length), module.vocabulary),
                 str(path),
                 input_names=list(INPUTS),
                 output_names=[checkpoint.output],
@@ -136,6 +136,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.encoder = encoder
+            self.vocabulary = int(encoder.config.vocab_size)
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
             found = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
@@ -179,7 +180,7 @@ def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     difference, width = 0.0, 0
     for rows, length in CHECKED:
-        ids, mask = _example(rows, min(length, checkpoint.max_length))
+        ids, mask = _example(rows, min(length, checkpoint.max_length), module.vocabulary)
         with torch.inference_mode():
             expected = module(ids, mask)
         (found,) = session.run(None, dict(zip(INPUTS, (ids.numpy(), mask.numpy()), strict=True)))
@@ -195,12 +196,17 @@ def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
     return Exported(width=width, difference=difference)
 
 
-def _example(rows: int, length: int) -> Any:
-    """Return ids and a mask in which every row but the first is shorter than `length`."""
+def _example(rows: int, length: int, vocabulary: int) -> Any:
+    """Return ids and a mask in which every row but the first is shorter than `length`.
+
+    The first ids are left out where there are others: they are special.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(rows * 1000 + length)
-    ids = torch.randint(5, 100, (rows, length), generator=generator)
+    ids = torch.randint(
+        min(5, vocabulary - 1), min(100, vocabulary), (rows, length), generator=generator
+    )
     kept = (length - 3 * torch.arange(rows)).clamp(min=1)
     mask = (torch.arange(length) < kept.unsqueeze(1)).to(torch.int64)
     return ids, mask
