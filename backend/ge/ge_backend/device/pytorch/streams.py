@@ -25,7 +25,6 @@ class Streams:
 
     def __init__(self, vendor: Vendor) -> None:
         self.vendor = vendor
-        vendor.enter()
         self.compute = vendor.new_stream()
         self.uploads = vendor.new_stream()
         self.downloads = vendor.new_stream()
