@@ -113,6 +113,7 @@ def test_a_killed_executor_costs_no_request(client, server):
     victim.kill()
     assert ask(client, 100, seed=1) == 100
     assert comes_true(lambda: executor(server, "null:1") is not None, 20)
+    time.sleep(0.6)  # metrics are published four times a second: those of before say that it is up
     assert comes_true(lambda: ask(client, 20, seed=2) == 20 and up(server) == [1, 1], 20)
     restarts = metric(server, "ge_executor_restarts_total", device="null:1")
     assert restarts >= 1
