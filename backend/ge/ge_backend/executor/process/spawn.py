@@ -118,7 +118,8 @@ def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> di
     The server's PYTHONPATH is for its stubs' Python, which need not be the executor's. Of both only
     what the device's own libraries are found by is kept. torch refuses to import where torch_npu is
     installed without CANN unless autoload is off. Memory comes in huge pages, unless the server's
-    environment says otherwise: ONNX Runtime's runs of an encoder take 3 to 6 % less CPU time.
+    environment says otherwise: ONNX Runtime's runs of an encoder take a little less CPU time
+    then (`python -m benchmarks.bench_engines`, with and without it in GLIBC_TUNABLES).
     """
     environment = dict(inherited)
     kept = {name: kept_paths(address.device, inherited, name) for name in SEARCH_PATHS}
