@@ -112,39 +112,27 @@ class StateStore:
         """
         if not self._begun.issuperset(set(slots).difference(fresh)):
             raise StateLost(_GONE)
-        found = self._stepped(inputs, outputs, slots, fresh, rows=rows, exclusive=exclusive)
+        given = {**inputs, **self._host.gather(slots, fresh, rows)}
+        if self._device is None:
+            results = self._graph.run(given, outputs, exclusive=exclusive)
+            shapes = self._host.keep(results, slots)
+        else:
+            with self._device.store.in_use():
+                bound = self._device.bound(slots, fresh, rows)
+                results = bound_graph(self._graph).run_bound(given, outputs, bound)
+                try:
+                    shapes = self._host.keep(results, slots) | self._device.row_shapes
+                except GraphFailed as error:
+                    if not self.on_device:
+                        raise
+                    raise StateLost.after(error) from error
         self._begun.update(slots)
-        return found
+        return self._plan.shown(results), shapes
 
     def close(self) -> None:
         """Free the device's slots once the last run is over; a run that comes later fails there."""
         if self._device is not None:
             self._device.store.close()
-
-    def _stepped(
-        self,
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        slots: Sequence[int],
-        fresh: Sequence[int],
-        *,
-        rows: int,
-        exclusive: bool,
-    ) -> tuple[dict[str, Array], dict[str, Shape]]:
-        given = {**inputs, **self._host.gather(slots, fresh, rows)}
-        if self._device is None:
-            results = self._graph.run(given, outputs, exclusive=exclusive)
-            return self._plan.shown(results), self._host.keep(results, slots)
-        with self._device.store.in_use():
-            bound = self._device.bound(slots, fresh, rows)
-            results = bound_graph(self._graph).run_bound(given, outputs, bound)
-            try:
-                shapes = self._host.keep(results, slots)
-            except GraphFailed as error:
-                if not self.on_device:
-                    raise
-                raise StateLost.after(error) from error
-        return self._plan.shown(results), shapes | self._device.row_shapes
 
 
 class _DeviceStates:
