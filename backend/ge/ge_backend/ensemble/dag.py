@@ -13,7 +13,7 @@ from typing import Any
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import DataType, Shape
 
-__all__ = ["Dag", "Port", "Step", "check_ports", "read_dag"]
+__all__ = ["Dag", "Port", "Step", "check_ports", "read_dag", "shape_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class Port:
 
     def describe(self) -> str:
         """Return `output 'y' of 'encoder' (FP32 [batch, -1, 32])`."""
-        shown = [*(["batch"] if self.batched else []), *map(str, self.dims)]
-        return f"{self.name!r} of {self.owner} ({self.dtype.name} [{', '.join(shown)}])"
+        shown = shape_text(self.dims, batched=self.batched)
+        return f"{self.name!r} of {self.owner} ({self.dtype.name} {shown})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,11 @@ def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:
         fits = _agree(writer.dims, reader.dims) or _agree(writer.all_dims, reader.all_dims)
         if writer.dtype.name != reader.dtype.name or not fits:
             raise ConfigError(f"{writer.describe()} does not fit {reader.describe()}")
+
+
+def shape_text(dims: Shape, *, batched: bool) -> str:
+    """Return `[batch, -1, 32]`, or without a batch dimension `[-1, 32]`."""
+    return f"[{', '.join([*(['batch'] if batched else []), *map(str, dims)])}]"
 
 
 def _agree(given: Shape, taken: Shape) -> bool:

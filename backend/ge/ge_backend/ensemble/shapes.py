@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ge_backend.config.model import TensorConfig
+from ge_backend.ensemble.dag import shape_text
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array, Shape
 
@@ -28,8 +29,6 @@ def for_graph(array: Array, declared: TensorConfig, *, batched: bool) -> Array:
     Raises:
         InvalidRequest: its shape does not fit the reshape.
     """
-    if declared.dims == declared.graph_dims:
-        return array
     what = f"input {declared.name!r}"
     return _reshaped(what, array, declared.dims, declared.graph_dims, batched=batched)
 
@@ -40,8 +39,6 @@ def from_graph(array: Array, declared: TensorConfig, *, batched: bool) -> Array:
     Raises:
         InvalidRequest: its shape does not fit the reshape.
     """
-    if declared.dims == declared.graph_dims:
-        return array
     what = f"output {declared.name!r}"
     return _reshaped(what, array, declared.graph_dims, declared.dims, batched=batched)
 
@@ -66,6 +63,8 @@ def as_read(array: Array, dims: Shape, *, written: bool, read: bool) -> Array:
 
 
 def _reshaped(what: str, array: Array, given: Shape, wanted: Shape, *, batched: bool) -> Array:
+    if given == wanted:
+        return array
     skip = 1 if batched else 0
     rows, shape = array.shape[:skip], array.shape[skip:]
     if _fits(shape, given):
@@ -77,7 +76,7 @@ def _reshaped(what: str, array: Array, given: Shape, wanted: Shape, *, batched: 
             pass
     raise InvalidRequest(
         f"{what} has shape {list(array.shape)}, which cannot be reshaped from "
-        f"{_described(given, batched=batched)} to {_described(wanted, batched=batched)}"
+        f"{shape_text(given, batched=batched)} to {shape_text(wanted, batched=batched)}"
     )
 
 
@@ -85,7 +84,3 @@ def _fits(shape: Shape, dims: Shape) -> bool:
     return len(shape) == len(dims) and all(
         dim in (-1, size) for dim, size in zip(dims, shape, strict=True)
     )
-
-
-def _described(dims: Shape, *, batched: bool) -> str:
-    return f"[{', '.join([*(['batch'] if batched else []), *map(str, dims)])}]"
