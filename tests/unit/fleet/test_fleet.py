@@ -571,11 +571,11 @@ def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatc
     one = fleets(1)
     gate = one.hold(0)
     monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    threading.Timer(1.0, gate.set).start()
     soon_ns = time.monotonic_ns() + 100_000_000
     (ended,) = one.begin([1], deadline_ns=soon_ns, slots=(0,), fresh=(0,))
     assert isinstance(ended.outcome.error, StateLost)
     assert "may yet change the state of its sequence" in str(ended.outcome.error)
-    gate.set()
 
 
 def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
