@@ -5,6 +5,7 @@ have something, its absence is a failure.
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,17 @@ TESTS = Path(__file__).resolve().parent
 FOLDERS = ("server", "process", "contract")
 LOGS = pytest.StashKey[dict[str, Path]]()
 TAIL_LINES = 80
+
+
+@pytest.fixture(scope="session")
+def example_models(tmp_path_factory) -> Path:
+    """The model repository of this project with its model files, which git does not have, made once."""
+    for library in ("onnx", "onnxruntime", "tokenizers", "torch"):
+        pytest.importorskip(library)
+    models = tmp_path_factory.mktemp("models")
+    script = TESTS.parent / "model_repository" / "make.py"
+    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
+    return models
 
 
 def pytest_configure(config):

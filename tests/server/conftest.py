@@ -1,7 +1,5 @@
 """Real servers for tests: one per model repository, checked to leave nothing behind."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -94,13 +92,10 @@ def servers(tmp_path_factory, server_logs) -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def made_models(tmp_path_factory, servers) -> Path:
-    """The model repository of this project with its model files, made once."""
-    models = tmp_path_factory.mktemp("models")
-    script = ROOT / "model_repository" / "make.py"
-    subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
-    servers.shared.append(models.resolve())
-    return models
+def made_models(example_models, servers) -> Path:
+    """The example models, whose server is shared by all who ask for one."""
+    servers.shared.append(example_models.resolve())
+    return example_models
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,24 +19,12 @@ EXAMPLES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """The example models, made anew: their files are not in the repository."""
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("torch")
-    pytest.importorskip("tokenizers")
-    folder = tmp_path_factory.mktemp("models")
-    script = ROOT / "model_repository" / "make.py"
-    subprocess.run([sys.executable, str(script), "--into", str(folder)], check=True)
-    return folder
-
-
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, models):
+def workplace(tmp_path, monkeypatch, example_models):
     """A folder with the files of the page and the example models."""
     for name, content in FILES:
         (tmp_path / name).write_text(content)
-    (tmp_path / "model_repository").symlink_to(models)
+    (tmp_path / "model_repository").symlink_to(example_models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GE_CACHE_DIR", "off")
 

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,18 +19,15 @@ SIZE = re.compile(r"\d+(\.\d+)? (B|KiB|MiB|GiB)")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(tmp_path_factory, example_models):
     """The example models of the page."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("torch")
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31):
         pytest.skip("this ONNX Runtime does not tell what a run takes")
-    folder = tmp_path_factory.mktemp("models")
-    script = ROOT / "model_repository" / "make.py"
-    subprocess.run([sys.executable, str(script), "--into", str(folder / "all")], check=True)
+    folder = tmp_path_factory.mktemp("memory")
     (folder / "models").mkdir()
     for name in MODELS:
-        (folder / "models" / name).symlink_to(folder / "all" / name)
+        (folder / "models" / name).symlink_to(example_models / name)
     return folder
 
 
