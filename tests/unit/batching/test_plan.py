@@ -344,10 +344,10 @@ def test_packed_rows_get_early_answers_where_that_costs_hardly_more():
     assert len(plan(requests, PER_ELEMENT, PACKED).sub_batches) == 2
 
 
-@given(shapes(40, 64), st.integers(1, 3), st.integers(1, 300))
+@given(shapes(40, 80), st.integers(1, 3), st.integers(1, 300))
 @settings(max_examples=200)
 def test_packed_runs_of_several_rows_keep_to_the_most_elements(drawn, lanes, most):
-    """What rows really have counts, and every run has a price."""
+    """What rows really have counts, beyond the largest bucket too, and every run has a price."""
     requests = requests_of([(rows, (max(1, size),)) for rows, (size,) in drawn])
     policy = Policy(axes=("length",), packed=True, lanes=lanes, max_elements=most)
     found = plan(requests, PER_ELEMENT, policy).sub_batches

@@ -88,6 +88,8 @@ def test_shapes_of_independent_axes():
         '{"version": 1, "axes": {"rows": {}}}',
         ONE_AXIS.format(digits=64, count=-1),
         ONE_AXIS.format(digits=0, count=1),
+        ONE_AXIS.format(digits=64, count="1e999"),
+        ONE_AXIS.format(digits=64, count="[" * 100_000),
     ],
 )
 def test_other_files_are_refused(text):

@@ -35,6 +35,7 @@ def test_json_lines_name_axes_and_rows():
         "3 4",
         "²",
         "99999999999",
+        "9" * 5000,
         "[17]",
         '{"sizes": {"q": 5}',
         '{"sizes": 5}',

@@ -39,6 +39,7 @@ def test_costs_come_back_under_their_key_only(tmp_path):
         lambda document: json.dumps({**document, "costs": [[[1], float("nan")]]}),
         lambda document: json.dumps({**document, "costs": [[[1], -1.0]]}),
         lambda document: json.dumps({**document, "costs": [[[1], 1.0], [[1, 2], 1.0]]}),
+        lambda document: json.dumps({**document, "costs": [[[float("inf")], 1.0]]}),
         lambda document: json.dumps({**document, "costs": 7}),
         lambda document: "\udcff",
     ],
@@ -168,7 +169,9 @@ def test_a_chosen_engine_is_kept_under_its_key(tmp_path):
     assert Store(None).engines(["a"]) == {}
 
 
-@pytest.mark.parametrize("text", ["openvino", "[]", '{"a": 7}', '{"a": [[[1, 16], -1]]}'])
+@pytest.mark.parametrize(
+    "text", ["openvino", "[]", "[" * 100_000, '{"a": 7}', '{"a": [[[1, 16], -1]]}']
+)
 def test_engines_that_cannot_be_read_are_none(tmp_path, text):
     """Also what an earlier version wrote."""
     store = Store(tmp_path)

@@ -92,7 +92,8 @@ class Policy:
         lanes: runs that this instance may expect to have in flight at once.
         refuse_overflow: a request larger than the largest bucket is refused, not run unpadded.
         packed: a run costs its elements, not its rows times the longest; see `Packed`.
-        max_elements: the most of a packed run of several rows; 0 is no limit.
+        max_elements: the most of a run of several rows; 0 is no limit. Unless rows are packed the
+            cost model keeps to it.
     """
 
     axes: tuple[str, ...]
@@ -125,7 +126,7 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
         elif policy.refuse_overflow:
             refused.append((position, _too_large(request, costs, policy)))
         else:
-            sub_batches.extend(_unplanned(position, request, costs))
+            sub_batches.extend(_unplanned(position, request, costs, policy))
     cut = _cut_packed if policy.packed else _cut_for_lanes
     for rows in groups.values():
         if not policy.packed:
@@ -173,10 +174,14 @@ def _too_large(request: Request, costs: CostModel, policy: Policy) -> ShapeTooLa
     return ShapeTooLarge(f"{asked}: no bucket covers these together; add one that does")
 
 
-def _unplanned(position: int, request: Request, costs: CostModel) -> Iterator[SubBatch]:
+def _unplanned(
+    position: int, request: Request, costs: CostModel, policy: Policy
+) -> Iterator[SubBatch]:
     """Yield runs of one oversized request at its own shape."""
     by_step = costs.by_step(request.sizes)
     most = by_step[-1][0] if by_step else costs.steps[-1]
+    if policy.max_elements:
+        most = min(most, max(1, policy.max_elements // max(1, prod(request.sizes))))
     for first in range(0, request.rows, most):
         span = RowSpan(position, first, min(most, request.rows - first))
         yield run_of((span,), request.sizes, costs)

@@ -88,7 +88,7 @@ def exponential_fill(
     """Return geometrically spaced sizes; a duplicate becomes the nearest multiple still unused.
 
     The last size is `maximum` rounded up to `step`, or exactly `maximum` if `contiguous`. Makes
-    the 36 prompt and 42 decode buckets that vLLM's Gaudi documentation prints.
+    the sizes in the 36 prompt and 42 decode buckets that vLLM's Gaudi documentation prints.
 
     Raises:
         ConfigError: a number is outside its range; `minimum` must be at least 1 here.

@@ -16,6 +16,7 @@ from typing import Any
 from ge_backend.errors import ConfigError
 
 __all__ = [
+    "DAMAGED",
     "SizeHistogram",
     "dump_histograms",
     "independent_shapes",
@@ -28,6 +29,8 @@ ALL_DIGITS = 64
 # One digit a value leaves a bin per power of two: 32 of them and zero.
 FEWEST_BINS = 64
 DEFAULT_BINS = 512
+# What reading JSON and taking numbers out of it raises where somebody has changed it.
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ def load_histograms(text: str, name: str) -> dict[str, SizeHistogram]:
         version = document["version"]
         if version == VERSION:
             return {axis: _load(fields) for axis, fields in document["axes"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGED as error:
         raise ConfigError(f"{name} is no traffic histogram: {error!r}") from error
     raise ConfigError(f"{name} has version {version!r}, expected {VERSION}; record traffic anew")
 

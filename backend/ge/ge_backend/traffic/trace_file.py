@@ -10,6 +10,7 @@ One request a line, in any order; both forms may be mixed; `#` begins a comment,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ge_backend.traffic.histogram import SizeHistogram
 __all__ = ["parse_trace", "read_trace"]
 
 MAX_SIZE = 2**31 - 1
+_SIZE = re.compile(r"[0-9]{1,18}")
 _Line = tuple[int, tuple[int, ...]]  # rows, then one size per axis
 
 
@@ -67,7 +69,7 @@ def _request(text: str, axes: Sequence[str]) -> _Line:
     stated = text.partition("#")[0].strip()
     if len(axes) != 1:
         raise ConfigError(f"this model has the ragged axes {', '.join(axes)}; {_expected(axes)}")
-    if not (stated.isascii() and stated.isdecimal()):
+    if not _SIZE.fullmatch(stated):
         raise ConfigError(_expected(axes))
     return 1, (_count("the size", int(stated), least=0, axes=axes),)
 

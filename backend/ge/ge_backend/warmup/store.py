@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket
 from ge_backend.errors import ConfigError
-from ge_backend.traffic.histogram import SizeHistogram, dump_histograms, load_histograms
+from ge_backend.traffic.histogram import DAMAGED, SizeHistogram, dump_histograms, load_histograms
 
 __all__ = ["Store"]
 
@@ -48,7 +48,7 @@ class Store:
             if document["version"] != VERSION or document["key"] != list(key):
                 return {}
             return _checked(document["costs"])
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (OSError, *DAMAGED) as error:
             log.warning("costs in %s are not used: %r", path, error)
             return {}
 
@@ -68,7 +68,7 @@ class Store:
         try:
             document = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
             return {str(name): _checked(costs) for name, costs in document.items()}
-        except (OSError, ValueError, AttributeError, TypeError):  # nothing, or nothing of use
+        except (OSError, *DAMAGED):  # nothing, or nothing of use
             return {}
 
     def keep_engines(
@@ -86,7 +86,7 @@ class Store:
         try:
             document = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
             return None if document is None else {str(k): int(v) for k, v in document.items()}
-        except (OSError, ValueError, AttributeError, TypeError):  # nothing, or nothing of use
+        except (OSError, *DAMAGED):  # nothing, or nothing of use
             return None
 
     def keep_limits(self, key: Sequence[str], limits: Mapping[str, int]) -> None:

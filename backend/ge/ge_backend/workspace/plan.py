@@ -9,10 +9,10 @@ One holder after another takes the place that adds least to that sum, and of sev
 the one in the tightest gap. Several orders are tried, then every holder may move once more as long
 as that helps. Ranges that are in use are never moved.
 
-What is certain: needs that fit beside each other, with nothing in use, never overlap, and what they
-leave free is one gap. A range is at most 95 bytes longer than its need. With `k` ranges in place
-the free bytes lie in at most `k + 1` gaps, so fragmentation is at most `k / (k + 1)`; it makes
-holders wait and can refuse none.
+What is certain: needs that fit beside each other, each with its guard and with nothing in use,
+never overlap, and what they leave free is one gap. A range is at most 95 bytes longer than its
+need. With `k` ranges in place the free bytes lie in at most `k + 1` gaps, so fragmentation is at
+most `k / (k + 1)`; it makes holders wait and can refuse none.
 """
 
 from __future__ import annotations
