@@ -229,8 +229,8 @@ def _opened(
     """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
     if config.fuse:
         return open_fused(config, recorder, store, on_restart=on_restart)
-    opened = open_model(config, recorder, store, on_restart=on_restart)
-    return opened.pipeline, [opened.learner]
+    pipeline, learner = open_model(config, recorder, store, on_restart=on_restart)
+    return pipeline, [learner]
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:

@@ -79,7 +79,6 @@ class Learner:
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
         self._bucketed = first.bucketed
-        self._packed = first.packed
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
         self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
@@ -222,13 +221,7 @@ class Learner:
     def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
         """Let the next batch run on this fleet, at these costs."""
         self._costs = costs
-        self._model = cost_model(
-            self._config,
-            costs,
-            static_shapes=self._static_shapes,
-            bucketed=self._bucketed,
-            packed=self._packed,
-        )
+        self._model = cost_model(self._config, costs, fleet.sessions[0])
         self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:

@@ -135,13 +135,7 @@ def _line(found: Forecast | None) -> str:
 
 def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
-    costs = cost_model(
-        model.config,
-        model.kept_costs() or model.measure(),
-        static_shapes=model.session.static_shapes,
-        bucketed=model.session.bucketed,
-        packed=model.session.packed,
-    )
+    costs = cost_model(model.config, model.kept_costs() or model.measure(), model.session)
     draw = _Traffic(model, costs, np.random.default_rng(SEED)).request
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))
