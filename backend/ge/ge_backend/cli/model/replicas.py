@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +52,6 @@ class LoadPlan:
     replicas: int
     found: Forecast
     fewer: Forecast | None
-
-    def json(self) -> dict[str, object]:
-        """Return it as JSON has it."""
-        return asdict(self)
 
 
 def plan_load(
