@@ -32,9 +32,9 @@ from ge_backend.errors import (
     TensorsLost,
     error_from_name,
 )
-from ge_backend.executor.client.flight import Flight, RunOrder, RunResult
+from ge_backend.executor.client.flight import Flight, RunResult
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.executor.protocol.messages import Keeps, RunOrder
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.assign import DeviceLoad, assign
 from ge_backend.fleet.member import Member, Pauses

@@ -15,9 +15,9 @@ import numpy as np
 from ge_backend.batching.blame import limit_in
 from ge_backend.buckets.grid import BucketGrid
 from ge_backend.errors import GeError, GraphFailed
-from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
+from ge_backend.executor.protocol.messages import RunOrder
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.warmup.store import Store
