@@ -20,8 +20,11 @@
 
 Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
 read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
-`TensorRef` says where they lie in an arena. What `Post` carries is between a service and those who
-opened it; see `service_messages.py`.
+`TensorRef` says where they lie in an arena.
+
+All that a service and one of its clients say to each other has the id of the `OpenService` by which
+that client came. What stands in the bodies is between the two: the connection only routes them, and
+keeps their order in either direction. A client that leaves closes its connection.
 """
 
 from __future__ import annotations
@@ -38,7 +41,6 @@ from ge_backend.executor.protocol.report_messages import (
     PastRun,
     Report,
 )
-from ge_backend.executor.protocol.service_messages import OpenService, Post, ServiceOpened
 from ge_backend.executor.protocol.tensor_messages import (
     FedRef,
     FreeTensors,
@@ -308,6 +310,38 @@ class Done:
     held_up_ns: int = 0
     states: dict[str, Shape] = field(default_factory=dict)
     alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenService:
+    """Share a service with all who name the same kind and key, or start it.
+
+    Attributes:
+        kind: a key of `SERVICES`.
+        key: tells this model's service from others of the kind.
+        spec: what the service is told by this client; its kind says what stands there.
+    """
+
+    id: int
+    kind: str
+    key: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOpened:
+    """The service is there; `spec` is what it says of itself."""
+
+    id: int
+    spec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """Something to or from a service; on the socket its body is bytes as they are, not JSON."""
+
+    id: int
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
