@@ -207,7 +207,9 @@ class Learner:
         self._ask(buckets)
         fleet = self._open_fleet()
         try:
-            costs = self._prepared(fleet, buckets)
+            self._check_source(fleet)
+            layout, stopped = self._pipeline.layout, self._stop.is_set
+            costs = added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
         except GeError:
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
@@ -237,11 +239,6 @@ class Learner:
                 "be given back; load the model again, or raise max_graphs if it is set"
             )
         self._asked = asked
-
-    def _prepared(self, fleet: Fleet, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
-        self._check_source(fleet)
-        layout, stopped = self._pipeline.layout, self._stop.is_set
-        return added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
 
     def _check_source(self, fleet: Fleet) -> None:
         if any(session.source != self._source for session in fleet.sessions):
