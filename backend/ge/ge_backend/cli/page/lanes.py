@@ -9,7 +9,7 @@ from typing import Any
 from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
-from ge_backend.config.sizes import UNITS
+from ge_backend.config.sizes import unit_of
 from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["busiest", "busy_lanes", "draw_busy", "draw_lanes", "draw_pool", "pooled", "waiting"]
@@ -144,7 +144,7 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
     times = [reading.at_s - readings[0].at_s for reading in readings]
     devices = pooled(readings)
     largest = max(readings[-1].gauge("ge_workspace_pool_bytes").values())
-    unit, divisor = [(u, size) for u, size in UNITS.items() if u and size <= largest][-1]
+    unit, divisor = unit_of(largest)
     for index, device in enumerate(devices):
         colour = COLOURS[index % len(COLOURS)]
         for name, label, style in (
