@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.cli import version
 from ge_backend.cli.page.drawing import colours_of, svg
 from ge_backend.cli.page.lanes import draw_busy, draw_lanes, draw_pool, pooled
 from ge_backend.cli.page.numbers import host_latencies, run_latencies, served_models
@@ -48,7 +48,7 @@ def render(recording: Recording) -> str:
     page: str = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         recording=recording,
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(recording.began_s)),
-        version=_version(),
+        version=version(),
         models=models,
         steps={model.model: model.steps_ms for model in models if model.steps_ms},
         texts=text_lines(recording.first, recording.last),
@@ -191,10 +191,3 @@ def _of_pool(recording: Recording) -> Iterator[Picture]:
 
 def _runs(recording: Recording) -> list[PastRun]:
     return [run for device in recording.devices for run in device.runs]
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("triton-ge-backend")
-    except importlib.metadata.PackageNotFoundError:
-        return "(copied, not installed)"
