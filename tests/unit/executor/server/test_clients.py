@@ -6,8 +6,7 @@ import socket
 import pytest
 
 from builders.null_models import comes_true
-from fakes.counting_service import KINDS, CountingService
-from fakes.null_device import NullDevice
+from fakes.counting_service import CountingService
 from ge_backend.errors import GraphFailed, ModelError, ProtocolError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import wire
@@ -19,16 +18,6 @@ from ge_backend.executor.protocol.messages import (
     Report,
     ServiceOpened,
 )
-from ge_backend.executor.server.executor import Executor
-
-
-@pytest.fixture
-def executor():
-    CountingService.opened.clear()
-    executor = Executor(NullDevice(), linger_s=0.0, kinds=KINDS)
-    yield executor
-    executor.join()
-    executor.close()
 
 
 def dial(executor):
