@@ -25,7 +25,6 @@ class Taker:
             self.link,
             kind="counting",
             key=key,
-            spec="",
             take=self.taken.put,
             ended=self.ends.put,
         )

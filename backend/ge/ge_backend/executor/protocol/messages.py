@@ -325,7 +325,7 @@ class OpenService:
     id: int
     kind: str
     key: str
-    spec: str
+    spec: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
