@@ -69,9 +69,9 @@ def open_local(
     read = functools.partial(ModelConfig.read, directory=model.parent, version="1", environment={})
     config = read(complete_document(document, read(document)))
     recorder = Recorder()
-    opened = open_model(config, recorder, Store(None), on_restart=lambda _: None)
+    pipeline, learner = open_model(config, recorder, Store(None), on_restart=lambda _: None)
     try:
-        yield Local(pipeline=opened.pipeline, buckets=int(recorder.drain()["ge_buckets", ()]))
+        yield Local(pipeline=pipeline, buckets=int(recorder.drain()["ge_buckets", ()]))
     finally:
-        opened.learner.close()
-        opened.pipeline.close()
+        learner.close()
+        pipeline.close()

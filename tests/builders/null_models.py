@@ -12,9 +12,9 @@ import numpy as np
 
 from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.address import ExecutorAddress
+from ge_backend.executor.protocol.messages import RunOrder
 from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.fleet.member import Pauses

@@ -130,7 +130,7 @@ def test_a_pool_stays_true_under_faults_cancellations_deadlines_and_deaths(machi
     report = settled(sessions[0])
     assert sorted(name.split("/")[0] for name in report.pool.holders) == sorted(MODELS)
     assert report.pool.size_bytes == POOL
-    assert comes_true(lambda: sessions[0].pool.size_bytes == POOL)
+    assert comes_true(lambda: sessions[0].outstanding.pool.size_bytes == POOL)
 
 
 @pytest.mark.parametrize("step", ["load", "prepare", "run"])

@@ -14,6 +14,7 @@ from ge_backend.tensors import (
     DATA_TYPES,
     Signature,
     TensorSpec,
+    agree,
     bf16_to_float32,
     data_type,
     decode_bytes,
@@ -190,3 +191,17 @@ def test_bf16_keeps_shapes(shape):
     bits = float32_to_bf16(np.ones(shape, np.float32))
     assert (bits.shape, bits.dtype) == (shape, np.uint16)
     assert bf16_to_float32(bits).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "can_be"),
+    [
+        ((), (), True),
+        ((2, -1), (-1, 3), True),
+        ((2, 3), (2, 4), False),
+        ((2,), (2, -1), False),
+    ],
+)
+def test_shapes_agree_where_both_are_known(one, other, can_be):
+    """A free dimension may be any; a missing one may not."""
+    assert agree(one, other) is agree(other, one) is can_be

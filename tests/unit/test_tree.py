@@ -24,7 +24,6 @@ ELSEWHERE = {
     "executor/process/stand_in.py": "tests/process/test_spare.py",
     "executor/protocol/messages.py": "tests/unit/executor/protocol/test_wire.py",
     "executor/protocol/report_messages.py": "tests/unit/executor/protocol/test_wire.py",
-    "executor/protocol/service_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "executor/protocol/tensor_messages.py": "tests/unit/executor/protocol/test_wire.py",
     "device/language/open.py": "tests/server/test_generation.py",
     "device/language/scheduled.py": "tests/unit/generate/test_delegate.py",

@@ -26,6 +26,7 @@ __all__ = [
     "Shape",
     "Signature",
     "TensorSpec",
+    "agree",
     "bf16_to_float32",
     "data_type",
     "decode_bytes",
@@ -85,6 +86,13 @@ DATA_TYPES: Mapping[str, DataType] = {
     name: DataType(name=name, numpy=np.dtype(numpy), onnx=onnx, torch=torch)
     for name, numpy, onnx, torch in _ROWS
 }
+
+
+def agree(one: Shape, other: Shape) -> bool:
+    """Whether two shapes can be the same: as many dims, equal where both are known (-1 is free)."""
+    return len(one) == len(other) and all(
+        a == b or a < 0 or b < 0 for a, b in zip(one, other, strict=True)
+    )
 
 
 def data_type(name: str) -> DataType:

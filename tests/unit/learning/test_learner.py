@@ -96,7 +96,7 @@ class Instance:
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,
-            costs=cost_model(config, costs, static_shapes=static),
+            costs=cost_model(config, costs, session),
             policy=Policy(axes=layout.axes, refuse_overflow=static),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),

@@ -11,12 +11,12 @@ from builders.writer import make_writer
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
+from ge_backend.executor.server.generation import LEVELS
 from ge_backend.generate.figures import Tally
 from ge_backend.metrics import METRICS, Recorder
 from ge_backend.serving import generation
 from ge_backend.serving.generation import (
     HISTOGRAMS,
-    LEVELS,
     _observations,
     _record,
     open_generation,

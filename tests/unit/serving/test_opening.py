@@ -90,10 +90,12 @@ def asked(monkeypatch):
 
 @pytest.fixture
 def opened(tmp_path):
-    model = open_model(configured(tmp_path), Recorder(), Store(None), on_restart=lambda _: None)
-    yield model
-    model.learner.close()
-    model.pipeline.close()
+    pipeline, learner = open_model(
+        configured(tmp_path), Recorder(), Store(None), on_restart=lambda _: None
+    )
+    yield pipeline
+    learner.close()
+    pipeline.close()
 
 
 @pytest.mark.parametrize("ragged", [False, True])
@@ -117,9 +119,9 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     }
     config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
     with caplog.at_level("INFO"):
-        model = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
-    model.learner.close()
-    model.pipeline.close()
+        pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    learner.close()
+    pipeline.close()
     told = [line for line in caplog.messages if "of different lengths are not batched" in line]
     assert len(told) == (not ragged)
 
@@ -135,19 +137,19 @@ def test_states_get_their_memory_once_the_model_is_compiled(asked, opened):
     """A graph that is compiled for its shapes can say what stays on the device."""
     assert asked.kinds == ["Load", "Compile", "Prepare", "KeepStates"]
     assert asked.hidden == [("n", "extra")]  # what no client gets
-    assert step(opened.pipeline, 1, fresh=True) == 2
-    assert step(opened.pipeline, 1) == 4
+    assert step(opened, 1, fresh=True) == 2
+    assert step(opened, 1) == 4
 
 
 def test_so_they_do_after_the_executor_was_lost(asked, opened):
     """The states themselves are gone: who goes on is told so, who begins is served."""
-    step(opened.pipeline, 1, fresh=True)
+    step(opened, 1, fresh=True)
     asked.kinds.clear()
-    (session,) = opened.pipeline.fleet.sessions
+    (session,) = opened.fleet.sessions
     session.lose(ExecutorLost("gone"))
-    assert isinstance(step(opened.pipeline, 1), ExecutorLost)
+    assert isinstance(step(opened, 1), ExecutorLost)
     assert asked.kinds == ["Load", "Compile", "KeepStates", "Prepare"]
-    assert step(opened.pipeline, 5, fresh=True) == 10
+    assert step(opened, 5, fresh=True) == 10
 
 
 def test_states_are_kept_where_there_are_any():

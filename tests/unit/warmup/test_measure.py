@@ -3,6 +3,7 @@
 import functools
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,10 +287,15 @@ def test_without_a_folder_every_start_measures(start):
     assert second.asked == dict.fromkeys(SMALL.entries, 3)
 
 
+def engine(**traits):
+    """What a session says of its graph."""
+    return SimpleNamespace(**{"static_shapes": False, "bucketed": False, "packed": False} | traits)
+
+
 def test_what_the_planner_asks_fits_the_engine():
     """Static ones are looked up; dynamic ones interpolated, up to the host's batch size."""
     table = element_costs(list(SMALL.entries))
-    static, dynamic = (cost_model(CONFIG, table, static_shapes=kind) for kind in (True, False))
+    static, dynamic = (cost_model(CONFIG, table, engine(static_shapes=s)) for s in (True, False))
     assert isinstance(static, CorrectedCosts)
     assert isinstance(static.model, StaticCosts)
     assert isinstance(dynamic, CorrectedCosts)
@@ -300,7 +306,7 @@ def test_what_the_planner_asks_fits_the_engine():
 def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
     """What a bucket covers is padded to it; the rest runs in its own shape."""
     table = element_costs(list(SMALL.entries))
-    costs = cost_model(CONFIG, table, static_shapes=False, bucketed=True)
+    costs = cost_model(CONFIG, table, engine(bucketed=True))
     assert costs.bucket(1, (5,)) == (1, 8)
     assert costs.bucket(1, (99,)) == (1, 99)
 
@@ -309,7 +315,7 @@ def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))
     off = replace(CONFIG, warmup=False)
-    assert isinstance(cost_model(off, table, static_shapes=True), StaticCosts)
+    assert isinstance(cost_model(off, table, engine(static_shapes=True)), StaticCosts)
 
 
 def test_added_buckets_are_measured_and_the_old_ones_prepared(start):

@@ -20,10 +20,10 @@ from ge_backend.batching.split import Piece, join, refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GeError, GraphFailed, StateLost
-from ge_backend.executor.client.flight import RunOrder, RunResult
+from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import Keeps, KeptRef
+from ge_backend.executor.protocol.messages import Keeps, KeptRef, RunOrder
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder

@@ -16,9 +16,8 @@ from ge_backend.batching.kept import Keeping
 from ge_backend.batching.kept_spans import fed_input
 from ge_backend.batching.plan import SubBatch
 from ge_backend.batching.request import Request
-from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.protocol.arena import Arena, aligned
-from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room
+from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room, RunOrder
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from ge_backend.buckets.costs import CostModel
 from ge_backend.buckets.grid import Bucket
-from ge_backend.tensors import Shape
 
 __all__ = ["CorrectedCosts", "Correction", "moved"]
 
@@ -95,42 +94,12 @@ class CorrectedCosts:
     def __init__(
         self, table: Mapping[Bucket, float], make: Callable[[Mapping[Bucket, float]], CostModel]
     ) -> None:
-        self.model = make(table)
+        self._use(make(table))
         self._correction = Correction(dict(table))
         self._make = make
         self.table: Mapping[Bucket, float] = dict(table)
         self._points: dict[Bucket, Bucket] = {bucket: bucket for bucket in table}
         self._runs = 0
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """See `CostModel`."""
-        return self.model.steps
-
-    @property
-    def limits(self) -> Shape:
-        """See `CostModel`."""
-        return self.model.limits
-
-    def covers(self, sizes: Shape) -> bool:
-        """See `CostModel`."""
-        return self.model.covers(sizes)
-
-    def by_step(self, sizes: Shape) -> list[tuple[int, float]]:
-        """See `CostModel`."""
-        return self.model.by_step(sizes)
-
-    def cost(self, rows: int, sizes: Shape) -> float:
-        """See `CostModel`."""
-        return self.model.cost(rows, sizes)
-
-    def bucket(self, rows: int, sizes: Shape) -> Bucket | None:
-        """See `CostModel`."""
-        return self.model.bucket(rows, sizes)
-
-    def label(self, bucket: Bucket) -> str:
-        """See `CostModel`."""
-        return self.model.label(bucket)
 
     def observe(self, bucket: Bucket, run_ns: float) -> None:
         """Correct the costs by a run that shared the device as usual; between two plans.
@@ -149,12 +118,19 @@ class CorrectedCosts:
         self._runs += 1
         if self._runs >= LEAST_RUNS and moved(self.table[point], self._correction.cost(point)):
             self.table = self._correction.costs()
-            self.model = self._make(self.table)
+            self._use(self._make(self.table))
             self._runs = 0
 
     def lasting(self) -> dict[Bucket, float]:
         """Return the table to keep for the next start; may be called from any thread."""
         return self._correction.lasting()
+
+    def _use(self, model: CostModel) -> None:
+        """Answer as this model does, without a call between: the planner asks it for every row."""
+        self.model = model
+        self.steps, self.limits, self.label = model.steps, model.limits, model.label
+        self.covers, self.by_step = model.covers, model.by_step
+        self.cost, self.bucket = model.cost, model.bucket
 
     def _point(self, bucket: Bucket) -> Bucket:
         """Return the bucket of the table that a shape is nearest to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from ge_backend.cli import (
     serve,
     top,
     tune,
+    version,
 )
 from ge_backend.cli import compile as compile_
 from ge_backend.errors import GeError
@@ -61,18 +61,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ge-backend", description="The `ge` backend for Triton Inference Server."
     )
-    parser.add_argument("--version", action="version", version=f"ge-backend {_version()}")
+    parser.add_argument("--version", action="version", version=f"ge-backend {version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.register(subparsers)
     return parser
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("triton-ge-backend")
-    except importlib.metadata.PackageNotFoundError:
-        return "(copied, not installed)"
 
 
 if __name__ == "__main__":

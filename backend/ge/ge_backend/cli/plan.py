@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from ge_backend.cli.model.demand import Demand, measure_demand
@@ -102,7 +103,7 @@ def _plan_load(arguments: argparse.Namespace) -> int:
             device=arguments.device,
             cache_dir=arguments.cache_dir,
         )
-    print(json.dumps(planned.json()) if arguments.json else "\n".join(load_text(planned)))
+    print(json.dumps(asdict(planned)) if arguments.json else "\n".join(load_text(planned)))
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ge_backend.cli.model.applied import apply_settings, preview_settings
+from ge_backend.cli.model.applied import apply_settings
 from ge_backend.cli.model.changes import changes_of, refuse_ensemble
 from ge_backend.cli.model.presets import PRESETS, TEXT_PRESETS
 from ge_backend.cli.report.presets import changes_text, presets_text
@@ -61,8 +61,7 @@ def preset(arguments: argparse.Namespace) -> int:
         )
     chosen = presets[arguments.name]
     found = changes_of(chosen, folder.document, config)
-    write = preview_settings if arguments.dry_run else apply_settings
-    diff = write(folder.config_file, found.settings)
+    diff = apply_settings(folder.config_file, found.settings, dry_run=arguments.dry_run)
     print("\n".join(changes_text(chosen, folder.document["name"], found)))
     if diff:
         print(f"\n{diff}")

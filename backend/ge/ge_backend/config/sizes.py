@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ge_backend.errors import ConfigError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_device_bytes", "size_of_device"]
+__all__ = ["format_bytes", "parse_bytes", "parse_device_bytes", "size_of_device", "unit_of"]
 
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
@@ -60,5 +60,10 @@ def size_of_device(sizes: Mapping[str, int], device: str) -> int:
 
 def format_bytes(nbytes: int) -> str:
     """Return the number in the largest unit that it reaches, to four digits: `7.938 GiB`."""
-    unit = next(u for u in reversed(UNITS) if nbytes >= UNITS[u] or UNITS[u] == 1)
-    return f"{nbytes / UNITS[unit]:.4g} {unit or 'B'}"
+    unit, size = unit_of(nbytes)
+    return f"{nbytes / size:.4g} {unit}"
+
+
+def unit_of(nbytes: float) -> tuple[str, int]:
+    """Return the largest unit that a number of bytes reaches, and the bytes in it."""
+    return next((u, size) for u, size in reversed(UNITS.items()) if nbytes >= size or size == 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.errors import ConfigError
-from ge_backend.tensors import DataType, Shape
+from ge_backend.tensors import DataType, Shape, agree
 
 __all__ = ["Dag", "Port", "Step", "check_ports", "read_dag", "shape_text"]
 
@@ -102,7 +102,7 @@ def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:
         ConfigError: type or dims differ; both ends are named.
     """
     for writer, reader in pairs:
-        fits = _agree(writer.dims, reader.dims) or _agree(writer.all_dims, reader.all_dims)
+        fits = agree(writer.dims, reader.dims) or agree(writer.all_dims, reader.all_dims)
         if writer.dtype.name != reader.dtype.name or not fits:
             raise ConfigError(f"{writer.describe()} does not fit {reader.describe()}")
 
@@ -110,12 +110,6 @@ def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:
 def shape_text(dims: Shape, *, batched: bool) -> str:
     """Return `[batch, -1, 32]`, or without a batch dimension `[-1, 32]`."""
     return f"[{', '.join([*(['batch'] if batched else []), *map(str, dims)])}]"
-
-
-def _agree(given: Shape, taken: Shape) -> bool:
-    return len(given) == len(taken) and all(
-        -1 in pair or pair[0] == pair[1] for pair in zip(given, taken, strict=True)
-    )
 
 
 def _step(given: Mapping[str, Any]) -> Step:

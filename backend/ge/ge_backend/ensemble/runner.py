@@ -14,40 +14,21 @@ import logging
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ge_backend.batching.kept import Keeping, KeptTensor
-from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.pipeline import Pipeline, Reply
 from ge_backend.batching.request import Request, check_request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
 from ge_backend.ensemble.shapes import as_read, for_graph, from_graph
 from ge_backend.errors import GeError, InvalidRequest, OutOfMemory, TensorsLost
-from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["EnsembleRunner", "Stage"]
 
 log = logging.getLogger(__name__)
-
-
-class Runs(Protocol):
-    """What a step runs in; `Pipeline` is one."""
-
-    @property
-    def layout(self) -> Layout:
-        """The step's tensors."""
-
-    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
-        """Yield one reply per request; outputs hold until the next batch."""
-
-    def free_tensors(self, keys: Sequence[int]) -> None:
-        """Forget tensors on the device."""
-
-    def close(self) -> None:
-        """Leave the executor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +41,7 @@ class Stage:
     """
 
     step: Step
-    runs: Runs
+    runs: Pipeline
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
     kept: KeptStep = NOTHING

@@ -13,7 +13,7 @@ import numpy as np
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import shape_text
 from ge_backend.errors import InvalidRequest
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Array, Shape, agree
 
 __all__ = ["as_read", "for_graph", "from_graph"]
 
@@ -54,7 +54,7 @@ def as_read(array: Array, dims: Shape, *, written: bool, read: bool) -> Array:
         written: whether the writer has batches: the tensor begins with a batch dimension.
         read: whether the reader has batches.
     """
-    fits = _fits(array.shape, dims)
+    fits = agree(array.shape, dims)
     if read and not written and fits:
         return array[np.newaxis]
     if written and not read and not fits and array.shape[0] == 1:
@@ -67,7 +67,7 @@ def _reshaped(what: str, array: Array, given: Shape, wanted: Shape, *, batched: 
         return array
     skip = 1 if batched else 0
     rows, shape = array.shape[:skip], array.shape[skip:]
-    if _fits(shape, given):
+    if agree(shape, given):
         free = iter([size for size, dim in zip(shape, given, strict=True) if dim < 0])
         target = tuple([next(free, 0) if dim < 0 else dim for dim in wanted])
         try:
@@ -77,10 +77,4 @@ def _reshaped(what: str, array: Array, given: Shape, wanted: Shape, *, batched: 
     raise InvalidRequest(
         f"{what} has shape {list(array.shape)}, which cannot be reshaped from "
         f"{shape_text(given, batched=batched)} to {shape_text(wanted, batched=batched)}"
-    )
-
-
-def _fits(shape: Shape, dims: Shape) -> bool:
-    return len(shape) == len(dims) and all(
-        dim in (-1, size) for dim, size in zip(dims, shape, strict=True)
     )

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ge_backend.device.failures import without_folders
@@ -32,9 +32,9 @@ from ge_backend.errors import (
     TensorsLost,
     error_from_name,
 )
-from ge_backend.executor.client.flight import Flight, RunOrder, RunResult
+from ge_backend.executor.client.flight import Flight, RunResult
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.executor.protocol.messages import Keeps, RunOrder
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.assign import DeviceLoad, assign
 from ge_backend.fleet.member import Member, Pauses
@@ -89,9 +89,9 @@ class DeviceState:
 
     device: str
     up: bool
-    outstanding_ns: int
-    pool: PoolSample
-    health: Health
+    outstanding_ns: int = 0
+    pool: PoolSample = field(default_factory=PoolSample)
+    health: Health = field(default_factory=Health)
     memory_bytes: int = 0
 
 
@@ -123,23 +123,13 @@ class Fleet:
         One whose driver says that it is abnormal cannot, though it may still answer.
         """
         return any(
-            member.failure is None and not (member.up and member.session.health.abnormal == 1)
+            member.failure is None and _state(member).health.abnormal != 1
             for member in self._members
         )
 
     def states(self) -> list[DeviceState]:
         """Return how each device is now; may be asked from any thread."""
-        return [
-            DeviceState(
-                device=member.device,
-                up=member.up,
-                outstanding_ns=member.session.outstanding_ns if member.up else 0,
-                pool=member.session.pool if member.up else PoolSample(),
-                health=member.session.health if member.up else Health(),
-                memory_bytes=member.session.memory_bytes if member.up else 0,
-            )
-            for member in self._members
-        ]
+        return list(map(_state, self._members))
 
     def run(
         self,
@@ -295,13 +285,31 @@ class Fleet:
             return [(member, list(chosen)) for member in members]
         if members != self._taking_turns:  # one that was away has nothing to make up for
             self._taking_turns, self._given_ns = members, dict.fromkeys(members, 0.0)
-        loads = [DeviceLoad(m.session.outstanding_ns, self._given_ns[m]) for m in members]
+        loads = [
+            DeviceLoad(seen.ns if (seen := m.session.outstanding) else 0, self._given_ns[m])
+            for m in members
+        ]
         places = assign([costs[index] for index in chosen], loads)
         parts: dict[Member, list[int]] = {}
         for index, place in zip(chosen, places, strict=True):
             parts.setdefault(members[place], []).append(index)
             self._given_ns[members[place]] += costs[index]
         return list(parts.items())
+
+
+def _state(member: Member) -> DeviceState:
+    up = member.up
+    seen = member.session.outstanding if up else None
+    if seen is None:
+        return DeviceState(device=member.device, up=up)
+    return DeviceState(
+        device=member.device,
+        up=up,
+        outstanding_ns=seen.ns,
+        pool=seen.pool,
+        health=seen.health,
+        memory_bytes=seen.memory_bytes,
+    )
 
 
 class _Share:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
@@ -25,7 +25,7 @@ from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
-from ge_backend.host.npu_smi import open_sensors
+from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.host.version_folder import version_folder
@@ -46,13 +46,6 @@ log = logging.getLogger(__name__)
 EARLY_REPLY_NS = 2_000_000
 
 
-class Companion(Protocol):
-    """A thread beside serving."""
-
-    def close(self) -> None:
-        """Let it finish and end it."""
-
-
 class Backend:
     """A model instance; lives in the stub process that Triton starts for it."""
 
@@ -60,7 +53,7 @@ class Backend:
         self,
         config: ModelConfig,
         pipeline: Pipeline | FusedPipeline,
-        companions: Sequence[Companion],
+        companions: Sequence[Learner | Counters | NpuSensors],
         steps: Steps | None = None,
     ) -> None:
         self._config = config
@@ -229,8 +222,8 @@ def _opened(
     """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
     if config.fuse:
         return open_fused(config, recorder, store, on_restart=on_restart)
-    opened = open_model(config, recorder, store, on_restart=on_restart)
-    return opened.pipeline, [opened.learner]
+    pipeline, learner = open_model(config, recorder, store, on_restart=on_restart)
+    return pipeline, [learner]
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:

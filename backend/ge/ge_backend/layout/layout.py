@@ -21,28 +21,23 @@ from ge_backend.layout.sequence_tensors import with_controls, without_states
 from ge_backend.layout.validate import agreed_signature, counted_axis, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
-__all__ = ["InputLayout", "Layout", "OutputLayout", "build_layout"]
+__all__ = ["InputLayout", "Layout", "OutputLayout", "TensorLayout", "build_layout"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputLayout:
-    """One input of the graph.
+class TensorLayout:
+    """One input or output of the graph.
 
     Attributes:
         dims: sizes of one row, the batch dimension left out; -1 is free.
         axes: per dimension of `dims` the index of the free axis that it is, or -1. The padded axes
             of the layout come first, then its matched ones.
         names: per dimension its axis name.
-        fill: what padding is filled with, as stored (BF16: the bit pattern).
-        made: `mask`, `lengths`, `positions` or `zeros` when the backend makes the input for
-            clients that do not send it, a kind of `batch_input`, or "" when clients must send it.
-        source: for an input that is written for a whole batch at once, the input whose tensors it
-            is made from: itself where they are concatenated flat; "" for one written row by row.
-        optional: the graph runs without it.
-        counted: of `lengths` the index of the free axis whose sizes it holds, as in `axes`; where
-            there is none, each row counts as 1.
+        source: the input whose tensors it is made from or takes the shapes of, where it is written
+            or scattered for a whole batch at once: itself for inputs that are concatenated flat;
+            "" for one that is written or cut row by row.
     """
 
     name: str
@@ -50,14 +45,10 @@ class InputLayout:
     dims: Shape
     axes: tuple[int, ...]
     names: tuple[str, ...]
-    fill: float
-    made: str
     source: str = ""
-    optional: bool = False
-    counted: int = 0
 
     def row_shape(self, sizes: Shape) -> Shape:
-        """Return one row's shape for these sizes of the padded and the matched axes."""
+        """Return one row's shape by the padded and the matched axes; -1 where the graph knows."""
         return tuple(
             [
                 sizes[axis] if axis >= 0 else dim
@@ -67,23 +58,34 @@ class InputLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputLayout:
-    """One output of the graph; fields as in `InputLayout`.
+class InputLayout(TensorLayout):
+    """One input of the graph.
 
     Attributes:
-        source: for an output that is scattered over the requests of a batch, the input whose
-            shapes it takes; "" for one that is cut row by row.
+        fill: what padding is filled with, as stored (BF16: the bit pattern).
+        made: `mask`, `lengths`, `positions` or `zeros` when the backend makes the input for
+            clients that do not send it, a kind of `batch_input`, or "" when clients must send it.
+        optional: the graph runs without it.
+        counted: of `lengths` the index of the free axis whose sizes it holds, as in `axes`; where
+            there is none, each row counts as 1.
+    """
+
+    fill: float
+    made: str
+    optional: bool = False
+    counted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLayout(TensorLayout):
+    """One output of the graph.
+
+    Attributes:
         lengths: per dimension the output that tells each row's real size, "" where none does; ()
             where no dimension has one.
         fill: what stands behind a row's real size where other rows of its request are longer.
     """
 
-    name: str
-    dtype: DataType
-    dims: Shape
-    axes: tuple[int, ...]
-    names: tuple[str, ...]
-    source: str = ""
     lengths: tuple[str, ...] = ()
     fill: float = 0.0
 
@@ -91,15 +93,6 @@ class OutputLayout:
     def lengths_from(self) -> tuple[str, ...]:
         """`lengths`, one for each dimension also where none has any."""
         return self.lengths or ("",) * len(self.dims)
-
-    def row_shape(self, sizes: Shape) -> Shape:
-        """Return one row's shape; -1 where the graph alone knows."""
-        return tuple(
-            [
-                sizes[axis] if axis >= 0 else dim
-                for dim, axis in zip(self.dims, self.axes, strict=True)
-            ]
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +355,7 @@ def _matched_axes(
 
 
 def _indices(
-    item: InputLayout | OutputLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+    item: TensorLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
 ) -> tuple[int, ...]:
     """Return per dimension the free axis that it is: the item's own, else the first so named."""
     free = [*padded, *(name for _, name in matched)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ge_backend.config.model import ModelConfig, TensorConfig
 from ge_backend.config.sequence_batching import Control, State
 from ge_backend.errors import ConfigError
-from ge_backend.tensors import Signature, TensorSpec
+from ge_backend.tensors import Signature, TensorSpec, agree
 
 __all__ = ["hidden_outputs", "with_controls", "without_states"]
 
@@ -88,10 +88,7 @@ def _check(state: State, name: str, spec: TensorSpec | None, config: ModelConfig
         )
     skip = 1 if config.max_batch_size else 0
     row = spec.dims[skip:]
-    fits = len(row) == len(state.dims) and all(
-        dim < 0 or own < 0 or dim == own for dim, own in zip(row, state.dims, strict=False)
-    )
-    if spec.dtype.name != state.dtype.name or not fits:
+    if spec.dtype.name != state.dtype.name or not agree(row, state.dims):
         raise ConfigError(
             f"state {name!r} is declared as {state.dtype.name} {list(state.dims)}; the graph has "
             f"{spec.describe()}" + (", batch dimension included" if skip else "")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ge_backend.config.declared import Declared
 from ge_backend.config.model import BatchInput, BatchOutput, ModelConfig, TensorConfig
 from ge_backend.errors import ConfigError
-from ge_backend.tensors import Signature, TensorSpec
+from ge_backend.tensors import Signature, TensorSpec, agree
 
 __all__ = ["WELL_KNOWN", "agreed_signature", "counted_axis", "generated_by", "tensor_named"]
 
@@ -261,11 +261,7 @@ def _check_dims(what: str, tensor: TensorConfig, spec: TensorSpec, *, batched: b
             "free, so it has no batch dimension; set max_batch_size: 0 or export it with one"
         )
     dims = spec.dims[1:] if batched else spec.dims
-    agrees = len(dims) == len(tensor.graph_dims) and all(
-        graph < 0 or declared < 0 or graph == declared
-        for graph, declared in zip(dims, tensor.graph_dims, strict=True)
-    )
-    if not agrees:
+    if not agree(dims, tensor.graph_dims):
         extra = " behind the batch dimension" if batched else ""
         raise ConfigError(
             f"{what} {tensor.name!r} has dims {list(tensor.graph_dims)} in config.pbtxt and "

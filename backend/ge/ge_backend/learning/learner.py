@@ -79,7 +79,6 @@ class Learner:
         first = pipeline.fleet.sessions[0]
         self._source, self._static_shapes = first.source, first.static_shapes
         self._bucketed = first.bucketed
-        self._packed = first.packed
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
         self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
@@ -208,7 +207,9 @@ class Learner:
         self._ask(buckets)
         fleet = self._open_fleet()
         try:
-            costs = self._prepared(fleet, buckets)
+            self._check_source(fleet)
+            layout, stopped = self._pipeline.layout, self._stop.is_set
+            costs = added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
         except GeError:
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
@@ -222,13 +223,7 @@ class Learner:
     def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
         """Let the next batch run on this fleet, at these costs."""
         self._costs = costs
-        self._model = cost_model(
-            self._config,
-            costs,
-            static_shapes=self._static_shapes,
-            bucketed=self._bucketed,
-            packed=self._packed,
-        )
+        self._model = cost_model(self._config, costs, fleet.sessions[0])
         self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:
@@ -244,11 +239,6 @@ class Learner:
                 "be given back; load the model again, or raise max_graphs if it is set"
             )
         self._asked = asked
-
-    def _prepared(self, fleet: Fleet, buckets: Sequence[Bucket]) -> dict[Bucket, float]:
-        self._check_source(fleet)
-        layout, stopped = self._pipeline.layout, self._stop.is_set
-        return added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
 
     def _check_source(self, fleet: Fleet) -> None:
         if any(session.source != self._source for session in fleet.sessions):

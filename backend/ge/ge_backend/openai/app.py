@@ -187,9 +187,7 @@ class Endpoints:
         """Give a vector per text."""
         asked = read_embedding(await self._body(request))
         model = await self._triton.model(asked.model, Ability.EMBEDDING)
-        for given in asked.inputs:
-            if isinstance(given, str):
-                self._checked(given, "input")
+        self._check_texts(asked.inputs, "input")
         texts, tokens = await asyncio.to_thread(self._tokens.texts, model, asked.inputs)
         blocks = [text.encode() for text in texts]
         rows = model.rows or len(blocks)
@@ -220,9 +218,7 @@ class Endpoints:
         sampling: dict[str, Any],
     ) -> list[TextCall]:
         """Return what a language model is asked, once for each prompt."""
-        for prompt in prompts:
-            if isinstance(prompt, str):
-                self._checked(prompt, "prompt")
+        self._check_texts(prompts, "prompt")
         return [
             TextCall(
                 model=model,
@@ -275,20 +271,20 @@ class Endpoints:
                 raise ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return bytes(block)
 
-    def _checked(self, text: str, param: str) -> bytes:
-        """Return a text as UTF-8 that is not too long."""
-        try:
-            block = text.encode()
-        except UnicodeEncodeError as error:
-            raise ApiError(f"{param} is not Unicode: {error}", param=param) from error
+    def _check_texts(self, given: Sequence[str | tuple[int, ...]], param: str) -> None:
+        """See that texts are UTF-8 and not too long."""
         limit = self._options.max_prompt_bytes
-        if len(block) > limit:
-            raise ApiError(
-                f"{param} has {len(block)} bytes, at most {limit}",
-                param=param,
-                code="string_above_max_length",
-            )
-        return block
+        for text in given:
+            try:
+                nbytes = len(text.encode()) if isinstance(text, str) else 0
+            except UnicodeEncodeError as error:
+                raise ApiError(f"{param} is not Unicode: {error}", param=param) from error
+            if nbytes > limit:
+                raise ApiError(
+                    f"{param} has {nbytes} bytes, at most {limit}",
+                    param=param,
+                    code="string_above_max_length",
+                )
 
     async def _listed(self) -> list[dict[str, Any]]:
         """Return what clients are told of each model, and of each adapter of one."""

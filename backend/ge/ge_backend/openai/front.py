@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import final
 
 import uvicorn
@@ -66,12 +65,7 @@ class OpenAIFront:
             time.sleep(POLL_S)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join()
 

@@ -95,20 +95,16 @@ def read_completion(block: bytes) -> CompletionBody:
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     drawn = fields.whole("best_of", samples, MAX_PROMPTS) or samples
     limit = fields.take_all(("max_tokens",))
-    sampling, stream, usage = _rest(fields, samples, top)
+    reply, sampling = _rest(fields, model, samples, top)
     if drawn > samples:
-        if stream:
+        if reply.stream:
             raise ApiError(
                 "best_of above n cannot be streamed, as the best are known at the end; leave out "
                 "stream",
                 param="best_of",
             )
         sampling["best_of"] = drawn
-    return CompletionBody(
-        reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
-        prompts=prompts,
-        sampling={**sampling, **limit},
-    )
+    return CompletionBody(reply=reply, prompts=prompts, sampling={**sampling, **limit})
 
 
 def read_chat(block: bytes) -> ChatBody:
@@ -137,12 +133,12 @@ def read_chat(block: bytes) -> ChatBody:
     fields.only("modalities", ["text"], why="answers are text")
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     limits = fields.take_all(("max_completion_tokens", "max_tokens"))
-    sampling, stream, usage = _rest(fields, samples, top)
+    reply, sampling = _rest(fields, model, samples, top)
     if forced is not None:
         call = forced_calls(forced, tools, several=several)
         sampling = _with_structure(sampling, call, "tool_choice")
     return ChatBody(
-        reply=ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage),
+        reply=reply,
         messages=messages,
         tools=() if choice == "none" else tools,
         forced=forced,
@@ -154,8 +150,10 @@ def read_chat(block: bytes) -> ChatBody:
     )
 
 
-def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any], bool, bool]:
-    """Return what both kinds have: sampling parameters, whether to stream, and usage."""
+def _rest(
+    fields: Fields, model: str, samples: int, top: int | None
+) -> tuple[ReplyForm, dict[str, Any]]:
+    """Return what both kinds have: how to answer, and sampling parameters; no field is left."""
     wanted = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
     usage = _usage(fields.take("stream_options"), stream=stream)
@@ -166,7 +164,8 @@ def _rest(fields: Fields, samples: int, top: int | None) -> tuple[dict[str, Any]
         sampling["logprobs"] = top
     fields.take_all(_WITHOUT_EFFECT)
     fields.end()
-    return sampling, stream, usage
+    reply = ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage)
+    return reply, sampling
 
 
 def _usage(options: Any, *, stream: bool) -> bool:

@@ -118,15 +118,15 @@ def open_fused(
         for own in steps:
             log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
             served_as = f"{config.name}/{own.name}"
-            opened = open_model(
+            pipeline, learner = open_model(
                 own,
                 recorder.labelled(model=served_as),
                 store,
                 on_restart=on_restart,
                 served_as=served_as,
             )
-            pipelines.append(opened.pipeline)
-            learners.append(opened.learner)
+            pipelines.append(pipeline)
+            learners.append(learner)
         stages = _stages(dag, pipelines, steps)
     except GeError:
         _close(learners, pipelines)

@@ -24,10 +24,6 @@ BUCKETS = ("batch", "query", "context")
 # As a configuration calls them, and as a service does.
 OWN_ENGINES = {"": "", "auto": "", "torch": "torch", "openvino": "openvino"}
 # Figures of an engine, and what they are as metrics; those with a label say which.
-LEVELS = (
-    *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
-    *("adapters", "adapter_bytes"),
-)
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
 FINISHED = ("stop", "complete", "length", "cancelled", "error")
 HISTOGRAMS = {
@@ -172,8 +168,8 @@ def generation_settings(config: ModelConfig) -> dict[str, str]:
 
 
 def _record(seen: Seen, recorder: Recorder, device: str) -> None:
-    for name in LEVELS:
-        recorder.set(f"ge_text_{name}", seen.levels[name])
+    for name, level in seen.levels.items():
+        recorder.set(f"ge_text_{name}", level)
     for name, count in seen.counts.items():
         if not count:
             continue

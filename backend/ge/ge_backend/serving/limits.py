@@ -6,18 +6,19 @@ refused before it runs, and its batch not run twice for it.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ge_backend.batching.blame import limit_in
-from ge_backend.buckets.grid import BucketGrid
+from ge_backend.buckets.grid import Bucket, BucketGrid
 from ge_backend.errors import GeError, GraphFailed
-from ge_backend.executor.client.flight import RunOrder
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
+from ge_backend.executor.protocol.messages import RunOrder
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.warmup.store import Store
@@ -51,13 +52,14 @@ def learned_limits(
     known = store.limits(key)
     if known is not None:
         return known
-    trial = _Trial(session, layout)
+    refused = functools.partial(_refused, session, layout)
+    ends_s = time.monotonic() + BUDGET_S
     limits: dict[str, int] = {}
-    for number, (axis, sizes) in enumerate(zip(layout.axes, grid.axes[1:], strict=True)):
+    for place, axis in enumerate(layout.axes, start=1):
         if axis in layout.limits:
             continue
         try:
-            limit = trial.limit(number, sizes.largest, grid)
+            limit = _limit(place, grid, refused, ends_s)
         except GeError as error:
             log.info("how long axis %s can be is not known: %s", axis, error)
             return limits
@@ -68,61 +70,55 @@ def learned_limits(
     return limits
 
 
-class _Trial:
-    """Runs of a graph in sizes that it may refuse."""
+def _limit(place: int, grid: BucketGrid, refused_in: Callable[[Bucket], str], ends_s: float) -> int:
+    """Return the longest that the axis at this place of a bucket can be; 0 where none is found.
 
-    def __init__(self, session: Session, layout: Layout) -> None:
-        self._session = session
-        self._layout = layout
-        self._ends = time.monotonic() + BUDGET_S
+    What the engine says of a size that fails counts if the graph runs at that limit, and neither at
+    one more nor at twice as many: convolutions take some sizes and not others.
+    """
+    smallest = tuple(max(1, sizes.values[0]) for sizes in grid.axes)
+    largest = grid.axes[place].largest
 
-    def limit(self, axis: int, largest: int, grid: BucketGrid) -> int:
-        """Return the longest that an axis can be; 0 where none is found.
+    def refused(size: int) -> str:
+        return refused_in((*smallest[:place], size, *smallest[place + 1 :]))
 
-        What the engine says of a size that fails counts if the graph runs at that limit, and
-        neither at one more nor at twice as many: convolutions take some sizes and not others.
-        """
-        smallest = tuple(max(1, sizes.values[0]) for sizes in grid.axes)
+    size = largest + 1
+    while size <= MOST_TRIED and time.monotonic() < ends_s:
+        text = refused(size)
+        if text:
+            limit = limit_in(text)
+            fits = limit is not None and largest <= limit < size
+            if not (fits and limit) or refused(limit):
+                return 0
+            return limit if refused(limit + 1) and refused(2 * limit) else 0
+        size *= 2
+    return 0
 
-        def refused(size: int) -> str:
-            return self._refused((*smallest[: axis + 1], size, *smallest[axis + 2 :]))
 
-        size = largest + 1
-        while size <= MOST_TRIED and time.monotonic() < self._ends:
-            text = refused(size)
-            if text:
-                limit = limit_in(text)
-                fits = limit is not None and largest <= limit < size
-                if not (fits and limit) or refused(limit):
-                    return 0
-                return limit if refused(limit + 1) and refused(2 * limit) else 0
-            size *= 2
-        return 0
+def _refused(session: Session, layout: Layout, bucket: Bucket) -> str:
+    """Run a bucket; return what the engine says if it fails, else nothing.
 
-    def _refused(self, bucket: tuple[int, ...]) -> str:
-        """Run a bucket; return what the engine says if it fails, else nothing.
-
-        Raises:
-            GeError: something else went wrong.
-        """
-        inputs = bucket_inputs(bucket, self._layout)
-        sizes = [int(np.prod(one.shape)) * DATA_TYPES[one.dtype].numpy.itemsize for one in inputs]
-        self._session.reserve(sum(map(aligned, sizes)))
-        arena = self._session.arena
-        refs = []
-        for item, given, nbytes in zip(self._layout.inputs, inputs, sizes, strict=True):
-            ref = arena.place(given.name, given.dtype, given.shape, nbytes)
-            counted = item.made == "positions"
-            arena.view(ref)[...] = np.arange(given.shape[-1]) if counted else given.fill
-            refs.append(ref)
-        try:
-            flight = self._session.flight()
-            flight.submit(0, RunOrder(inputs=tuple(refs), outputs=()))
-            ended = flight.receive()
-        except GeError as error:
-            self._session.lose(error)
-            raise
-        failure = None if ended is None else ended[1].error
-        if failure is not None and not isinstance(failure, GraphFailed):
-            raise failure
-        return "" if failure is None else str(failure)
+    Raises:
+        GeError: something else went wrong.
+    """
+    inputs = bucket_inputs(bucket, layout)
+    sizes = [int(np.prod(one.shape)) * DATA_TYPES[one.dtype].numpy.itemsize for one in inputs]
+    session.reserve(sum(map(aligned, sizes)))
+    arena = session.arena
+    refs = []
+    for item, given, nbytes in zip(layout.inputs, inputs, sizes, strict=True):
+        ref = arena.place(given.name, given.dtype, given.shape, nbytes)
+        counted = item.made == "positions"
+        arena.view(ref)[...] = np.arange(given.shape[-1]) if counted else given.fill
+        refs.append(ref)
+    try:
+        flight = session.flight()
+        flight.submit(0, RunOrder(inputs=tuple(refs), outputs=()))
+        ended = flight.receive()
+    except GeError as error:
+        session.lose(error)
+        raise
+    failure = None if ended is None else ended[1].error
+    if failure is not None and not isinstance(failure, GraphFailed):
+        raise failure
+    return "" if failure is None else str(failure)

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
@@ -32,17 +32,9 @@ from ge_backend.warmup.measure import (
 )
 from ge_backend.warmup.store import Store
 
-__all__ = ["OpenModel", "keep_states", "open_model"]
+__all__ = ["keep_states", "open_model"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenModel:
-    """A model that is ready to serve. Close the learner first."""
-
-    pipeline: Pipeline
-    learner: Learner
 
 
 def open_model(
@@ -52,8 +44,11 @@ def open_model(
     *,
     on_restart: Callable[[str], None],
     served_as: str = "",
-) -> OpenModel:
+) -> tuple[Pipeline, Learner]:
     """Load a model on its devices and warm it up, or have that done beside serving.
+
+    Returns:
+        What runs it, and who learns its buckets: the learner is closed first.
 
     Args:
         config: the model's, complete.
@@ -91,13 +86,7 @@ def open_model(
     pipeline = Pipeline(
         layout=layout,
         fleet=fleet,
-        costs=cost_model(
-            config,
-            costs,
-            static_shapes=session.static_shapes,
-            bucketed=session.bucketed,
-            packed=session.packed,
-        ),
+        costs=cost_model(config, costs, session),
         policy=_policy(config, layout, fleet),
         recorder=recorder,
         traffic=Traffic(layout.axes),
@@ -105,7 +94,7 @@ def open_model(
     key = cost_key(config, layout, session) if config.warmup else []
     unmeasured = grid if later else None
     learner = Learner(config, pipeline, costs, store, connect, key, unmeasured=unmeasured)
-    return OpenModel(pipeline=pipeline, learner=learner)
+    return pipeline, learner
 
 
 def _only_equal(config: ModelConfig, layout: Layout) -> bool:

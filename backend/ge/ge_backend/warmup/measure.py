@@ -145,19 +145,14 @@ def added_costs(
     return {bucket: completed[bucket] for bucket in buckets}
 
 
-def cost_model(
-    config: ModelConfig,
-    costs: Mapping[Bucket, float],
-    *,
-    static_shapes: bool,
-    bucketed: bool = False,
-    packed: bool = False,
-) -> CostModel:
+def cost_model(config: ModelConfig, costs: Mapping[Bucket, float], session: Session) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured.
 
     `max_elements` bounds what packed rows really have, so there the planner sees to it; what is
     concatenated runs as it comes.
     """
+    # Not the session itself: costs outlive it.
+    static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
     shapes = KnownShapes()
 
     def make(table: Mapping[Bucket, float]) -> CostModel:

@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from ge_backend.cli.model import applied
-from ge_backend.cli.model.applied import INSTANCES, apply_settings, preview_settings
+from ge_backend.cli.model.applied import INSTANCES, apply_settings
 from ge_backend.errors import ConfigError
 
 BEFORE = """\
@@ -43,7 +43,7 @@ def test_the_ends_of_lines_stay(file, count):
     diff = apply_settings(file, settings)
     expected = file.read_bytes().replace(b"\n", b"\r\n")
     file.write_bytes(before.replace("\n", "\r\n").encode())
-    assert preview_settings(file, settings) == diff
+    assert apply_settings(file, settings, dry_run=True) == diff
     assert apply_settings(file, settings) == diff
     assert file.read_bytes() == expected
 

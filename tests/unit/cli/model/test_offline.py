@@ -49,9 +49,9 @@ def test_what_serving_measured_is_found(model, cache):
     with look_into(folder) as opened:
         config = opened.config
         assert opened.kept_costs() == {}
-    served = open_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
-    served.learner.close()
-    served.pipeline.close()
+    pipeline, learner = open_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
+    learner.close()
+    pipeline.close()
     with look_into(folder) as opened:
         assert opened.kept_costs().keys() == set(opened.grid.entries)
 

@@ -8,21 +8,9 @@ import threading
 import pytest
 
 from builders.null_models import comes_true
-from fakes.counting_service import KINDS, CountingService
-from fakes.null_device import NullDevice
 from ge_backend.errors import ExecutorLost, GraphFailed, ModelError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.stream import ServiceStream
-from ge_backend.executor.server.executor import Executor
-
-
-@pytest.fixture
-def executor():
-    CountingService.opened.clear()
-    executor = Executor(NullDevice(), linger_s=0.0, kinds=KINDS)
-    yield executor
-    executor.join()
-    executor.close()
 
 
 class Taker:
@@ -37,7 +25,6 @@ class Taker:
             self.link,
             kind="counting",
             key=key,
-            spec="",
             take=self.taken.put,
             ended=self.ends.put,
         )

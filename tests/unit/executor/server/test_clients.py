@@ -1,38 +1,23 @@
 """A connection opens services, brings them what is posted, and leaves them when it ends."""
 
 import json
-import os
 import socket
 
 import pytest
 
 from builders.null_models import comes_true
-from fakes.counting_service import KINDS, CountingService
-from fakes.null_device import NullDevice
+from fakes.counting_service import CountingService
 from ge_backend.errors import GraphFailed, ModelError, ProtocolError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import wire
-from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import (
-    Attach,
     Failed,
     Inspect,
-    Ok,
     OpenService,
     Post,
     Report,
     ServiceOpened,
 )
-from ge_backend.executor.server.executor import Executor
-
-
-@pytest.fixture
-def executor():
-    CountingService.opened.clear()
-    executor = Executor(NullDevice(), linger_s=0.0, kinds=KINDS)
-    yield executor
-    executor.join()
-    executor.close()
 
 
 def dial(executor):
@@ -137,32 +122,6 @@ def test_a_client_that_is_refused_holds_nothing(executor, link):
         opened(link, spec="unwanted")
     executor.services.close_idle()
     assert len(executor.services) == 0
-
-
-def test_a_service_sees_the_arenas_of_its_client(link):
-    """An arena that is attached after the service was opened is there; others are not."""
-    opened(link)
-    (client,) = CountingService.opened[0].clients
-    with pytest.raises(ProtocolError, match="arena 4 was never attached"):
-        client.segment(4)
-    arena = Arena(4096)
-    link.ask(Attach(id=link.next_id(), arena=4, nbytes=4096), Ok, (arena.descriptor,))
-    assert client.segment(4).nbytes == 4096
-    arena.close()
-
-
-def test_a_descriptor_goes_with_a_post(link):
-    """The stub gets one of its own."""
-    opened(link)
-    (client,) = CountingService.opened[0].clients
-    reading, writing = os.pipe()
-    client.post(b"take it", reading)
-    message, descriptors = link.inbox.receive()
-    assert message.body == b"take it"
-    os.write(writing, b"x")
-    assert os.read(descriptors[0], 1) == b"x"
-    for descriptor in (reading, writing, *descriptors):
-        os.close(descriptor)
 
 
 def test_the_steps_of_a_service_are_in_the_timeline(executor, link):

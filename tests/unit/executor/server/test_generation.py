@@ -586,7 +586,7 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     )
 
     class Stranger:
-        def post(self, body, descriptor=None):
+        def post(self, body):
             Parts().take(body)
 
     @settings(

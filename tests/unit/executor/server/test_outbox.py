@@ -25,7 +25,7 @@ class Client:
         self.parts, self.taken = Parts(), []
         self.entered, self.go = threading.Event(), threading.Event()
 
-    def post(self, body, descriptor=None):
+    def post(self, body):
         self.entered.set()
         self.go.wait(5)
         self.taken.append(self.parts.take(body))

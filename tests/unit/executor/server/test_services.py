@@ -13,15 +13,6 @@ from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.services import SERVICES, settled
 
 
-@pytest.fixture
-def executor():
-    CountingService.opened.clear()
-    executor = Executor(NullDevice(), linger_s=0.0, kinds=KINDS)
-    yield executor
-    executor.close()
-    assert len(executor.services) == 0
-
-
 def test_who_names_the_same_key_gets_the_same_service(executor):
     """Of one kind and key there is one, of another key another."""
     first, again = executor.services.open("counting", "a"), executor.services.open("counting", "a")

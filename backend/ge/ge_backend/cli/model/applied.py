@@ -12,7 +12,7 @@ from ge_backend.cli.model.replacing import replacing
 from ge_backend.config.model_folder import parse_config
 from ge_backend.errors import ConfigError
 
-__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings", "preview_settings"]
+__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings"]
 
 # What is no parameter but a field of the host's.
 INSTANCES = "instance_group.count"
@@ -22,48 +22,26 @@ _NEW_INSTANCES = "instance_group [ {{ count: {} kind: KIND_CPU }} ]"
 _NEW_DELAY = "dynamic_batching {{ max_queue_delay_microseconds: {} }}"
 
 
-def apply_settings(file: Path, settings: Mapping[str, str]) -> str:
+def apply_settings(file: Path, settings: Mapping[str, str], *, dry_run: bool = False) -> str:
     """Set parameters in a config.pbtxt, and return the difference as a unified diff.
 
     Comments, order, layout and the ends of lines stay; the file is replaced whole, so no server
-    reads half of it. `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields.
+    reads half of it. `INSTANCES` and `BATCHING_DELAY` are set as the host's own fields. In a dry
+    run nothing is written.
 
     Raises:
         ConfigError: the file cannot be read, edited or written; it is as it was then.
     """
     try:
-        before = _read(file)
+        with file.open(encoding="utf-8", newline="") as opened:  # the ends of lines as they are
+            before = opened.read()
         after = _edited(before, settings, file)
-        if after != before:
+        if after != before and not dry_run:
             with replacing(file.resolve()) as draft:
                 draft.write_text(after, encoding="utf-8", newline="")
     except OSError as error:
         raise ConfigError(f"{file} cannot be changed: {error}") from error
-    return _difference(before, after, file)
-
-
-def preview_settings(file: Path, settings: Mapping[str, str]) -> str:
-    """Return what `apply_settings` would; nothing is written.
-
-    Raises:
-        ConfigError: the file cannot be read or edited.
-    """
-    try:
-        before = _read(file)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
-    return _difference(before, _edited(before, settings, file), file)
-
-
-def _read(file: Path) -> str:
-    """Return a file's text with the ends of its lines as they are."""
-    with file.open(encoding="utf-8", newline="") as opened:
-        return opened.read()
-
-
-def _difference(before: str, after: str, file: Path) -> str:
-    old, new = before.splitlines(), after.splitlines()
-    name = str(file)
+    old, new, name = before.splitlines(), after.splitlines(), str(file)
     return "\n".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, lineterm=""))
 
 

@@ -14,7 +14,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import is_ensemble, step_names
 from ge_backend.errors import ConfigError
 
-__all__ = ["Change", "Changes", "LeftOut", "changes_of", "refuse_ensemble"]
+__all__ = ["Change", "Changes", "changes_of", "refuse_ensemble"]
 
 OF_THE_HOST = (INSTANCES, BATCHING_DELAY, "max_queue_size")
 OF_STEPS = ("threads", "max_elements", "priority")
@@ -33,23 +33,16 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A setting of the preset that this model does not take."""
-
-    key: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What is to be done to a config.pbtxt.
 
     Attributes:
+        left_out: why the model does not take a setting of the preset, by its key.
         notes: what the preset leaves as it is and works against it.
     """
 
     made: tuple[Change, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, str]
     notes: tuple[str, ...]
 
     @property
@@ -81,17 +74,17 @@ def changes_of(preset: Preset, document: Mapping[str, Any], config: ModelConfig)
         config: the same as the backend reads it.
     """
     made: list[Change] = []
-    left_out: list[LeftOut] = []
+    left_out: dict[str, str] = {}
     for key, choice in preset.choices.items():
         before = _present(key, document, config)
         if before == choice.value:
             continue
         obstacle = _obstacle(key, choice.value, document, config)
         if obstacle:
-            left_out.append(LeftOut(key=key, why=obstacle))
+            left_out[key] = obstacle
         else:
             made.append(Change(key=key, before=before, after=choice.value, why=choice.why))
-    return Changes(made=tuple(made), left_out=tuple(left_out), notes=_notes(document))
+    return Changes(made=tuple(made), left_out=left_out, notes=_notes(document))
 
 
 def _present(key: str, document: Mapping[str, Any], config: ModelConfig) -> str:

@@ -20,7 +20,7 @@ from ge_backend.device.language.open import cached_as, held_as, memory_for_cache
 from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
-from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.shaped import ShapedModel
@@ -165,7 +165,7 @@ def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
     sizes = bucket[1:] + (-1,) * len(layout.matched)
     batch = bucket[:1] if layout.batched else ()
     total = 0
-    items: tuple[InputLayout | OutputLayout, ...] = (*layout.inputs, *layout.outputs)
+    items: tuple[TensorLayout, ...] = (*layout.inputs, *layout.outputs)
     for item in items:
         shape = batch + item.row_shape(sizes)
         if -1 in shape or item.source or item.dtype.itemsize == 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +53,6 @@ class LoadPlan:
     replicas: int
     found: Forecast
     fewer: Forecast | None
-
-    def json(self) -> dict[str, object]:
-        """Return it as JSON has it."""
-        return asdict(self)
 
 
 def plan_load(
@@ -135,14 +132,8 @@ def _line(found: Forecast | None) -> str:
 
 def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
-    costs = cost_model(
-        model.config,
-        model.kept_costs() or model.measure(),
-        static_shapes=model.session.static_shapes,
-        bucketed=model.session.bucketed,
-        packed=model.session.packed,
-    )
-    draw = _Traffic(model, costs, np.random.default_rng(SEED)).request
+    costs = cost_model(model.config, model.kept_costs() or model.measure(), model.session)
+    draw = _drawing(model, costs)
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))
     policy = Policy(
@@ -163,22 +154,24 @@ def _times(model: ShapedModel) -> Array:
     return times
 
 
-class _Traffic:
-    """Draws requests as they were recorded, each axis by itself; else those of the largest size."""
+def _drawing(model: ShapedModel, costs: CostModel) -> Callable[[int], Request]:
+    """Return what draws requests as they were recorded, each axis by itself.
 
-    def __init__(self, model: ShapedModel, costs: CostModel, rng: np.random.Generator) -> None:
-        self._rng = rng
-        traffic = model.store.traffic(model.config.name)
-        largest = dict(zip(model.layout.axes, costs.limits, strict=True))
-        self._rows = _points(traffic.get(ROWS), 1)
-        self._sizes = [_points(traffic.get(axis), largest[axis]) for axis in model.layout.axes]
+    Without a record they have the largest size. Tensors they have none; the number is their index.
+    """
+    rng = np.random.default_rng(SEED)
+    traffic = model.store.traffic(model.config.name)
+    rows = _points(traffic.get(ROWS), 1)
+    sizes = [
+        _points(traffic.get(axis), largest)
+        for axis, largest in zip(model.layout.axes, costs.limits, strict=True)
+    ]
 
-    def request(self, index: int) -> Request:
-        """Return one, without tensors."""
-        rows, *sizes = (
-            int(self._rng.choice(values, p=shares)) for values, shares in (self._rows, *self._sizes)
-        )
-        return Request(index=index, rows=rows, tensors={}, sizes=tuple(sizes))
+    def draw(index: int) -> Request:
+        count, *drawn = (int(rng.choice(values, p=shares)) for values, shares in (rows, *sizes))
+        return Request(index=index, rows=count, tensors={}, sizes=tuple(drawn))
+
+    return draw
 
 
 def _points(seen: SizeHistogram | None, otherwise: int) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from typing import Any
 from ge_backend.cli.page.drawing import COLOURS, legend, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
-from ge_backend.config.sizes import UNITS
+from ge_backend.config.sizes import unit_of
 from ge_backend.executor.protocol.messages import PastRun
 
 __all__ = ["busiest", "busy_lanes", "draw_busy", "draw_lanes", "draw_pool", "pooled", "waiting"]
@@ -135,7 +135,7 @@ def draw_busy(figure: Any, devices: Sequence[DeviceRuns], begin_ns: int, end_ns:
 
 def pooled(readings: Sequence[Reading]) -> list[str]:
     """Return the devices that have a workspace pool."""
-    return [d for d, size in _gauge(readings[-1], "ge_workspace_pool_bytes").items() if size]
+    return [d for d, size in readings[-1].gauge("ge_workspace_pool_bytes").items() if size]
 
 
 def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
@@ -143,8 +143,8 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
     axes = figure.subplots()
     times = [reading.at_s - readings[0].at_s for reading in readings]
     devices = pooled(readings)
-    largest = max(_gauge(readings[-1], "ge_workspace_pool_bytes").values())
-    unit, divisor = [(u, size) for u, size in UNITS.items() if u and size <= largest][-1]
+    largest = max(readings[-1].gauge("ge_workspace_pool_bytes").values())
+    unit, divisor = unit_of(largest)
     for index, device in enumerate(devices):
         colour = COLOURS[index % len(COLOURS)]
         for name, label, style in (
@@ -152,7 +152,7 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
             ("ge_workspace_peak_bytes", "peak since its start", "--"),
             ("ge_workspace_pool_bytes", "pool", ":"),
         ):
-            values = [_gauge(reading, name).get(device, 0.0) / divisor for reading in readings]
+            values = [reading.gauge(name).get(device, 0.0) / divisor for reading in readings]
             axes.plot(times, values, style, color=colour, label=f"{device}: {label}")
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, times[-1])
@@ -160,16 +160,6 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
     axes.set_xlabel("seconds since the recording began")
     tidy(axes, along="y")
     legend(figure)
-
-
-def _gauge(reading: Reading, name: str) -> dict[str, float]:
-    """Return a gauge by device; each model sees the whole, so the most counts."""
-    found: dict[str, float] = {}
-    for (metric, labels), value in reading.values.items():
-        device = dict(labels).get("device", "")
-        if metric == name and device:
-            found[device] = max(found.get(device, 0.0), value)
-    return found
 
 
 def _round_down(value: float) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.cli import version
 from ge_backend.cli.page.drawing import colours_of, svg
 from ge_backend.cli.page.lanes import draw_busy, draw_lanes, draw_pool, pooled
 from ge_backend.cli.page.numbers import host_latencies, run_latencies, served_models
@@ -48,7 +48,7 @@ def render(recording: Recording) -> str:
     page: str = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         recording=recording,
         began=time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(recording.began_s)),
-        version=_version(),
+        version=version(),
         models=models,
         steps={model.model: model.steps_ms for model in models if model.steps_ms},
         texts=text_lines(recording.first, recording.last),
@@ -56,8 +56,9 @@ def render(recording: Recording) -> str:
         runs=run_latencies(_runs(recording)),
         missed=sum(device.missed for device in recording.devices),
         pictures=[
-            (picture, markupsafe.Markup(_drawn(index, picture)))  # noqa: S704 - made by us
+            (picture, markupsafe.Markup(drawn))  # noqa: S704 - made by us
             for index, picture in enumerate(pictures(recording))
+            for drawn in [svg(picture.draw, picture.height_inches, name=f"picture-{index}")]
         ],
     )
     return page
@@ -80,107 +81,90 @@ def pictures(recording: Recording) -> list[Picture]:
 
 def _of_metrics(
     recording: Recording, models: Sequence[ModelNumbers], colours: Mapping[str, str]
-) -> list[Picture]:
+) -> Iterator[Picture]:
     names = [model.model for model in models if "/" not in model.model]
     ran = [model for model in models if model.runs]
     padded = [model for model in models if model.padding is not None]
-    found = [
-        Picture(
-            title="Requests",
-            text="Taken by each model, between two looks at its metrics. Further down, a name with "
-            "a slash is a step of a fused ensemble.",
-            height_inches=2.8,
-            draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
-        )
-    ]
+    yield Picture(
+        title="Requests",
+        text="Taken by each model, between two looks at its metrics. Further down, a name with a "
+        "slash is a step of a fused ensemble.",
+        height_inches=2.8,
+        draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
+    )
     if ran:
-        found.append(
-            Picture(
-                title="Lengths and buckets",
-                text="How long the rows were that clients sent, and the shapes that they ran in. "
-                "Engines that take any shape run at the rows' own; there a bucket is the nearest "
-                "measured one.",
-                height_inches=shapes_height(ran),
-                draw=lambda figure: draw_shapes(figure, ran, colours),
-            )
+        yield Picture(
+            title="Lengths and buckets",
+            text="How long the rows were that clients sent, and the shapes that they ran in. "
+            "Engines that take any shape run at the rows' own; there a bucket is the nearest "
+            "measured one.",
+            height_inches=shapes_height(ran),
+            draw=lambda figure: draw_shapes(figure, ran, colours),
         )
     if padded:
-        found.append(
-            Picture(
-                title="Padding",
-                text="Elements (rows times sizes; tokens, for text) that ran for each one sent.",
-                height_inches=1.0 + 0.75 * len(padded),
-                draw=lambda figure: draw_padding(figure, padded),
-            )
+        yield Picture(
+            title="Padding",
+            text="Elements (rows times sizes; tokens, for text) that ran for each one sent.",
+            height_inches=1.0 + 0.75 * len(padded),
+            draw=lambda figure: draw_padding(figure, padded),
         )
     if ran:
-        found.append(
-            Picture(
-                title="Where the time goes",
-                text="Per request, summed. An instance reads, plans, stages, waits and splits one "
-                "batch after the other; queue and run are in the executor while it waits, and may "
-                "be longer than the wait where several runs go side by side.",
-                height_inches=1.0 + 0.6 * len(ran),
-                draw=lambda figure: draw_parts(figure, ran),
-            )
+        yield Picture(
+            title="Where the time goes",
+            text="Per request, summed. An instance reads, plans, stages, waits and splits one "
+            "batch after the other; queue and run are in the executor while it waits, and may be "
+            "longer than the wait where several runs go side by side.",
+            height_inches=1.0 + 0.6 * len(ran),
+            draw=lambda figure: draw_parts(figure, ran),
         )
-    return found
 
 
-def _of_text(recording: Recording, colours: Mapping[str, str]) -> list[Picture]:
+def _of_text(recording: Recording, colours: Mapping[str, str]) -> Iterator[Picture]:
     if not text_lines(recording.first, recording.last):
-        return []
-    return [
-        Picture(
-            title="Tokens",
-            text="Drawn by the models that generate text, and taken in with prompts, between two "
-            "looks at their metrics.",
-            height_inches=3.6,
-            draw=lambda figure: draw_tokens(figure, recording.readings, colours),
-        ),
-        Picture(
-            title="Cache",
-            text="How much of the key-value cache texts had, and how many were in the making; "
-            "dotted: how many waited. Where it is full while texts wait, more `kv_cache_bytes` "
-            "would let more run at once.",
-            height_inches=3.6,
-            draw=lambda figure: draw_cache(figure, recording.readings, colours),
-        ),
-    ]
+        return
+    yield Picture(
+        title="Tokens",
+        text="Drawn by the models that generate text, and taken in with prompts, between two looks "
+        "at their metrics.",
+        height_inches=3.6,
+        draw=lambda figure: draw_tokens(figure, recording.readings, colours),
+    )
+    yield Picture(
+        title="Cache",
+        text="How much of the key-value cache texts had, and how many were in the making; dotted: "
+        "how many waited. Where it is full while texts wait, more `kv_cache_bytes` would let more "
+        "run at once.",
+        height_inches=3.6,
+        draw=lambda figure: draw_cache(figure, recording.readings, colours),
+    )
 
 
-def _of_latency(recording: Recording) -> list[Picture]:
+def _of_latency(recording: Recording) -> Iterator[Picture]:
     hosts = [host for host in host_latencies(recording) if host.quantiles_ms]
     runs = run_latencies(_runs(recording))
-    if not (hosts or runs):
-        return []
-    return [
-        Picture(
+    if hosts or runs:
+        yield Picture(
             title="Latency",
             text="Of whole requests where the server keeps percentiles, over its own sliding "
             "window; of runs from their coming to the executor until their end.",
             height_inches=1.1 + 0.32 * (len(hosts) + len(runs)),
             draw=lambda figure: draw_latencies(figure, hosts, runs),
         )
-    ]
 
 
-def _of_executors(recording: Recording, colours: Mapping[str, str]) -> list[Picture]:
+def _of_executors(recording: Recording, colours: Mapping[str, str]) -> Iterator[Picture]:
     devices = [device for device in recording.devices if device.runs]
-    if not devices:
-        return []
     begin_ns, end_ns = (int(1e9 * r.at_s) for r in (recording.first, recording.last))
-    found = [
-        Picture(
+    if devices:
+        yield Picture(
             title="Lanes",
             text="How many of each device's lanes ran. Where the line is at the number of its "
             "lanes, more requests make a queue.",
             height_inches=2.4,
             draw=lambda figure: draw_busy(figure, devices, begin_ns, end_ns),
         )
-    ]
-    found += [_timeline(device, colours) for device in devices]
-    return found
+    for device in devices:
+        yield _timeline(device, colours)
 
 
 def _timeline(device: DeviceRuns, colours: Mapping[str, str]) -> Picture:
@@ -195,29 +179,15 @@ def _timeline(device: DeviceRuns, colours: Mapping[str, str]) -> Picture:
     )
 
 
-def _of_pool(recording: Recording) -> list[Picture]:
-    if not pooled(recording.readings):
-        return []
-    return [
-        Picture(
+def _of_pool(recording: Recording) -> Iterator[Picture]:
+    if pooled(recording.readings):
+        yield Picture(
             title="Workspace pool",
             text="Read once a second: what lies between two looks is not seen, the peak is exact.",
             height_inches=2.4,
             draw=lambda figure: draw_pool(figure, recording.readings),
         )
-    ]
 
 
 def _runs(recording: Recording) -> list[PastRun]:
     return [run for device in recording.devices for run in device.runs]
-
-
-def _drawn(index: int, picture: Picture) -> str:
-    return svg(picture.draw, picture.height_inches, name=f"picture-{index}")
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("triton-ge-backend")
-    except importlib.metadata.PackageNotFoundError:
-        return "(copied, not installed)"

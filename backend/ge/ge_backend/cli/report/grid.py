@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ge_backend.buckets.grid import Bucket, BucketGrid
 from ge_backend.cli.model.demand import tensor_bytes
@@ -21,13 +21,13 @@ class BucketLine:
 
     Attributes:
         cost_ns: of one run; None where it was not measured.
-        nbytes: of its inputs and outputs; None where the graph alone, or the request, knows.
+        tensor_bytes: of its inputs and outputs; None where the graph alone, or the request, knows.
     """
 
     bucket: Bucket
     elements: int
     cost_ns: float | None
-    nbytes: int | None
+    tensor_bytes: int | None
 
 
 def bucket_lines(
@@ -39,7 +39,7 @@ def bucket_lines(
             bucket=bucket,
             elements=math.prod(bucket),
             cost_ns=costs.get(bucket),
-            nbytes=tensor_bytes(layout, bucket),
+            tensor_bytes=tensor_bytes(layout, bucket),
         )
         for bucket in grid.entries
     ]
@@ -48,7 +48,7 @@ def bucket_lines(
 def grid_text(grid: BucketGrid, lines: list[BucketLine]) -> list[str]:
     """Return the grid for a person: how it came about, its buckets, and what they sum up to."""
     rows = [
-        (*map(str, line.bucket), str(line.elements), _ms(line.cost_ns), _mib(line.nbytes))
+        (*map(str, line.bucket), str(line.elements), _ms(line.cost_ns), _mib(line.tensor_bytes))
         for line in lines
     ]
     header = (*grid.names, "elements", "cost ms", "tensors MiB")
@@ -57,7 +57,7 @@ def grid_text(grid: BucketGrid, lines: list[BucketLine]) -> list[str]:
 
 def _total(lines: list[BucketLine]) -> str:
     costs = [line.cost_ns for line in lines if line.cost_ns is not None]
-    known = [line.nbytes for line in lines if line.nbytes is not None]
+    known = [line.tensor_bytes for line in lines if line.tensor_bytes is not None]
     parts = [f"total: {len(lines)} buckets, {len(costs)} measured"]
     if costs:
         parts.append(f"{_ms(sum(costs))} ms for one run of each of those")
@@ -71,15 +71,7 @@ def grid_json(grid: BucketGrid, lines: list[BucketLine]) -> str:
     return json.dumps(
         {
             "axes": {axis.name: axis.values for axis in grid.axes},
-            "buckets": [
-                {
-                    "bucket": line.bucket,
-                    "elements": line.elements,
-                    "cost_ns": line.cost_ns,
-                    "tensor_bytes": line.nbytes,
-                }
-                for line in lines
-            ],
+            "buckets": [asdict(line) for line in lines],
         }
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from ge_backend.cli.model.demand import Demand
 from ge_backend.cli.report.memory import DevicePlan, Repository
 from ge_backend.cli.report.picture import picture
-from ge_backend.config.sizes import UNITS, format_bytes
+from ge_backend.config.sizes import format_bytes, unit_of
 from ge_backend.device.base import Range
 from ge_backend.errors import ConfigError
 
@@ -59,7 +59,7 @@ def _workspace(axes: Any, memory: DevicePlan) -> None:
     """Draw each model's range, and in other colours what it shares and what it lacks."""
     places = [_drawn(demand, memory) for demand in memory.demands]
     end = max([1, memory.pool_bytes, *(place.end for place in places)])
-    unit, divisor = _unit(end)
+    unit, divisor = unit_of(end)
     for line, (demand, place) in enumerate(zip(memory.demands, places, strict=True)):
         _bar(axes, line, place, divisor, OWN)
         for part in _shared(demand, memory):
@@ -89,7 +89,7 @@ def _workspace(axes: Any, memory: DevicePlan) -> None:
 def _fixed(axes: Any, memory: DevicePlan) -> None:
     """Draw what each model holds all the time."""
     held = [(d.weights_bytes, d.cache_bytes, d.io_bytes or 0) for d in memory.demands]
-    unit, divisor = _unit(max(map(sum, held)))
+    unit, divisor = unit_of(max(map(sum, held)))
     for line, sizes in enumerate(held):
         for at, (nbytes, colour) in enumerate(zip(sizes, (WEIGHTS, CACHES, BUFFERS), strict=True)):
             place = Range(offset=sum(sizes[:at]), nbytes=nbytes)
@@ -146,8 +146,3 @@ def _summary(memory: DevicePlan) -> str:
     if memory.missing_bytes:
         text += f", {format_bytes(memory.missing_bytes)} too little"
     return text
-
-
-def _unit(nbytes: int) -> tuple[str, int]:
-    """Return the largest unit that a number of bytes reaches, and the bytes in it."""
-    return next((n, b) for n, b in reversed(UNITS.items()) if n and (nbytes >= b or b == 1))

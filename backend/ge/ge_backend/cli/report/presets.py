@@ -47,8 +47,8 @@ def changes_text(preset: Preset, model: str, changes: Changes) -> Iterator[str]:
     if changes.made:
         rows = [(c.before, c.after, c.key, c.why) for c in changes.made]
         yield from table(("before", "after", "setting", "why"), rows, left=2)
-    for left in changes.left_out:
-        yield f"left out: {left.key}: {left.why}"
+    for key, why in changes.left_out.items():
+        yield f"left out: {key}: {why}"
     for note in changes.notes:
         yield f"note: {note}"
     if preset.hint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = ["DeviceLine", "Reading", "change", "device_lines", "grown"]
@@ -47,6 +47,15 @@ class Reading:
                 sums[given[label]] = sums.get(given[label], 0.0) + value
         return sums
 
+    def gauge(self, name: str) -> dict[str, float]:
+        """Return a gauge by device; each model sees the whole, so the most counts."""
+        found: dict[str, float] = {}
+        for (metric, labels), value in self.values.items():
+            device = dict(labels).get("device", "")
+            if metric == name and device:
+                found[device] = max(found.get(device, 0.0), value)
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
@@ -72,12 +81,12 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
     return [
         DeviceLine(
             device=device,
-            up=_least(after, "ge_device_up", device) > 0,
-            outstanding_ms=1e3 * _most(after, "ge_device_outstanding_seconds", device),
+            up=_is_up(after, device),
+            outstanding_ms=1e3 * after.gauge("ge_device_outstanding_seconds").get(device, 0.0),
             busy=change(before, after, "ge_run_seconds_total", device=device) / seconds,
-            pool_bytes=_most(after, "ge_workspace_pool_bytes", device),
-            used_bytes=_most(after, "ge_workspace_used_bytes", device),
-            peak_bytes=_most(after, "ge_workspace_peak_bytes", device),
+            pool_bytes=after.gauge("ge_workspace_pool_bytes").get(device, 0.0),
+            used_bytes=after.gauge("ge_workspace_used_bytes").get(device, 0.0),
+            peak_bytes=after.gauge("ge_workspace_peak_bytes").get(device, 0.0),
         )
         for device in after.by("ge_device_up", "device")
     ]
@@ -102,18 +111,11 @@ def _growth(then: float, now: float) -> float:
     return now - then if now >= then else now
 
 
-def _most(reading: Reading, name: str, device: str) -> float:
-    return max(_of_device(reading, name, device), default=0.0)
-
-
-def _least(reading: Reading, name: str, device: str) -> float:
-    return min(_of_device(reading, name, device), default=0.0)
-
-
-def _of_device(reading: Reading, name: str, device: str) -> Iterable[float]:
-    """Yield what each model says of a device; each of them sees the whole."""
-    return (
+def _is_up(reading: Reading, device: str) -> bool:
+    """Whether all models call a device up."""
+    said = (
         value
         for (metric, labels), value in reading.values.items()
-        if metric == name and dict(labels).get("device") == device
+        if metric == "ge_device_up" and dict(labels).get("device") == device
     )
+    return min(said) > 0

@@ -11,29 +11,10 @@ from ge_backend.errors import GeError, ProtocolError, error_from_name
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
-from ge_backend.executor.protocol.messages import NORMAL
+from ge_backend.executor.protocol.messages import NORMAL, RunOrder
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Flight", "RunOrder", "RunResult"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
-    """One run to make: tensors already staged in the session's arena; see `messages.Run`."""
-
-    inputs: tuple[messages.TensorRef, ...]
-    outputs: tuple[messages.TensorRef, ...]
-    deadline_ns: int = 0
-    slots: tuple[int, ...] = ()
-    fresh: tuple[int, ...] = ()
-    rows: int = 0
-    cost_ns: int = 0
-    fed: tuple[messages.FedRef, ...] = ()
-    kept: tuple[messages.KeptRef, ...] = ()
-    dropped: tuple[str, ...] = ()
-    bucket: Shape = ()
-    real_rows: int = 0
-    room: messages.Room = messages.NO_ROOM
+__all__ = ["Flight", "RunResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,7 +251,6 @@ class GenerationClient:
                 self.connect(),
                 kind="generation",
                 key=self.key(),
-                spec="",
                 take=lambda body: self._take(parts, body),
                 ended=self._lose,
             )

@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
-from ge_backend.device.health import Health
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
@@ -19,7 +18,7 @@ from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
-from ge_backend.executor.protocol.outstanding import PoolSample
+from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.tensors import Shape, Signature
 
 __all__ = ["Fallback", "Session"]
@@ -181,28 +180,10 @@ class Session:
         return self._live().welcome.lanes
 
     @property
-    def outstanding_ns(self) -> int:
-        """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
+    def outstanding(self) -> OutstandingView | None:
+        """What the executor shows of its work, its device and itself; None while it is lost."""
         link = self._link
-        return 0 if link is None else link.outstanding.ns
-
-    @property
-    def pool(self) -> PoolSample:
-        """The workspace pool of the executor, a fraction of a second ago."""
-        link = self._link
-        return PoolSample() if link is None else link.outstanding.pool
-
-    @property
-    def health(self) -> Health:
-        """How the device was some seconds ago; nothing is known while it is lost."""
-        link = self._link
-        return Health() if link is None else link.outstanding.health
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory that the executor has for itself; 0 while it is lost."""
-        link = self._link
-        return 0 if link is None else link.outstanding.memory_bytes
+        return None if link is None else link.outstanding
 
     @property
     def executor_pid(self) -> int:

@@ -18,9 +18,8 @@ class ServiceStream:
 
     Args:
         link: becomes the stream's; closed if the service cannot be opened.
-        kind: as in `OpenService`; so are `key` and `spec`.
-        key: see there.
-        spec: see there.
+        kind: as in `OpenService`.
+        key: as in `OpenService`.
         take: called with each body that the service posts, in order, by one thread.
         ended: called last by that thread, once: with why the stream is of no use any more, which is
             ExecutorLost where the executor is gone. Not called after `close`.
@@ -39,7 +38,6 @@ class ServiceStream:
         *,
         kind: str,
         key: str,
-        spec: str,
         take: Callable[[bytes], None],
         ended: Callable[[GeError], None],
     ) -> None:
@@ -51,7 +49,7 @@ class ServiceStream:
         self._closed = False
         self._sending = threading.Lock()
         try:
-            asked = OpenService(id=self._number, kind=kind, key=key, spec=spec)
+            asked = OpenService(id=self._number, kind=kind, key=key)
             self.told = link.ask(asked, ServiceOpened).spec
         except BaseException:
             link.close()

@@ -82,14 +82,12 @@ def _stood_by(spare: argparse.Namespace, door: Door) -> argparse.Namespace:
     door.open()
     _report(spare, {})
     rehearse(spare.act)
-    promotion = wait_for_promotion(door.listener, Path(spare.socket))
-    if promotion is None:
+    arguments = wait_for_promotion(door.listener, Path(spare.socket))
+    if arguments is None:
         _leave(door)
         raise SystemExit
     door.close()
-    return _arguments(
-        [*promotion.arguments, f"--ready={promotion.ready}", f"--lock={promotion.lock}"]
-    )
+    return _arguments(arguments)
 
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:

@@ -22,7 +22,6 @@ __all__ = ["ACCEPTED", "dismiss", "hand_over", "is_wanted", "spare_path", "tell"
 ACCEPTED = b"accepted"
 # It may be importing a large engine on a busy machine; one that takes longer is stopped, or hangs.
 ACCEPTS_WITHIN_S = 30.0
-SETTINGS = ("auto", "on", "off")
 LEAST_CORES, LEAST_BYTES = 4, 16 << 30
 
 

@@ -6,37 +6,23 @@ import json
 import os
 import select
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.device.rehearsal import rehearse
 from ge_backend.executor.process.spare import ACCEPTED
 from ge_backend.executor.protocol.peer import peer_uid
 
-__all__ = ["Promotion", "wait_for_promotion"]
+__all__ = ["wait_for_promotion"]
 
 MESSAGE_BYTES = 1 << 16
 PATIENCE_S = 5.0  # with who connects and says nothing
 LOOK_S = 60.0  # between two looks whether there is an executor to stand in for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
-    """What it has become.
+def wait_for_promotion(listener: socket.socket, executor: Path) -> list[str] | None:
+    """Do what stubs say until this process becomes the executor; return its arguments.
 
-    Attributes:
-        arguments: of an executor.
-        ready, lock: descriptors, now its own.
-    """
-
-    arguments: Sequence[str]
-    ready: int
-    lock: int
-
-
-def wait_for_promotion(listener: socket.socket, executor: Path) -> Promotion | None:
-    """Do what stubs say until this process becomes the executor; None: it is to leave.
+    The two descriptors that they name are this process's own then. None: it is to leave.
 
     Args:
         listener: of the spare's address.
@@ -52,10 +38,10 @@ def wait_for_promotion(listener: socket.socket, executor: Path) -> Promotion | N
             if peer_uid(sock) != os.getuid():
                 continue
             message, descriptors = _received(sock)
-            if "arguments" in message and len(descriptors) == 2:  # noqa: PLR2004 - see `Promotion`
+            if "arguments" in message and len(descriptors) == 2:  # noqa: PLR2004 - ready, lock
                 ready, lock = descriptors
                 sock.send(ACCEPTED)
-                return Promotion(arguments=message["arguments"], ready=ready, lock=lock)
+                return [*message["arguments"], f"--ready={ready}", f"--lock={lock}"]
             for descriptor in descriptors:
                 os.close(descriptor)
             if "leave" in message:

@@ -20,8 +20,11 @@
 
 Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
 read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
-`TensorRef` says where they lie in an arena. What `Post` carries is between a service and those who
-opened it; see `service_messages.py`.
+`TensorRef` says where they lie in an arena.
+
+All that a service and one of its clients say to each other has the id of the `OpenService` by which
+that client came. What stands in the bodies is between the two: the connection only routes them, and
+keeps their order in either direction. A client that leaves closes its connection.
 """
 
 from __future__ import annotations
@@ -38,7 +41,6 @@ from ge_backend.executor.protocol.report_messages import (
     PastRun,
     Report,
 )
-from ge_backend.executor.protocol.service_messages import OpenService, Post, ServiceOpened
 from ge_backend.executor.protocol.tensor_messages import (
     FedRef,
     FreeTensors,
@@ -87,6 +89,7 @@ __all__ = [
     "Report",
     "Room",
     "Run",
+    "RunOrder",
     "ServiceOpened",
     "Started",
     "TensorRef",
@@ -220,34 +223,24 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Run a graph on tensors in an arena.
+class RunOrder:
+    """What a run is to do: its tensors are staged in an arena already.
 
     Attributes:
         outputs: where to put those whose shape is known beforehand; nobody wants those `dropped`.
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
-        priority: 1 is the highest.
-        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
-            when an executor died is repeated so, and if this one dies too it is clear over what.
         slots: where the state of each real row lies; empty for graphs without.
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
         fed, kept: inputs that are on the device already, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
-        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
-            it may run it.
         room: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
-    id: int
-    graph: int
-    arena: int
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
     deadline_ns: int = 0
-    priority: int = NORMAL
-    solo: bool = False
     slots: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
     rows: int = 0
@@ -257,8 +250,27 @@ class Run:
     dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
-    awaited: bool = False
     room: Room = NO_ROOM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(RunOrder):
+    """Run a graph on tensors in an arena.
+
+    Attributes:
+        priority: 1 is the highest.
+        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
+            when an executor died is repeated so, and if this one dies too it is clear over what.
+        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
+            it may run it.
+    """
+
+    id: int
+    graph: int
+    arena: int
+    priority: int = NORMAL
+    solo: bool = False
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +310,38 @@ class Done:
     held_up_ns: int = 0
     states: dict[str, Shape] = field(default_factory=dict)
     alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenService:
+    """Share a service with all who name the same kind and key, or start it.
+
+    Attributes:
+        kind: a key of `SERVICES`.
+        key: tells this model's service from others of the kind.
+        spec: what the service is told by this client; its kind says what stands there.
+    """
+
+    id: int
+    kind: str
+    key: str
+    spec: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOpened:
+    """The service is there; `spec` is what it says of itself."""
+
+    id: int
+    spec: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """Something to or from a service; on the socket its body is bytes as they are, not JSON."""
+
+    id: int
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

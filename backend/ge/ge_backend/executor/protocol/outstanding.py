@@ -135,20 +135,17 @@ class OutstandingView:
     @property
     def ns(self) -> int:
         """The estimate at this moment, in nanoseconds of one run after another."""
-        value: int = self._cells[0]
-        return value
+        return self._cells[0]
 
     @property
     def beat_ns(self) -> int:
         """When the executor was last seen alive, CLOCK_MONOTONIC."""
-        value: int = self._cells[BEAT_CELL]
-        return value
+        return self._cells[BEAT_CELL]
 
     @property
     def memory_bytes(self) -> int:
         """The memory that the executor had for itself a second ago; 0 where nobody tells."""
-        value: int = self._cells[MEMORY_CELL]
-        return value
+        return self._cells[MEMORY_CELL]
 
     @property
     def pool(self) -> PoolSample:

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.arena import Segment
-from ge_backend.executor.protocol.messages import Message, OpenService, Post, ServiceOpened
-from ge_backend.executor.server.services import Service, Services
+from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
+from ge_backend.executor.server.services import Client, Service, Services
 
-__all__ = ["Clients", "ConnectedClient"]
-
-Send = Callable[[Message, tuple[int, ...]], None]
-
-
-class ConnectedClient:
-    """A connection as one of its services sees it: a `Client`.
-
-    Args:
-        number: the id of the `OpenService` that it came by.
-        send: sends a message and a descriptor; see `Client.post`.
-        arenas: that the connection has attached, by their ids; it changes them.
-    """
-
-    def __init__(self, number: int, send: Send, arenas: Mapping[int, Segment]) -> None:
-        self._number = number
-        self._send = send
-        self._arenas = arenas
-
-    def post(self, body: bytes, descriptor: int | None = None) -> None:
-        """See `Client`."""
-        post = Post(id=self._number, body=body)
-        self._send(post, () if descriptor is None else (descriptor,))
-
-    def segment(self, arena: int) -> Segment:
-        """See `Client`."""
-        segment = self._arenas.get(arena)
-        if segment is None:
-            raise ProtocolError(f"arena {arena} was never attached")
-        return segment
+__all__ = ["Clients"]
 
 
 class Clients:
@@ -46,15 +16,13 @@ class Clients:
 
     Args:
         services: of the executor.
-        send: as in `ConnectedClient`.
-        arenas: as in `ConnectedClient`.
+        send: as in `Client`.
     """
 
-    def __init__(self, services: Services, send: Send, arenas: Mapping[int, Segment]) -> None:
+    def __init__(self, services: Services, send: Callable[[Post], None]) -> None:
         self._services = services
         self._send = send
-        self._arenas = arenas
-        self._joined: dict[int, tuple[OpenService, Service, ConnectedClient]] = {}
+        self._joined: dict[int, tuple[OpenService, Service, Client]] = {}
 
     def open(self, message: OpenService) -> ServiceOpened:
         """Join a service, which is opened if nobody has.
@@ -63,7 +31,7 @@ class Clients:
             GeError: it cannot be opened, or refuses this client.
         """
         service = self._services.open(message.kind, message.key)
-        client = ConnectedClient(message.id, self._send, self._arenas)
+        client = Client(message.id, self._send)
         try:
             spec = service.join(client, message.spec)
         except BaseException:

@@ -100,7 +100,7 @@ class Connection:
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, tuple[StateStore, int]] = {}  # by graph; and how many there are
         self._kept = KeptGraphs(shared.shelves)
-        self._clients = Clients(shared.services, self._send, self._arenas)
+        self._clients = Clients(shared.services, self._send)
         self._sending = threading.Lock()
         self._open = True
 

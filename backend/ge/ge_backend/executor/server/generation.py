@@ -46,6 +46,12 @@ __all__ = ["GenerationService"]
 
 log = logging.getLogger(__name__)
 
+# Of an engine's figures, those that are as they are now.
+LEVELS = (
+    *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
+    *("adapters", "adapter_bytes"),
+)
+
 
 class GenerationService:
     """See the module; a `Service`.
@@ -311,10 +317,6 @@ class _Member:
 
 
 def _difference(before: Figures, now: Figures) -> Seen:
-    levels = (
-        *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
-        *("adapters", "adapter_bytes"),
-    )
     histograms = {
         name: SeenHistogram(
             bounds=seen.bounds,
@@ -326,7 +328,7 @@ def _difference(before: Figures, now: Figures) -> Seen:
         for name, seen in now.histograms.items()
     }
     return Seen(
-        levels={name: float(getattr(now, name)) for name in levels},
+        levels={name: float(getattr(now, name)) for name in LEVELS},
         counts={name: count - before.counts[name] for name, count in now.counts.items()},
         buckets={
             "x".join(map(str, bucket)): grown

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from ge_backend.device.base import Device
 from ge_backend.errors import DeviceFault, GeError, GraphFailed, ProtocolError
-from ge_backend.executor.protocol.arena import Segment
+from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.registry import Registry
@@ -59,10 +59,19 @@ class Workshop(Protocol):
     on_fault: Callable[[], None]
 
 
-class Client(Protocol):
-    """A connection that has opened a service, as the service sees it; compared by identity."""
+class Client:
+    """A connection that has opened a service, as the service sees it; compared by identity.
 
-    def post(self, body: bytes, descriptor: int | None = None) -> None:
+    Args:
+        number: the id of the `OpenService` that it came by.
+        send: sends a message to the stub.
+    """
+
+    def __init__(self, number: int, send: Callable[[Post], None]) -> None:
+        self._number = number
+        self._send = send
+
+    def post(self, body: bytes) -> None:
         """Send something to the stub, from any thread; what one that has left misses is lost.
 
         It waits while the stub has not taken what came before. So it is for lanes and for a
@@ -70,18 +79,11 @@ class Client(Protocol):
 
         Args:
             body: at most `wire.MAX_MESSAGE_BYTES` with some 20 bytes before it.
-            descriptor: goes with it, and stays the caller's to close.
 
         Raises:
             ProtocolError: the body is too long.
         """
-
-    def segment(self, arena: int) -> Segment:
-        """Return an arena that the stub has attached on the same connection.
-
-        Raises:
-            ProtocolError: it has not.
-        """
+        self._send(Post(id=self._number, body=body))
 
 
 class Service(Protocol):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from ge_backend.config.settings import VLLM
 from ge_backend.device.language.adapter import StoredAdapter
@@ -23,51 +22,22 @@ from ge_backend.device.language.open import (
 from ge_backend.device.language.own_thread import OwnThread
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import Guide, Structure
-from ge_backend.errors import GeError, Unsupported
+from ge_backend.errors import Unsupported
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
 from ge_backend.generate.cache_size import largest_step
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.engine import Engine
-from ge_backend.generate.figures import Figures
 from ge_backend.generate.groups import StepShapes
-from ge_backend.generate.plan import StepPlan
-from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.generate.settings import EngineSettings, read_settings
 from ge_backend.generate.shapes import step_shapes
-from ge_backend.generate.update import Sink
 from ge_backend.generate.warmup import prepared_shapes
 
-__all__ = ["OpenedEngine", "TextEngine", "open_engine"]
+__all__ = ["OpenedEngine", "open_engine"]
 
 log = logging.getLogger(__name__)
 
 PROGRESS_EVERY = 20
-
-
-class TextEngine(Protocol):
-    """What `Engine` and `Delegate` have in common; see there."""
-
-    limits: Limits
-
-    @property
-    def has_work(self) -> bool:
-        """Whether it wants a step."""
-
-    def submit(self, request: GenerationRequest, sink: Sink) -> None:
-        """Take a request on."""
-
-    def cancel(self, name: str) -> None:
-        """End a request."""
-
-    def step(self) -> StepPlan:
-        """Bring what runs further; return what was done."""
-
-    def abort(self, error: GeError) -> None:
-        """End all requests with an error."""
-
-    def figures(self) -> Figures:
-        """Return what it has done and has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +49,7 @@ class OpenedEngine:
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
     """
 
-    engine: TextEngine
+    engine: Engine | Delegate
     models: tuple[LanguageModel | ScheduledModel, ...]
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
