@@ -189,9 +189,9 @@ class Engine:
         for note in self._intake.take():
             if isinstance(note, Arrived):
                 self._live.add(note)
-            elif note.id in self._live:
+            elif note in self._live:
                 error = Cancelled("the request was cancelled")
-                self._live.end(note.id, Finish.CANCELLED, error, now_s)
+                self._live.end(note, Finish.CANCELLED, error, now_s)
         self._live.end_late(now_s)
         return now_s
 
