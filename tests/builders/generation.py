@@ -5,7 +5,7 @@ from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import Parameters, parse_parameters
 from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.sequence import ArrivalOrder, make_sequence
+from ge_backend.generate.sequence import make_sequence
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.speculation.base import Guess
 
@@ -54,7 +54,7 @@ def sequence(
         request,
         sample,
         given=tuple(given),
-        arrival=ArrivalOrder(at_s, number, (at_s, number)),
+        key=(at_s, number),
         max_output=max_output,
         eos=eos,
     )

@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.generation import sequence
+from ge_backend.generate.intake import Arrived
 from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.queue import WaitingQueue, service_key
 from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.settings import Scheduling
+from ge_backend.generate.settings import EngineSettings, Scheduling
 
 
 def key(policy, *, at_s=0.0, number=0, prompt=1, max_output=10, priority=0, aging_s=10.0):
     request = GenerationRequest(
         id="r", prompt=(1,) * prompt, parameters=Parameters(priority=priority)
     )
-    return service_key(
-        policy, request, arrived_s=at_s, number=number, max_output=max_output, aging_s=aging_s
-    )
+    settings = EngineSettings(scheduling=policy, aging_s=aging_s)
+    return service_key(settings, Arrived(request, lambda _: False, at_s, max_output), number)
 
 
 def test_fcfs_is_the_order_of_coming():

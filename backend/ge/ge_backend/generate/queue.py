@@ -16,40 +16,25 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from ge_backend.generate.request import GenerationRequest
+from ge_backend.generate.intake import Arrived
 from ge_backend.generate.sequence import Sequence
-from ge_backend.generate.settings import Scheduling
+from ge_backend.generate.settings import EngineSettings, Scheduling
 
 __all__ = ["WaitingQueue", "service_key"]
 
 SJF_TOKENS = 1000  # as much as one level of priority
 
 
-def service_key(
-    policy: Scheduling,
-    request: GenerationRequest,
-    *,
-    arrived_s: float,
-    number: int,
-    max_output: int,
-    aging_s: float,
-) -> tuple[float, int]:
-    """Return a key of a sequence: smaller is served earlier.
-
-    Args:
-        policy: the engine's order.
-        request: whose priority or length counts.
-        arrived_s: on a clock that only goes forward.
-        number: the order of coming.
-        max_output: the limit of its output.
-        aging_s: see `EngineSettings`.
-    """
-    if policy is Scheduling.PRIORITY:
-        return arrived_s + request.parameters.priority * aging_s, number
-    if policy is Scheduling.SJF:
-        length = len(request.prompt) + max_output
-        return arrived_s + length * aging_s / SJF_TOKENS, number
-    return arrived_s, number
+def service_key(settings: EngineSettings, arrived: Arrived, number: int) -> tuple[float, int]:
+    """Return a key of a sequence: smaller is served earlier; `number` is the order of coming."""
+    request = arrived.request
+    handicap_s = 0.0
+    if settings.scheduling is Scheduling.PRIORITY:
+        handicap_s = request.parameters.priority * settings.aging_s
+    elif settings.scheduling is Scheduling.SJF:
+        length = len(request.prompt) + arrived.max_output
+        handicap_s = length * settings.aging_s / SJF_TOKENS
+    return arrived.at_s + handicap_s, number
 
 
 class WaitingQueue:
