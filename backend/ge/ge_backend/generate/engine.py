@@ -29,7 +29,7 @@ from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.speculation.model import ModelDrafter
-from ge_backend.generate.speculation.open import open_speculation
+from ge_backend.generate.speculation.speculation import open_speculation
 from ge_backend.generate.update import Sink
 
 __all__ = ["Engine"]
