@@ -259,7 +259,9 @@ class AcceleratorGraph:
             return self._compute(tensors)
 
     def _compute(self, tensors: Tensors) -> Tensors:
-        with self._autocast():
+        # A cache of converted weights would be freed after a capture that refers to it.
+        kind = self._vendor.device.partition(":")[0]
+        with self._codec.autocast(kind, cached=False):
             given = {name: self._codec.lowered(tensor) for name, tensor in tensors.items()}
             return self._program.call(given)
 
@@ -268,19 +270,6 @@ class AcceleratorGraph:
         if self._program.writes_in_place:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         return self._call(tensors)
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context of a lower precision.
-
-        Without the cache of converted weights: it would be freed after a capture that refers to it.
-        """
-        if self._codec.low is None:
-            return contextlib.nullcontext()
-        kind = self._vendor.device.partition(":")[0]
-        context: contextlib.AbstractContextManager[object] = torch.autocast(
-            kind, dtype=self._codec.low, cache_enabled=False
-        )
-        return context
 
     def _count_eager(self, inputs: Mapping[str, Array]) -> None:
         self.counts.add(eager=1)
