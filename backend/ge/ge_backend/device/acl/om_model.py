@@ -110,7 +110,6 @@ class LoadedModel:
         device, path = source.device, file.path
         self.label, self.sizes = file.label, sizes
         self._models = device.models
-        self._path = path
         with contextlib.ExitStack() as taken:
             at, nbytes = 0, sizes.weights
             if nbytes:

@@ -20,7 +20,7 @@ from ge_backend.device.pytorch.capture_check import CaptureCheck
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.packing import Packing
 from ge_backend.device.pytorch.program import Program, load_program
-from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.pytorch.streams import WARM_UPS, Streams
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
 from ge_backend.tensors import Array, Shape
@@ -33,10 +33,6 @@ log = logging.getLogger(__name__)
 OPTIONS = "torch."
 MODE = "torch.mode"
 MODES = ("graphs", "eager", "torchair")
-
-# Runs before a capture. The first ones make the libraries' handles and plans, which a capture may
-# not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
-WARM_UPS = 3
 
 Tensors = Mapping[str, torch.Tensor]
 Key = tuple[tuple[str, Shape, str], ...]
