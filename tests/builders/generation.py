@@ -1,13 +1,18 @@
 """Sequences and engines for tests."""
 
-from fakes.language_model import FakeLanguageModel
+from hypothesis import strategies as st
+
+from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import Parameters, parse_parameters
 from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.sequence import ArrivalOrder, make_sequence
-from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.sequence import Finish, make_sequence
+from ge_backend.generate.settings import EngineSettings, PreemptionMode
 from ge_backend.generate.speculation.base import Guess
+
+PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
+OUTPUTS = (3, 17, 1, 9, 12, 5, 20, 2, 30)
 
 
 class Clock:
@@ -54,7 +59,7 @@ def sequence(
         request,
         sample,
         given=tuple(given),
-        arrival=ArrivalOrder(at_s, number, (at_s, number)),
+        key=(at_s, number),
         max_output=max_output,
         eos=eos,
     )
@@ -134,6 +139,66 @@ class Serving:
         """Let everybody in, so that some have to leave again."""
         self.engine._scheduler.forecast = Optimist()
         return self
+
+
+def check_prompts(served, run=Serving.run, **parameters):
+    """Let every prompt be served, and compare with what each has to get; return what was counted."""
+    expected = {}
+    for number, prompt in enumerate(PROMPTS):
+        asked = {"max_tokens": OUTPUTS[number], "seed": number, **parameters}
+        given = served.submit(str(number), prompt, **asked)
+        expected[str(number)] = expected_tokens(prompt, given, eos=served.model.eos)
+    run(served)
+    assert {name: served.tokens(name) for name in expected} == expected
+    return served.engine.figures().counts
+
+
+def drawn_settings(data):
+    """Return settings of steps at random."""
+    seqs = data.draw(st.integers(1, 5))
+    return {
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": data.draw(st.integers(seqs, 30)),
+        "prefill_chunk": data.draw(st.sampled_from([0, 1, 3, 8])),
+        "preemption": data.draw(st.sampled_from(PreemptionMode)),
+        "swap_bytes": data.draw(st.sampled_from([0, 2000])),
+    }
+
+
+def check_mixture(data, served, prompts, *, most=6, step=Serving.step, run=Serving.run, **wishes):
+    """Let requests come at random, some to fail or be cancelled: each gets the text that is its own.
+
+    Args:
+        data: hypothesis's, which draws.
+        served: without requests.
+        prompts: what they are drawn from.
+        most: requests.
+        step: lets it take a step.
+        run: lets it come to an end.
+        wishes: what each parameter is drawn from.
+    """
+    if data.draw(st.booleans()):
+        served.be_optimistic()
+    expected, cancelled = {}, set()
+    for number in range(data.draw(st.integers(1, most))):
+        prompt = tuple(data.draw(prompts))
+        samples = data.draw(st.sampled_from([1, 1, 3]))
+        poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
+        asked = {name: data.draw(wish) for name, wish in wishes.items()}
+        given = served.submit(str(number), prompt + poison, n=samples, seed=number, **asked)
+        for sample in range(samples):
+            tokens = expected_tokens(prompt, given, sample=sample, eos=served.model.eos)
+            expected[str(number), sample] = [] if poison else tokens
+        for _ in range(data.draw(st.integers(0, 3))):
+            step(served)
+        if data.draw(st.integers(0, 4)) == 0:
+            served.engine.cancel(str(number))
+            cancelled.add(str(number))
+    run(served)
+    for (name, sample), tokens in expected.items():
+        got = served.tokens(name, sample)
+        assert got == (tokens[: len(got)] if name in cancelled else tokens)
+        assert served.ends(name)[sample] in Finish
 
 
 class Foretelling:

@@ -30,7 +30,6 @@ ELSEWHERE = {
     "executor/server/text_engine.py": "tests/unit/executor/server/test_generation.py",
     "executor/server/text_answer.py": "tests/unit/executor/server/test_generation.py",
     "generate/speculation/base.py": "tests/unit/generate/speculation/test_speculation.py",
-    "generate/speculation/open.py": "tests/unit/generate/speculation/test_speculation.py",
     "generate/live.py": "tests/unit/generate/test_engine.py",
     "generate/plan.py": "tests/unit/generate/test_scheduler.py",
     "generate/update.py": "tests/unit/generate/test_engine.py",

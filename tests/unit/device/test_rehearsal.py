@@ -8,7 +8,7 @@ import pytest
 
 from ge_backend.device.rehearsal import acts_for, language_acts, rehearse
 
-PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
+PROGRAM = "ge_backend.device.pytorch.program:load_a_program"
 
 
 @pytest.mark.parametrize(

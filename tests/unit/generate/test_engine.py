@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from builders.generation import Clock, Serving
+from builders.generation import OUTPUTS, PROMPTS, Clock, Serving, check_mixture, drawn_settings
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.errors import (
     Cancelled,
@@ -30,7 +30,6 @@ from ge_backend.generate.shapes import rule_shapes
 
 EOS = (7,)
 SHARED = tuple(8 + (i * i * 5) % 56 for i in range(21))
-PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
 
 
 def serving(block_size=4, blocks=200, eos=EOS, **given):
@@ -38,7 +37,7 @@ def serving(block_size=4, blocks=200, eos=EOS, **given):
     return Serving(model, **given)
 
 
-def submit_all(served, *, together=True, order=None, outputs=(3, 17, 1, 9, 12, 5, 20, 2, 30)):
+def submit_all(served, *, together=True, order=None, outputs=OUTPUTS):
     """Submit every prompt, at once or one after each step; return what each has to get."""
     expected = {}
     for number in order or range(len(PROMPTS)):
@@ -138,9 +137,8 @@ def test_another_engine_goes_on_where_one_was_lost(steps):
             assert list(so_far) == tokens
             continue
         number = int(name)
-        outputs = (3, 17, 1, 9, 12, 5, 20, 2, 30)
         second.submit(
-            name, PROMPTS[number], generated=(so_far,), max_tokens=outputs[number], seed=number
+            name, PROMPTS[number], generated=(so_far,), max_tokens=OUTPUTS[number], seed=number
         )
     second.run()
     for name, tokens in expected.items():
@@ -153,43 +151,17 @@ def test_another_engine_goes_on_where_one_was_lost(steps):
 @given(st.data())
 def test_whatever_is_mixed_every_text_is_its_own(data):
     """Settings, arrivals, samples, cancellations and failures at random: the others never notice."""
-    seqs = data.draw(st.integers(1, 5))
     served = serving(
         data.draw(st.sampled_from([1, 2, 4, 16])),
         blocks=data.draw(st.integers(60, 90)),
-        max_num_seqs=seqs,
-        max_num_batched_tokens=data.draw(st.integers(seqs, 30)),
-        prefill_chunk=data.draw(st.sampled_from([0, 1, 3, 8])),
         scheduling=data.draw(st.sampled_from(Scheduling)),
-        preemption=data.draw(st.sampled_from(PreemptionMode)),
-        swap_bytes=data.draw(st.sampled_from([0, 2000])),
         prefix_cache=data.draw(st.booleans()),
+        **drawn_settings(data),
     )
-    if data.draw(st.booleans()):
-        served.be_optimistic()
-    expected, cancelled = {}, set()
-    for number in range(data.draw(st.integers(1, 8))):
-        own = data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=20))
-        prompt = (*SHARED[: data.draw(st.sampled_from([0, 5, 12]))], *own)
-        samples = data.draw(st.sampled_from([1, 1, 3]))
-        output = data.draw(st.integers(1, 12))
-        poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
-        asked = served.submit(
-            str(number), prompt + poison, n=samples, max_tokens=output, seed=number
-        )
-        for sample in range(samples):
-            tokens = expected_tokens(prompt, asked, sample=sample, eos=EOS)
-            expected[str(number), sample] = [] if poison else tokens
-        for _ in range(data.draw(st.integers(0, 3))):
-            served.step()
-        if data.draw(st.integers(0, 4)) == 0:
-            served.engine.cancel(str(number))
-            cancelled.add(str(number))
-    served.run()
-    for (name, sample), tokens in expected.items():
-        got = served.tokens(name, sample)
-        assert got == (tokens[: len(got)] if name in cancelled else tokens)
-        assert served.ends(name)[sample] in Finish
+    shared = st.sampled_from([SHARED[:count] for count in (0, 5, 12)])
+    own = st.lists(st.integers(8, 63), min_size=1, max_size=20)
+    prompts = st.builds(itertools.chain, shared, own)
+    check_mixture(data, served, prompts, most=8, max_tokens=st.integers(1, 12))
 
 
 @pytest.mark.parametrize("mode", PreemptionMode)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ge_backend.errors import InvalidRequest, QueueFull
-from ge_backend.generate.intake import Arrived, Cancellation, Intake
+from ge_backend.generate.intake import Arrived, Intake
 from ge_backend.generate.request import GenerationRequest
 
 
@@ -18,7 +18,7 @@ def test_notes_are_taken_once_in_their_order():
     intake, first = Intake(9), arrived("a")
     intake.add(first, 0)
     intake.cancel("a")
-    assert intake.take() == [first, Cancellation("a")]
+    assert intake.take() == [first, "a"]
     assert intake.take() == []
 
 

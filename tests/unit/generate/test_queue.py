@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.generation import sequence
+from ge_backend.generate.intake import Arrived
 from ge_backend.generate.parameters import Parameters
-from ge_backend.generate.queue import WaitingQueue, service_key
+from ge_backend.generate.queue import enqueue, service_key
 from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.settings import Scheduling
+from ge_backend.generate.settings import EngineSettings, Scheduling
 
 
 def key(policy, *, at_s=0.0, number=0, prompt=1, max_output=10, priority=0, aging_s=10.0):
     request = GenerationRequest(
         id="r", prompt=(1,) * prompt, parameters=Parameters(priority=priority)
     )
-    return service_key(
-        policy, request, arrived_s=at_s, number=number, max_output=max_output, aging_s=aging_s
-    )
+    settings = EngineSettings(scheduling=policy, aging_s=aging_s)
+    return service_key(settings, Arrived(request, lambda _: False, at_s, max_output), number)
 
 
 def test_fcfs_is_the_order_of_coming():
@@ -59,14 +59,12 @@ def test_a_key_keeps_its_grain_on_an_old_clock():
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
 def test_the_queue_is_sorted_whatever_comes_and_goes(actions):
     """The first is always the smallest key, and removing takes out that one only."""
-    queue, there = WaitingQueue(), []
+    queue, there = [], []
     for number, (at_s, remove) in enumerate(actions):
         if remove and there:
             queue.remove(there.pop(at_s % len(there)))
         else:
             there.append(sequence(number=number, at_s=float(at_s)))
-            queue.add(there[-1])
+            enqueue(queue, there[-1])
         ordered = sorted(there, key=lambda one: one.key)
-        assert list(queue) == ordered
-        assert len(queue) == len(there)
-        assert not there or queue.first() is ordered[0]
+        assert queue == ordered

@@ -179,7 +179,7 @@ def _lacked(span):
 
 
 def spans(plan):
-    return [(span.sequence.arrival.number, span.start, span.count) for span in plan.spans]
+    return [(span.sequence.key[1], span.start, span.count) for span in plan.spans]
 
 
 def computed(plans, one):

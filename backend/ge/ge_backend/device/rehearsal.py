@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # before its import, and they are made when an NPU is opened.
 DEVICES = {"cuda": ("torch",), "npu": ("acl",)}
 # The first `torch.export.load` of a process imports for longer than it loads.
-PROGRAM = "ge_backend.device.pytorch.rehearsal:load_a_program"
+PROGRAM = "ge_backend.device.pytorch.program:load_a_program"
 
 
 def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Delegate:
                 "beam search; leave it out"
             )
         most = self.limits.output_tokens(request)
-        names = [(_name(request.id, i), i, given) for i, given in request.samples()]
+        names = [(f"{request.id}/{i}", i, given) for i, given in request.samples()]
         if request.parameters.structure and any(given for _, _, given in names):
             raise ExecutorLost(
                 "the executor died amid an answer in a given form, which vLLM cannot go on with; "
@@ -176,10 +176,6 @@ class Delegate:
     def _count_end(self, text: _Text, finish: Finish) -> None:
         self._tally.add(finish.value)
         self._tally.latency.observe(self.clock() - text.arrived_s)
-
-
-def _name(request: str, sample: int) -> str:
-    return f"{request}/{sample}"
 
 
 def _ask(

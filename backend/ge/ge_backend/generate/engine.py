@@ -29,7 +29,7 @@ from ge_backend.generate.scheduler import Scheduler
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.speculation.model import ModelDrafter
-from ge_backend.generate.speculation.open import open_speculation
+from ge_backend.generate.speculation.speculation import open_speculation
 from ge_backend.generate.update import Sink
 
 __all__ = ["Engine"]
@@ -189,9 +189,9 @@ class Engine:
         for note in self._intake.take():
             if isinstance(note, Arrived):
                 self._live.add(note)
-            elif note.id in self._live:
+            elif note in self._live:
                 error = Cancelled("the request was cancelled")
-                self._live.end(note.id, Finish.CANCELLED, error, now_s)
+                self._live.end(note, Finish.CANCELLED, error, now_s)
         self._live.end_late(now_s)
         return now_s
 

@@ -109,20 +109,8 @@ class Tally:
 
     def histograms(self) -> dict[str, HistogramFigures]:
         """Return pictures of all, by name."""
-        names = (
-            "first_token",
-            "inter_token",
-            "latency",
-            "step",
-            "drafting",
-            "scheduling",
-            "overhead",
-            "step_tokens",
-            "fill",
-            "draft_length",
-            "run_tokens",
-        )
-        return {name: getattr(self, name).figures() for name in names}
+        held = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: item.figures() for name, item in held if isinstance(item, Histogram)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +133,7 @@ class Figures:
             `cancelled`, `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
             `prefix_found_tokens`, and `prefix_evicted_blocks`.
         buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
-        histograms: `first_token`, `inter_token`, `latency`, `step` (in the model), `drafting`,
-            `scheduling` and `overhead` (all but the model and drafting) in seconds, `step_tokens`,
-            `fill`: sequences of a step among those that may run at once; `draft_length` and
-            `run_tokens`, see `Tally`.
+        histograms: those of `Tally`.
     """
 
     waiting: int

@@ -9,7 +9,7 @@ from ge_backend.errors import InvalidRequest, QueueFull
 from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.update import Sink
 
-__all__ = ["Arrived", "Cancellation", "Intake"]
+__all__ = ["Arrived", "Intake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,10 @@ class Arrived:
     max_output: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cancellation:
-    """Somebody wants no more of a request."""
-
-    id: str
-
-
 class Intake:
-    """Notes in their order. Any thread may leave one; nobody is kept waiting for longer than that.
+    """Notes in their order: who has come, and the id of whoever is to go.
+
+    Any thread may leave one; nobody is kept waiting for longer than that.
 
     Args:
         max_waiting: requests that may lie here or in the queue.
@@ -41,7 +36,7 @@ class Intake:
         self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._ids: set[str] = set()
-        self._notes: list[Arrived | Cancellation] = []
+        self._notes: list[Arrived | str] = []
 
     def __len__(self) -> int:
         """Return how many requests are live: here, waiting or running."""
@@ -75,9 +70,9 @@ class Intake:
         """Leave a cancellation; one of a request that is no longer there does nothing."""
         with self._lock:
             if name in self._ids:
-                self._notes.append(Cancellation(name))
+                self._notes.append(name)
 
-    def take(self) -> list[Arrived | Cancellation]:
+    def take(self) -> list[Arrived | str]:
         """Return all notes and forget them."""
         with self._lock:
             notes, self._notes = self._notes, []

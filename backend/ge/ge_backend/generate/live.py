@@ -15,13 +15,7 @@ from ge_backend.generate.intake import Arrived
 from ge_backend.generate.queue import service_key
 from ge_backend.generate.runner import DrawnToken
 from ge_backend.generate.scheduler import Scheduler
-from ge_backend.generate.sequence import (
-    ArrivalOrder,
-    Finish,
-    Sequence,
-    SequenceState,
-    make_sequence,
-)
+from ge_backend.generate.sequence import Finish, Sequence, SequenceState, make_sequence
 from ge_backend.generate.settings import EngineSettings
 from ge_backend.generate.update import Update
 
@@ -109,7 +103,7 @@ class LiveRequests:
             self._answer(live, live.beams.take(drawn), now_s)
             return
         sequence.append(drawn.token)
-        self._count(sequence, now_s)
+        self._count(sequence, live.arrived.at_s, now_s)
         finish = sequence.finish()
         update = Update(
             id=sequence.request.id,
@@ -145,7 +139,8 @@ class LiveRequests:
         for sequence in list(live.sequences):
             self._leave(live, sequence, now_s, failed=failed)
         for sample in samples:
-            self._tell_end(live, sample, finish, error)
+            self._tally.add(finish.value)
+            live.arrived.sink(Update(id=name, sample=sample, finish=finish, error=error))
 
     def end_late(self, now_s: float) -> None:
         """End those whose time has passed."""
@@ -167,20 +162,12 @@ class LiveRequests:
     def _start(
         self, live: _Live, sample: int, given: tuple[int, ...], leader: Sequence | None
     ) -> None:
-        arrived, number = live.arrived, next(self._numbers)
-        key = service_key(
-            self._settings.scheduling,
-            arrived.request,
-            arrived_s=arrived.at_s,
-            number=number,
-            max_output=arrived.max_output,
-            aging_s=self._settings.aging_s,
-        )
+        arrived = live.arrived
         sequence = make_sequence(
             arrived.request,
             sample,
             given=given,
-            arrival=ArrivalOrder(arrived.at_s, number, key),
+            key=service_key(self._settings, arrived, next(self._numbers)),
             max_output=arrived.max_output,
             eos=self._eos,
         )
@@ -230,16 +217,10 @@ class LiveRequests:
                 )
             )
 
-    def _count(self, sequence: Sequence, now_s: float) -> None:
+    def _count(self, sequence: Sequence, arrived_s: float, now_s: float) -> None:
         self._tally.add("generated_tokens")
         if sequence.last_s:
             self._tally.inter_token.observe(now_s - sequence.last_s)
         elif sequence.num_output == 1:  # else its first one was drawn elsewhere
-            self._tally.first_token.observe(now_s - sequence.arrival.at_s)
+            self._tally.first_token.observe(now_s - arrived_s)
         sequence.last_s = now_s
-
-    def _tell_end(self, live: _Live, sample: int, finish: Finish, error: GeError) -> None:
-        self._tally.add(finish.value)
-        live.arrived.sink(
-            Update(id=live.arrived.request.id, sample=sample, finish=finish, error=error)
-        )

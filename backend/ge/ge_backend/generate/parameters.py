@@ -141,7 +141,7 @@ def parse_parameters(
     words = values.pop("bad_words", ())
     structure = _structure(values)
     _check_beams(given, values.get("beam_width", 1))
-    own = {name: values.pop(name) for name in _OF_ENGINE if name in values}
+    own = {name: values.pop(name) for name in Parameters.__dataclass_fields__ if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
     own["seeded"] = "seed" in values
     return _consistent(Parameters(sampling=sampling, structure=structure, **own))
@@ -363,29 +363,9 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "lora_name": _text,
     "add_special_tokens": _switch,
 }
-_OF_ENGINE = (
-    "max_tokens",
-    "min_tokens",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "n",
-    "best_of",
-    "priority",
-    "prefix_cache",
-    "cache_salt",
-    "beam_width",
-    "length_penalty",
-    "early_stopping",
-    "speculation",
-    "lora_name",
-    "add_special_tokens",
-)
 _OF_BEAMS = {"length_penalty", "early_stopping"}
-_WITH_BEAMS = {
+_WITH_BEAMS = _OF_BEAMS | {
     "beam_width",
-    "length_penalty",
-    "early_stopping",
     "temperature",
     "seed",
     "n",

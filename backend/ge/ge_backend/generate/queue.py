@@ -1,4 +1,4 @@
-"""Those that wait, in the order in which they are served.
+"""The order in which sequences are served.
 
 Each has a key that never changes, so the order stays valid while time goes on:
 
@@ -13,68 +13,30 @@ Ties go to who came first.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterator
+from bisect import insort
+from operator import attrgetter
 
-from ge_backend.generate.request import GenerationRequest
+from ge_backend.generate.intake import Arrived
 from ge_backend.generate.sequence import Sequence
-from ge_backend.generate.settings import Scheduling
+from ge_backend.generate.settings import EngineSettings, Scheduling
 
-__all__ = ["WaitingQueue", "service_key"]
+__all__ = ["enqueue", "service_key"]
 
 SJF_TOKENS = 1000  # as much as one level of priority
 
 
-def service_key(
-    policy: Scheduling,
-    request: GenerationRequest,
-    *,
-    arrived_s: float,
-    number: int,
-    max_output: int,
-    aging_s: float,
-) -> tuple[float, int]:
-    """Return a key of a sequence: smaller is served earlier.
-
-    Args:
-        policy: the engine's order.
-        request: whose priority or length counts.
-        arrived_s: on a clock that only goes forward.
-        number: the order of coming.
-        max_output: the limit of its output.
-        aging_s: see `EngineSettings`.
-    """
-    if policy is Scheduling.PRIORITY:
-        return arrived_s + request.parameters.priority * aging_s, number
-    if policy is Scheduling.SJF:
-        length = len(request.prompt) + max_output
-        return arrived_s + length * aging_s / SJF_TOKENS, number
-    return arrived_s, number
+def service_key(settings: EngineSettings, arrived: Arrived, number: int) -> tuple[float, int]:
+    """Return a key of a sequence: smaller is served earlier; `number` is the order of coming."""
+    request = arrived.request
+    handicap_s = 0.0
+    if settings.scheduling is Scheduling.PRIORITY:
+        handicap_s = request.parameters.priority * settings.aging_s
+    elif settings.scheduling is Scheduling.SJF:
+        length = len(request.prompt) + arrived.max_output
+        handicap_s = length * settings.aging_s / SJF_TOKENS
+    return arrived.at_s + handicap_s, number
 
 
-class WaitingQueue:
-    """Sequences by their keys. Not for several threads."""
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self._entries: list[tuple[tuple[float, int], Sequence]] = []
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        """Yield those that wait, the next one first."""
-        return (sequence for _, sequence in self._entries)
-
-    def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait where its key says, also one that was served before."""
-        insort(self._entries, (sequence.key, sequence))
-
-    def first(self) -> Sequence:
-        """Return who is next; there has to be somebody."""
-        return self._entries[0][1]
-
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out that waits."""
-        del self._entries[bisect_left(self._entries, (sequence.key,))]
+def enqueue(sequences: list[Sequence], sequence: Sequence) -> None:
+    """Put a sequence among others where its key says, also one that was served before."""
+    insort(sequences, sequence, key=attrgetter("key"))

@@ -19,7 +19,6 @@ Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py (the rule).
 from __future__ import annotations
 
 from array import array
-from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
-from ge_backend.generate.queue import WaitingQueue
+from ge_backend.generate.queue import enqueue
 from ge_backend.generate.sequence import Sequence, SequenceState
 
 __all__ = ["Scheduler"]
@@ -111,7 +110,7 @@ class Scheduler:
             may_join: see `AdapterShelf`.
         """
         self._may_join = may_join
-        self.waiting = WaitingQueue()
+        self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.forecast = LengthForecast()
         self._pool = pool
@@ -139,7 +138,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
-        self.waiting.add(sequence)
+        enqueue(self.waiting, sequence)
 
     def fork(self, sequence: Sequence) -> Sequence:
         """Return another one that runs, has the same tokens and reads the same blocks."""
@@ -147,7 +146,7 @@ class Scheduler:
         blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
         self._pool.share(blocks)
         child.blocks.extend(blocks)
-        insort(self.running, child, key=lambda one: one.key)
+        enqueue(self.running, child)
         return child
 
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
@@ -282,7 +281,7 @@ class Scheduler:
             sequence.num_computed = 0
         self._free(sequence)
         sequence.state = SequenceState.WAITING
-        self.waiting.add(sequence)
+        enqueue(self.waiting, sequence)
 
     def _restart(self, group: list[Sequence], draft: _Draft) -> None:
         """Let the first of a group wait, with its prompt alone; the others are no more."""
@@ -296,7 +295,7 @@ class Scheduler:
         del group[1:]
         first.restart()
         first.state = SequenceState.WAITING
-        self.waiting.add(first)
+        enqueue(self.waiting, first)
         draft.recomputed.append(first)
 
     def _admit(self, draft: _Draft) -> None:
@@ -311,7 +310,7 @@ class Scheduler:
         load = PeakLoad(self.running, self.forecast, self._pool.block_size)
         capacity = self._pool.capacity * self._pool.block_size
         coming = self._prefixes.coming(self.running)
-        while self.waiting and (sequence := self.waiting.first()).seats <= free:
+        while self.waiting and (sequence := self.waiting[0]).seats <= free:
             if self.running and load.with_one_more(sequence) > capacity:
                 return
             if not self._may_join(sequence, self.running):
@@ -363,7 +362,7 @@ class Scheduler:
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens
         sequence.state, sequence.begun = SequenceState.RUNNING, True
-        insort(self.running, sequence, key=lambda one: one.key)
+        enqueue(self.running, sequence)
 
     def _free(self, sequence: Sequence) -> None:
         self._pool.release(sequence.blocks)

@@ -24,7 +24,7 @@ from ge_backend.generate.blocks import BlockContent
 from ge_backend.generate.request import GenerationRequest
 from ge_backend.tensors import Array
 
-__all__ = ["ArrivalOrder", "Finish", "Sequence", "SequenceState", "make_sequence"]
+__all__ = ["Finish", "Sequence", "SequenceState", "make_sequence"]
 
 _SEEDS = 2**64
 
@@ -47,21 +47,6 @@ class SequenceState(Enum):
     FINISHED = "finished"
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalOrder:
-    """When a sequence came, and what follows from that.
-
-    Attributes:
-        at_s: on the engine's clock.
-        number: the order of coming, each once.
-        key: the order of being served, constant in time; ties are broken by `number`.
-    """
-
-    at_s: float
-    number: int
-    key: tuple[float, int]
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
     """See above; compared by identity.
@@ -69,7 +54,7 @@ class Sequence:
     Attributes:
         request: whose sample this is.
         sample: which of its samples.
-        arrival: when it came.
+        key: the order of being served, constant in time: a time, and the order of coming for ties.
         sampling: the request's, with the seed of this sample.
         num_prompt: tokens that were given.
         max_output: tokens that it may have beside them.
@@ -92,7 +77,7 @@ class Sequence:
 
     request: GenerationRequest
     sample: int
-    arrival: ArrivalOrder
+    key: tuple[float, int]
     sampling: Sampling
     num_prompt: int
     max_output: int
@@ -112,11 +97,6 @@ class Sequence:
     contents: list[BlockContent] = field(default_factory=list)
     labelled: int = 0
     _ids: Array
-
-    @property
-    def key(self) -> tuple[float, int]:
-        """The order of being served."""
-        return self.arrival.key
 
     @property
     def num_output(self) -> int:
@@ -193,7 +173,7 @@ def make_sequence(
     sample: int,
     *,
     given: tuple[int, ...],
-    arrival: ArrivalOrder,
+    key: tuple[float, int],
     max_output: int,
     eos: tuple[int, ...],
 ) -> Sequence:
@@ -211,7 +191,7 @@ def make_sequence(
     return Sequence(
         request=request,
         sample=sample,
-        arrival=arrival,
+        key=key,
         sampling=_sampling_of(parameters.sampling, sample),
         num_prompt=len(request.prompt),
         max_output=max_output,

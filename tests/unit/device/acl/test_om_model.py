@@ -9,6 +9,7 @@ from ge_backend.device.acl.memory import Block
 from ge_backend.device.acl.om_model import LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.transfer import Transfer
 from ge_backend.device.base import NO_POOL
+from ge_backend.device.files.om_files import OmFile
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 
@@ -31,7 +32,7 @@ class Opened:
         sizes = Sizes(*self.device.models.sizes(str(path)))
         self.work = Block(self.device.runtime, sizes.work, "work")
         scratch = WorkMemory(self.work.address, self.work.nbytes)
-        self.model = LoadedModel(path, sizes, scratch, source_of(npu, path))
+        self.model = LoadedModel(OmFile((), path), sizes, scratch, source_of(npu, path))
         described = self.model.description
         self.transfer = Transfer(self.device.runtime, described.inputs, described.outputs, "m")
         self.model.bind(self.transfer)
@@ -94,7 +95,7 @@ def test_a_file_that_does_not_load_leaves_nothing(npu, code):
     device = npu.device._device
     sizes = Sizes(*device.models.sizes(str(path)))
     with pytest.raises(kind, match=words):
-        LoadedModel(path, sizes, WorkMemory(), source_of(npu, path))
+        LoadedModel(OmFile((), path), sizes, WorkMemory(), source_of(npu, path))
     assert npu.sim.allocations() == before
 
 

@@ -1,6 +1,8 @@
 """Signatures of torch's model files."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,15 @@ from ge_backend.errors import ModelError  # noqa: E402
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
 LENGTH = torch.export.Dim("length", min=2)
+LATER = """
+import sys
+from ge_backend.device.pytorch.program import load_a_program
+load_a_program()
+known = len(sys.modules)
+import torch
+torch.export.load(sys.argv[1]).module()
+print(len(sys.modules) - known)
+"""
 
 
 class Function(torch.nn.Module):
@@ -169,3 +180,18 @@ def test_a_program_is_loaded_onto_a_device(tmp_path, kind):
     assert {weight.device.type for weight in program.module.parameters()} == {"meta"}
     results = program.call({"input": torch.ones(2, 4, device="meta")})
     assert {result.device.type for result in results.values()} == {"meta"}
+
+
+def test_behind_a_first_program_little_is_left_to_import(tmp_path):
+    """Of the more than a thousand modules that a first load brings."""
+    torch.export.save(
+        torch.export.export(torch.nn.Linear(2, 3), (torch.zeros(1, 2),)), tmp_path / "model.pt2"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", LATER, str(tmp_path / "model.pt2")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert int(done.stdout) < 50

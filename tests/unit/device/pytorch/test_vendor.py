@@ -77,7 +77,7 @@ def vendor(ended):
         module=Api(),
         graph=lambda: "graph",
         end_pool=lambda index, pool: ended.append((index, pool)),
-        compiler=lambda module: None,
+        compile=lambda module: None,
         no_memory=re.compile("no room"),
         fault=re.compile("broke"),
     )

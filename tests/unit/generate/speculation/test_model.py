@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from builders.generation import Serving
-from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
+from builders.generation import PROMPTS, Serving, check_mixture, check_prompts, drawn_settings
+from fakes.language_model import FakeLanguageModel, expected_tokens
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.errors import DeviceFault, GraphFailed
 from ge_backend.generate import runner
 from ge_backend.generate.groups import StepShapes
-from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
 from ge_backend.generate.shapes import rule_shapes
 from ge_backend.generate.speculation.model import READ_AT_ONCE
 from ge_backend.generate.speculation.verify import num_right
 
 EOS = (7,)
-PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
-OUTPUTS = (3, 17, 1, 9, 12, 5, 20, 2, 30)
 
 
 class Apprentice(FakeLanguageModel):
@@ -67,24 +64,12 @@ def run(served):
     return served.engine.figures().counts
 
 
-def check(served, **parameters):
-    """Let every prompt be served, and compare with what each has to get."""
-    expected = {}
-    for number, prompt in enumerate(PROMPTS):
-        asked = {"max_tokens": OUTPUTS[number], "seed": number, **parameters}
-        given_ = served.submit(str(number), prompt, **asked)
-        expected[str(number)] = expected_tokens(prompt, given_, eos=served.model.eos)
-    counts = run(served)
-    assert {name: served.tokens(name) for name in expected} == expected
-    return counts
-
-
 @pytest.mark.parametrize("length", [0, 1, 4, 15])
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 def test_no_guess_changes_a_token(share, length):
     """Wrong, half right or right, of fixed and of chosen length; only the steps become fewer."""
     served = serving(share, length=length)
-    counts = check(served)
+    counts = check_prompts(served, run)
     if length:
         assert counts["drafted_tokens"] > 0
         assert (counts["accepted_tokens"] == counts["drafted_tokens"]) == (share == 1.0)
@@ -97,55 +82,35 @@ def test_no_guess_changes_a_token(share, length):
 @given(st.data())
 def test_whatever_is_mixed_every_text_is_its_own(data):
     """Settings, arrivals, samples, cancellations, failures and guesses at random."""
-    seqs = data.draw(st.integers(1, 5))
     served = serving(
         data.draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
         length=data.draw(st.sampled_from([0, 1, 3, 15])),
         block_size=data.draw(st.sampled_from([1, 2, 4, 16])),
         blocks=data.draw(st.integers(100, 180)),
-        max_num_seqs=seqs,
-        max_num_batched_tokens=data.draw(st.integers(seqs, 30)),
-        prefill_chunk=data.draw(st.sampled_from([0, 1, 3, 8])),
-        preemption=data.draw(st.sampled_from(PreemptionMode)),
-        swap_bytes=data.draw(st.sampled_from([0, 2000])),
+        **drawn_settings(data),
     )
-    if data.draw(st.booleans()):
-        served.be_optimistic()
-    expected, cancelled = {}, set()
-    for number in range(data.draw(st.integers(1, 6))):
-        prompt = tuple(data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=40)))
-        samples = data.draw(st.sampled_from([1, 1, 3]))
-        poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
-        asked = served.submit(
-            str(number),
-            prompt + poison,
-            n=samples,
-            max_tokens=data.draw(st.integers(1, 25)),
-            min_tokens=data.draw(st.sampled_from([0, 0, 1])),
-            seed=number,
-            speculation=data.draw(st.sampled_from([True, True, False])),
-        )
-        for sample in range(samples):
-            tokens = expected_tokens(prompt, asked, sample=sample, eos=EOS)
-            expected[str(number), sample] = [] if poison else tokens
-        for _ in range(data.draw(st.integers(0, 3))):
-            served.step()
-            assert drafter_of(served).integrity() == []
-        if data.draw(st.integers(0, 4)) == 0:
-            served.engine.cancel(str(number))
-            cancelled.add(str(number))
-    run(served)
-    for (name, sample), tokens in expected.items():
-        got = served.tokens(name, sample)
-        assert got == (tokens[: len(got)] if name in cancelled else tokens)
-        assert served.ends(name)[sample] in Finish
+
+    def step(served):
+        served.step()
+        assert drafter_of(served).integrity() == []
+
+    check_mixture(
+        data,
+        served,
+        st.lists(st.integers(8, 63), min_size=1, max_size=40),
+        step=step,
+        run=run,
+        max_tokens=st.integers(1, 25),
+        min_tokens=st.sampled_from([0, 0, 1]),
+        speculation=st.sampled_from([True, True, False]),
+    )
 
 
 @pytest.mark.parametrize("mode", PreemptionMode)
 def test_no_preemption_changes_a_token(mode):
     """Who has to leave loses the draft's blocks with its own, and is read again."""
     served = serving(0.7, length=4, blocks=28, preemption=mode, swap_bytes=10**6).be_optimistic()
-    counts = check(served)
+    counts = check_prompts(served, run)
     assert counts["recomputed"] + counts["swapped_out"] > 0
 
 
@@ -284,7 +249,7 @@ def test_both_run_in_shapes_that_were_made_ready():
         StepShapes(lists, 4, lambda shape: shape[0] * shape[1] * shape[2]) for _ in range(2)
     )
     served.engine.use(shapes, draft)
-    counts = check(served)
+    counts = check_prompts(served, run)
     assert counts["unplanned_groups"] == 0
     assert counts["accepted_tokens"] > 0
     tally = drafter_of(served)._runner._tally

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from builders.generation import Serving
-from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
+from builders.generation import (
+    OUTPUTS,
+    PROMPTS,
+    Serving,
+    check_mixture,
+    check_prompts,
+    drawn_settings,
+)
+from fakes.language_model import FakeLanguageModel, expected_tokens
 from ge_backend.generate.groups import StepShapes
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
@@ -61,29 +68,12 @@ def serving(share, *, length=0, costly=False, block_size=4, blocks=200, eos=EOS,
     return served
 
 
-PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
-OUTPUTS = (3, 17, 1, 9, 12, 5, 20, 2, 30)
-
-
-def check(served, **parameters):
-    """Let every prompt be served, and compare with what each has to get."""
-    expected = {}
-    for number, prompt in enumerate(PROMPTS):
-        asked = {"max_tokens": OUTPUTS[number], "seed": number, **parameters}
-        given_ = served.submit(str(number), prompt, **asked)
-        expected[str(number)] = expected_tokens(prompt, given_, eos=served.model.eos)
-    served.run()
-    assert {name: served.tokens(name) for name in expected} == expected
-    return served.engine.figures()
-
-
 @pytest.mark.parametrize("length", [0, 1, 4, 15])
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("costly", [False, True])
 def test_no_guess_changes_a_token(share, length, costly):
     """Wrong, half right or right, of fixed and of chosen length."""
-    figures = check(serving(share, length=length, costly=costly))
-    counts = figures.counts
+    counts = check_prompts(serving(share, length=length, costly=costly))
     assert counts["generated_tokens"] == sum(
         len(expected_tokens(p, _asked(n), eos=EOS)) for n, p in enumerate(PROMPTS)
     )
@@ -104,54 +94,28 @@ def _asked(number):
 @given(st.data())
 def test_whatever_is_mixed_every_text_is_its_own(data):
     """Settings, arrivals, samples, cancellations, failures and guesses at random."""
-    seqs = data.draw(st.integers(1, 5))
     served = serving(
         data.draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
         length=data.draw(st.sampled_from([0, 1, 3, 15])),
         costly=data.draw(st.booleans()),
         block_size=data.draw(st.sampled_from([1, 2, 4, 16])),
         blocks=data.draw(st.integers(50, 90)),
-        max_num_seqs=seqs,
-        max_num_batched_tokens=data.draw(st.integers(seqs, 30)),
-        prefill_chunk=data.draw(st.sampled_from([0, 1, 3, 8])),
-        preemption=data.draw(st.sampled_from(PreemptionMode)),
-        swap_bytes=data.draw(st.sampled_from([0, 2000])),
+        **drawn_settings(data),
     )
-    if data.draw(st.booleans()):
-        served.be_optimistic()
-    expected, cancelled = {}, set()
-    for number in range(data.draw(st.integers(1, 6))):
-        prompt = tuple(data.draw(st.lists(st.integers(8, 63), min_size=1, max_size=20)))
-        samples = data.draw(st.sampled_from([1, 1, 3]))
-        poison = data.draw(st.sampled_from([(), (), (), (POISON,), (NAN,)]))
-        asked = served.submit(
-            str(number),
-            prompt + poison,
-            n=samples,
-            max_tokens=data.draw(st.integers(1, 25)),
-            seed=number,
-            speculation=data.draw(st.sampled_from([True, True, False])),
-        )
-        for sample in range(samples):
-            tokens = expected_tokens(prompt, asked, sample=sample, eos=EOS)
-            expected[str(number), sample] = [] if poison else tokens
-        for _ in range(data.draw(st.integers(0, 3))):
-            served.step()
-        if data.draw(st.integers(0, 4)) == 0:
-            served.engine.cancel(str(number))
-            cancelled.add(str(number))
-    served.run()
-    for (name, sample), tokens in expected.items():
-        got = served.tokens(name, sample)
-        assert got == (tokens[: len(got)] if name in cancelled else tokens)
-        assert served.ends(name)[sample] in Finish
+    check_mixture(
+        data,
+        served,
+        st.lists(st.integers(8, 63), min_size=1, max_size=20),
+        max_tokens=st.integers(1, 25),
+        speculation=st.sampled_from([True, True, False]),
+    )
 
 
 @pytest.mark.parametrize("mode", PreemptionMode)
 def test_no_preemption_changes_a_token(mode):
     """Those who leave in the middle of guessing come back to the same text."""
     served = serving(0.7, length=4, blocks=14, preemption=mode, swap_bytes=10**6).be_optimistic()
-    counts = check(served).counts
+    counts = check_prompts(served)
     assert counts["recomputed"] + counts["swapped_out"] > 0
 
 
@@ -171,9 +135,9 @@ def test_no_bucket_changes_a_token(sizes):
     lists = rule_shapes(served.engine._settings, 64, 4)
     assert any(shape[0] > 1 and shape[1] == 4 for shape in lists.prompt)
     served.engine.use(StepShapes(lists, 4, lambda shape: shape[0] * shape[1] * shape[2]))
-    figures = check(served)
-    assert figures.counts["unplanned_groups"] == 0
-    assert figures.counts["accepted_tokens"] > 0
+    counts = check_prompts(served)
+    assert counts["unplanned_groups"] == 0
+    assert counts["accepted_tokens"] > 0
 
 
 def test_shapes_bound_the_drafts():
@@ -182,8 +146,7 @@ def test_shapes_bound_the_drafts():
     lists = rule_shapes(served.engine._settings, 64, 4)
     short = tuple(shape for shape in lists.prompt if shape[1] <= 8)
     served.engine.use(StepShapes(type(lists)(lists.decode, short), 4, lambda shape: shape[1]))
-    figures = check(served)
-    assert figures.counts["unplanned_groups"] == 0
+    assert check_prompts(served)["unplanned_groups"] == 0
     drafted = [len(batch.rows) for batch in served.model.steps if len(batch.groups) == 1]
     assert max(drafted) == 8
 
@@ -192,12 +155,12 @@ def test_shapes_bound_the_drafts():
 def test_an_end_within_a_run_ends_the_text(length):
     """Of tokens that were guessed behind an end of text or a limit nobody hears."""
     served = serving(1.0, length=length, eos=tuple(range(0, 64, 4)))
-    check(served, max_tokens=40)
+    check_prompts(served, max_tokens=40)
     late = serving(1.0, length=length, eos=tuple(range(0, 64, 4)))
-    check(late, max_tokens=40, min_tokens=12)
+    check_prompts(late, max_tokens=40, min_tokens=12)
     assert all(len(late.tokens(str(n))) >= 12 for n in range(9))
     limited = serving(1.0, length=length, eos=())
-    check(limited, max_tokens=5)
+    check_prompts(limited, max_tokens=5)
     assert set(limited.ends("1").values()) == {Finish.LENGTH}
     used = max(int(batch.positions.max()) for batch in limited.model.steps)
     assert used == max(map(len, PROMPTS)) + 5 - 2
@@ -323,6 +286,7 @@ def test_off_is_free():
     """Without the setting nobody is asked for anything, and nothing is counted."""
     served = Serving(FakeLanguageModel(eos=EOS))
     assert served.engine._speculation is None
-    figures = check(served)
+    check_prompts(served)
+    figures = served.engine.figures()
     assert figures.counts["drafted_tokens"] == 0
     assert sum(figures.histograms["draft_length"].counts) == 0

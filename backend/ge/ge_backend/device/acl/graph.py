@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ge_backend.device.acl.buffers import AclMemory
 from ge_backend.device.acl.description import Description, Tensor
-from ge_backend.device.acl.om_model import LoadedFile, OmRun, OmSource
+from ge_backend.device.acl.om_model import LoadedModel, OmRun, OmSource
 from ge_backend.device.acl.signature import signature_of
 from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes
 from ge_backend.device.arrays import ShapesKey, shapes_key
@@ -30,7 +30,7 @@ __all__ = ["OmGraph"]
 class _Choice:
     """What runs one set of input shapes, and the shapes that come of it."""
 
-    file: LoadedFile
+    model: LoadedModel
     gear: int
     outputs: Mapping[str, Shape]
 
@@ -42,8 +42,8 @@ class OmGraph:
 
     Args:
         source: what it is made from.
-        files: loaded; of one model.
-        taken: what it has to give back in the end, the files among it; becomes the graph's.
+        models: one for each file; of one model.
+        taken: what it has to give back in the end, they among it; becomes the graph's.
 
     Raises:
         ModelError: the files are not of one model, or not what their names say.
@@ -53,31 +53,27 @@ class OmGraph:
     static_shapes = True
 
     def __init__(
-        self, source: OmSource, files: Sequence[LoadedFile], taken: contextlib.ExitStack
+        self, source: OmSource, models: Sequence[LoadedModel], taken: contextlib.ExitStack
     ) -> None:
         self._device = source.device
         self._path = str(source.path)
         self._timeout_ms = source.timeout_ms
         self._taken = taken
         self._lock = threading.Lock()
-        described = [file.model.description for file in files]
+        described = [model.description for model in models]
         self._inputs, self._outputs = _largest(described, self._path)
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._transfer.close)
         self._choices: dict[ShapesKey, _Choice] = {}
         runs: list[OmRun] = []
-        for file in files:
-            file.model.bind(self._transfer)
-            for gear, run in enumerate(file.model.runs):
-                runs.append(run)
-                self._choices[shapes_key(run.inputs)] = _Choice(file, gear, run.outputs)
-        labels = [file.label for file in files if file.label]
+        for model in models:
+            model.bind(self._transfer)
+            runs += model.runs
+            for gear, run in enumerate(model.runs):
+                self._choices[shapes_key(run.inputs)] = _Choice(model, gear, run.outputs)
+        labels = [model.label for model in models if model.label]
         self.signature: Signature = signature_of(
-            self._inputs,
-            self._outputs,
-            [(run.inputs, run.outputs) for run in runs],
-            read_axes(source.path),
-            labels,
+            self._inputs, self._outputs, runs, read_axes(source.path), labels
         )
         self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
 
@@ -88,7 +84,7 @@ class OmGraph:
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the file that runs these shapes, whatever the gear."""
         choice = self._choices.get(shapes_key(shapes))
-        return 0 if choice is None else choice.file.sizes.work
+        return 0 if choice is None else choice.model.sizes.work
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
@@ -107,7 +103,7 @@ class OmGraph:
         """Run once; see `BoundGraph`."""
         choice = self._choice(inputs, bound)
         check_outputs(self._outputs, choice.outputs, self._path, bound)
-        model = choice.file.model
+        model = choice.model
         shapes = {n: shape for n, shape in choice.outputs.items() if n not in bound.hidden}
         with self._lock, self._device.stream(self._timeout_ms) as stream:
             model.choose(choice.gear)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ge_backend.device.acl.device import AclDevice
 from ge_backend.device.acl.graph import OmGraph
 from ge_backend.device.acl.memory import Block
-from ge_backend.device.acl.om_model import LoadedFile, LoadedModel, OmSource, Sizes, WorkMemory
+from ge_backend.device.acl.om_model import LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.range_graph import RangeGraph
 from ge_backend.device.files.om_files import OmFile, om_files
 from ge_backend.device.files.om_weights import weights_digest
@@ -32,10 +32,10 @@ def load_om(source: OmSource) -> OmGraph | RangeGraph:
     taken = contextlib.ExitStack()
     try:
         with source.device.entered():
-            files = _loaded(source, taken)
-            if files[0].model.description.freely:
-                return RangeGraph(source, files[0].model, taken)
-            return OmGraph(source, files, taken)
+            models = _loaded(source, taken)
+            if models[0].description.freely:
+                return RangeGraph(source, models[0], taken)
+            return OmGraph(source, models, taken)
     except BaseException as error:
         source.device.settle()
         taken.close()
@@ -44,7 +44,7 @@ def load_om(source: OmSource) -> OmGraph | RangeGraph:
         raise
 
 
-def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedFile]:
+def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedModel]:
     """Load all files, in one work memory: they take turns in it, so it is as large as one needs."""
     files = _keyed([(file, _sizes(source.device, file.path)) for file in om_files(source.path)])
     scratch = _scratch(source, max(sizes.work for _, sizes in files), taken)
@@ -87,9 +87,9 @@ def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> Work
 
 def _load(
     source: OmSource, file: OmFile, sizes: Sizes, scratch: WorkMemory, taken: contextlib.ExitStack
-) -> LoadedFile:
+) -> LoadedModel:
     with _refused(source.device, file.path):
-        model = LoadedModel(file.path, sizes, scratch, source)
+        model = LoadedModel(file, sizes, scratch, source)
         taken.callback(model.close)
         described = model.description
         if sizes.refusal is not None and not described.freely:
@@ -99,7 +99,7 @@ def _load(
             f"{file.path} has dimensions that vary; a file of a grid must be compiled for the one "
             "shape that its name says"
         )
-    return LoadedFile(file.label, sizes, model)
+    return model
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ge_backend.device.acl.aipp import aipp_calls
 from ge_backend.device.acl.description import Description, Tensor, read_description
@@ -15,10 +16,11 @@ from ge_backend.device.acl.transfer import Transfer, num_bytes
 from ge_backend.device.base import Workspace
 from ge_backend.device.files import aipp_file
 from ge_backend.device.files.model_file import stamp_of
+from ge_backend.device.files.om_files import OmFile
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Shape
 
-__all__ = ["LoadedFile", "LoadedModel", "OmRun", "OmSource", "Sizes", "WorkMemory"]
+__all__ = ["LoadedModel", "OmRun", "OmSource", "Sizes", "WorkMemory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,7 @@ class Sizes:
     refusal: GraphFailed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OmRun:
+class OmRun(NamedTuple):
     """One gear: the shapes that go in, and what comes out."""
 
     inputs: Mapping[str, Shape]
@@ -87,13 +88,15 @@ class LoadedModel:
     The calling thread has entered the device, here and in every method.
 
     Args:
-        path: the file.
+        file: the file.
         sizes: what it needs.
         scratch: at least as much work memory as it needs.
         source: what it is a part of: weights are shared with other loads of the same file, and of
             files of the same key.
 
     Attributes:
+        label: the sizes in the file's name.
+        sizes: likewise.
         description: its tensors, with the bytes that they have in any gear, and its gears.
         runs: the input and output shapes of every gear; none if dimensions vary freely.
 
@@ -103,16 +106,10 @@ class LoadedModel:
         OutOfMemory: its weights do not fit.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        sizes: Sizes,
-        scratch: WorkMemory,
-        source: OmSource,
-    ) -> None:
-        device = source.device
+    def __init__(self, file: OmFile, sizes: Sizes, scratch: WorkMemory, source: OmSource) -> None:
+        device, path = source.device, file.path
+        self.label, self.sizes = file.label, sizes
         self._models = device.models
-        self._path = path
         with contextlib.ExitStack() as taken:
             at, nbytes = 0, sizes.weights
             if nbytes:
@@ -249,12 +246,3 @@ def _with_room(described: Description, runs: Sequence[OmRun]) -> Description:
         inputs=tuple(roomy(tensor, given) for tensor in described.inputs),
         outputs=tuple(roomy(tensor, results) for tensor in described.outputs),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedFile:
-    """A file of a graph: its label, what it needs, and its model."""
-
-    label: Shape
-    sizes: Sizes
-    model: LoadedModel

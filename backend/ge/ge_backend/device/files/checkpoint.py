@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.files.encoder_folder import is_encoder
+from ge_backend.device.files.encoder_folder import CONFIG, is_encoder
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
 
-__all__ = ["CONFIG", "Checkpoint", "is_checkpoint", "read_checkpoint"]
+__all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint"]
 
-CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 GENERATION = "generation_config.json"
@@ -34,7 +33,6 @@ POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 # Rotary embeddings that would change with the longest sequence of the batch: they are as trained
 # below this many positions, and that is where the model ends here.
 UNSTABLE_ROTARY = ("dynamic", "longrope")
-DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
 STORED = {"F32": "FP32", "BF16": "BF16", "F16": "FP16"}
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 

@@ -11,8 +11,7 @@ import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ge_backend.device.files.onnx_external import fields
-from ge_backend.errors import ModelError
+from ge_backend.device.files.onnx_external import fields, mapped
 
 __all__ = ["onnx_axes"]
 
@@ -31,17 +30,14 @@ def onnx_axes(model: Path) -> Mapping[str, tuple[str, ...]]:
     Raises:
         ModelError: the file is no ONNX model.
     """
-    try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return {
-                data[slice(*name)].decode(): tuple(_symbols(data, kind))
-                for graph in _inside(data, (0, len(data)), GRAPH)
-                for value in _inside(data, graph, INPUT, OUTPUT)
-                for name in _inside(data, value, NAME)
-                for kind in _inside(data, value, TYPE)
-            }
-    except (OSError, ValueError, IndexError) as error:
-        raise ModelError(f"{model}: not an ONNX model that can be read: {error}") from error
+    with mapped(model) as data:
+        return {
+            data[slice(*name)].decode(): tuple(_symbols(data, kind))
+            for graph in _inside(data, (0, len(data)), GRAPH)
+            for value in _inside(data, graph, INPUT, OUTPUT)
+            for name in _inside(data, value, NAME)
+            for kind in _inside(data, value, TYPE)
+        }
 
 
 def _symbols(data: mmap.mmap, kind: tuple[int, int]) -> Iterator[str]:

@@ -7,13 +7,14 @@ Source: onnx/onnx.proto for the field numbers, the protocol buffers' encoding pa
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ge_backend.errors import ModelError
 
-__all__ = ["external_data", "fields"]
+__all__ = ["external_data", "fields", "mapped"]
 
 # Message -> field number -> the message in it: the way to every tensor, in subgraphs too.
 FIELDS: Mapping[str, Mapping[int, str]] = {
@@ -44,10 +45,17 @@ def external_data(model: Path) -> list[tuple[str, Path]]:
 
 
 def _locations(model: Path) -> set[str]:
+    with mapped(model) as data:
+        entries = _entries(data, "model", 0, len(data))
+        return {text.decode() for key, text in entries if key == b"location"}
+
+
+@contextlib.contextmanager
+def mapped(model: Path) -> Iterator[mmap.mmap]:
+    """Give the bytes of a model; what goes wrong with them is a ModelError."""
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            entries = list(_entries(data, "model", 0, len(data)))
-        return {text.decode() for key, text in entries if key == b"location"}
+            yield data
     except (OSError, ValueError, IndexError) as error:
         raise ModelError(f"{model}: not an ONNX model that can be read: {error}") from error
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -136,9 +136,8 @@ def engines_tried(device: str, engine: str) -> tuple[str, ...]:
 
 
 def _opened(engine: str, asked: OpenLanguage) -> OpenedLanguage:
-    module, _, name = OPENERS[engine].partition(":")
     try:
-        opener = getattr(importlib.import_module(module), name)
+        opener = pkgutil.resolve_name(OPENERS[engine])
     except ImportError as error:
         extra = error.name if error.name in OPENERS else "generation"
         raise DeviceUnavailable(
@@ -206,9 +205,8 @@ def open_scheduled(asked: OpenScheduled) -> OpenedScheduled:
         ModelError: the checkpoint cannot be served; says why.
         DeviceUnavailable: vLLM is not installed here, or does not start.
     """
-    module, _, name = VLLM.partition(":")
     try:
-        opener = getattr(importlib.import_module(module), name)
+        opener = pkgutil.resolve_name(VLLM)
     except (ImportError, OSError, RuntimeError) as error:  # a library beside it may be broken
         raise DeviceUnavailable(
             f"engine 'vllm' does not import in {sys.executable}: {error}; pip install vllm there "

@@ -96,7 +96,7 @@ class Sampling:
                     )
 
 
-def uniform(seeds: Array, positions: Array, stream: int = 0) -> Array:
+def uniform(seeds: Array, positions: Array) -> Array:
     """Return one number from [0, 1) per (seed, position), whatever else is asked for with them.
 
     The position-th output of SplitMix64 whose state is the mixed seed; 32 bits of it.
@@ -104,13 +104,12 @@ def uniform(seeds: Array, positions: Array, stream: int = 0) -> Array:
     Args:
         seeds: int64 [S]; any value.
         positions: int64 [S], 0 or more.
-        stream: sets apart several numbers for one position.
 
     Returns:
         float64 [S].
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
-    state = _mixed(seeds.astype(np.int64).view(np.uint64) + np.uint64(stream * _GAMMA % 2**64))
+    state = _mixed(seeds.astype(np.int64).view(np.uint64))
     steps = (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
     numbers: Array = (_mixed(state + steps) >> np.uint64(32)) / 2**32
     return numbers

@@ -20,7 +20,7 @@ from ge_backend.device.pytorch.capture_check import CaptureCheck
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.packing import Packing
 from ge_backend.device.pytorch.program import Program, load_program
-from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.pytorch.streams import WARM_UPS, Streams
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
 from ge_backend.tensors import Array, Shape
@@ -33,10 +33,6 @@ log = logging.getLogger(__name__)
 OPTIONS = "torch."
 MODE = "torch.mode"
 MODES = ("graphs", "eager", "torchair")
-
-# Runs before a capture. The first ones make the libraries' handles and plans, which a capture may
-# not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
-WARM_UPS = 3
 
 Tensors = Mapping[str, torch.Tensor]
 Key = tuple[tuple[str, Shape, str], ...]
@@ -259,7 +255,9 @@ class AcceleratorGraph:
             return self._compute(tensors)
 
     def _compute(self, tensors: Tensors) -> Tensors:
-        with self._autocast():
+        # A cache of converted weights would be freed after a capture that refers to it.
+        kind = self._vendor.device.partition(":")[0]
+        with self._codec.autocast(kind, cached=False):
             given = {name: self._codec.lowered(tensor) for name, tensor in tensors.items()}
             return self._program.call(given)
 
@@ -268,19 +266,6 @@ class AcceleratorGraph:
         if self._program.writes_in_place:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         return self._call(tensors)
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context of a lower precision.
-
-        Without the cache of converted weights: it would be freed after a capture that refers to it.
-        """
-        if self._codec.low is None:
-            return contextlib.nullcontext()
-        kind = self._vendor.device.partition(":")[0]
-        context: contextlib.AbstractContextManager[object] = torch.autocast(
-            kind, dtype=self._codec.low, cache_enabled=False
-        )
-        return context
 
     def _count_eager(self, inputs: Mapping[str, Array]) -> None:
         self.counts.add(eager=1)

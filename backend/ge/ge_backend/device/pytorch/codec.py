@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -91,6 +92,15 @@ class TorchCodec:
         if self.low is not None and tensor.is_floating_point():
             return tensor.to(self.low)
         return tensor
+
+    def autocast(self, device: str, *, cached: bool = True) -> AbstractContextManager[object]:
+        """Return the context of the precision on a kind of device; `cached`: converted weights."""
+        if self.low is None:
+            return nullcontext()
+        context: AbstractContextManager[object] = torch.autocast(
+            device, dtype=self.low, cache_enabled=cached
+        )
+        return context
 
     def array(self, name: str, result: torch.Tensor, place: Array | None) -> Array:
         """Copy a host result to its place, or to a new array where it has none that fits."""

@@ -81,7 +81,7 @@ class TorchGraph:
         codec = self._codec
         try:
             codec.check(inputs)
-            with torch.inference_mode(), self._autocast():
+            with torch.inference_mode(), codec.autocast("cpu"):
                 if torch.get_num_threads() != threads:
                     torch.set_num_threads(threads)  # of the calling thread
                 tensors = {
@@ -94,11 +94,3 @@ class TorchGraph:
                 }
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self._codec.low is None:
-            return contextlib.nullcontext()
-        context: contextlib.AbstractContextManager[object] = torch.autocast(
-            "cpu", dtype=self._codec.low
-        )
-        return context

@@ -59,7 +59,7 @@ def open_cuda(index: int) -> Vendor:
         module=torch.cuda,
         graph=torch.cuda.CUDAGraph,
         end_pool=renamed(torch._C, END_POOL, f"torch {torch.__version__}"),  # noqa: SLF001 - as torch.cuda.memory uses it
-        compiler=_refuse,
+        compile=_refuse,
         no_memory=_NO_MEMORY,
         fault=_FAULT,
     )

@@ -86,7 +86,7 @@ def open_npu(
         module=torch.npu,
         graph=torch.npu.NPUGraph,
         end_pool=renamed(torch_npu._C, END_POOL, f"torch_npu {torch_npu.__version__}"),  # noqa: SLF001 - as torch_npu.npu uses it
-        compiler=_compile,
+        compile=_compile,
         no_memory=_NO_MEMORY,
         fault=_FAULT,
         puts_rows=puts_rows,

@@ -12,6 +12,7 @@ returns one tensor, else `output_0` and so on. TorchScript (`.pt`) is in `script
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import zipfile
@@ -31,7 +32,7 @@ from ge_backend.device.pytorch.script import Script
 from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
-__all__ = ["Program", "load_program"]
+__all__ = ["Program", "load_a_program", "load_program"]
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -104,6 +105,14 @@ def load_program(path: str, device: str = "cpu", declared: Declared = NOTHING_DE
         return _scripted(path, device, declared)
     except LOAD_ERRORS as error:
         raise ModelError(f"{path}: torch cannot load it: {reason(error)}") from error
+
+
+def load_a_program() -> None:
+    """Export, save and load one of no size: what these import on first use is imported then."""
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(1),)), file)
+    file.seek(0)
+    torch.export.load(file).module()
 
 
 def _exported(path: str, device: str) -> Program:

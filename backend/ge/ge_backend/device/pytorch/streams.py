@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 
 from ge_backend.device.pytorch.vendor import CapturedGraph, Stream, Vendor
 
-__all__ = ["Streams"]
+__all__ = ["WARM_UPS", "Streams"]
+
+# Runs before a capture. The first ones make the libraries' handles and plans, which a capture may
+# not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
+WARM_UPS = 3
 
 
 class Streams:

@@ -64,7 +64,8 @@ class Vendor:
         graph: its class of captured graphs.
         end_pool: ends what a capture has begun in the allocator, by the device's index and the
             pool.
-        compiler: see `compile`.
+        compile: lets the vendor's compiler make a program of its own for each shape that comes;
+            raises Unsupported where it has none, DeviceUnavailable where that is not installed.
         no_memory, fault: found in the messages of errors that say so.
         puts_rows: whether it has the operator that `put` is.
         abandoned: graphs whose capture failed.
@@ -75,7 +76,7 @@ class Vendor:
     module: Any
     graph: Callable[[], CapturedGraph]
     end_pool: Callable[[int, object], None]
-    compiler: Callable[[torch.nn.Module], None]
+    compile: Callable[[torch.nn.Module], None]
     no_memory: re.Pattern[str]
     fault: re.Pattern[str]
     puts_rows: bool = True
@@ -192,15 +193,6 @@ class Vendor:
     def give_back(self) -> None:
         """Return memory that torch keeps for later tensors to the device."""
         self.api.empty_cache()
-
-    def compile(self, module: torch.nn.Module) -> None:
-        """Let the vendor's compiler make a program of its own for each shape that comes.
-
-        Raises:
-            Unsupported: the vendor has none.
-            DeviceUnavailable: it is not installed.
-        """
-        self.compiler(module)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that device memory is used up."""

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -246,10 +246,7 @@ def _mapped(error: Exception) -> GeError:
 class _Stats:
     """What vLLM tells after each step, of its engines all together."""
 
-    engines: dict[int, Levels]
-
-    def __init__(self) -> None:
-        self.engines = {}
+    engines: dict[int, Levels] = field(default_factory=dict)
 
     @property
     def levels(self) -> Levels:

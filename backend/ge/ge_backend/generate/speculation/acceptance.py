@@ -36,10 +36,6 @@ class _Share:
         return (self.passed + other * weight) / (self.tests + weight)
 
 
-def _shares(memory: float) -> list[_Share]:
-    return [_Share(memory) for _ in range(STRENGTHS)]
-
-
 @dataclass(slots=True)
 class Acceptance:
     """The expectation for one sequence; `of_all` is shared by those of an engine, or None."""
@@ -48,7 +44,8 @@ class Acceptance:
     _shares: list[_Share] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._shares = _shares(_OF_ALL if self.of_all is None else _OF_ONE)
+        memory = _OF_ALL if self.of_all is None else _OF_ONE
+        self._shares = [_Share(memory) for _ in range(STRENGTHS)]
 
     def expected(self, strength: int) -> float:
         """Return how probable it is that a draft is right, if those before it are."""

@@ -17,14 +17,16 @@ from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.plan import StepPlan
 from ge_backend.generate.runner import Outcome
 from ge_backend.generate.sequence import Sequence
+from ge_backend.generate.settings import EngineSettings, SpeculationMode
 from ge_backend.generate.speculation.acceptance import Acceptance
 from ge_backend.generate.speculation.base import SUREST, Drafter, Guess
 from ge_backend.generate.speculation.costs import StepCosts
 from ge_backend.generate.speculation.lengths import choose_lengths
+from ge_backend.generate.speculation.ngram import NgramDrafter
 from ge_backend.generate.speculation.purse import Purse
 from ge_backend.generate.speculation.verify import num_right
 
-__all__ = ["Speculation"]
+__all__ = ["Speculation", "open_speculation"]
 
 # Steps in which nothing was worth it until a few drafts are verified all the same, as they are
 # where that was never tried: what it costs may have been measured wrongly, or have changed. Twice
@@ -183,6 +185,21 @@ class Speculation:
             if span.decodes:
                 self._tally.run_tokens.observe(1 + len(span.drafts))
                 self._tally.add("accepted_tokens", len(span.drafts))
+
+
+def open_speculation(
+    settings: EngineSettings, tally: Tally, clock: Callable[[], float], drafter: Drafter | None
+) -> Speculation | None:
+    """Return what settings ask for: None, or guesses by this drafter, else by the text itself."""
+    if settings.speculation is SpeculationMode.OFF:
+        return None
+    return Speculation(
+        drafter or NgramDrafter(),
+        settings.draft_lengths,
+        measured=not settings.num_speculative_tokens,
+        tally=tally,
+        clock=clock,
+    )
 
 
 def _wanted(parameters: Parameters) -> bool:

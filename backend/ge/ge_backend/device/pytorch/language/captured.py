@@ -15,13 +15,10 @@ from ge_backend.device.pytorch.language.attention import FEW_QUERIES, RowAttenti
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import PagedCache
 from ge_backend.device.pytorch.language.step import StepTensors
-from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.pytorch.streams import WARM_UPS, Streams
 
 __all__ = ["Bucket", "CapturedStep", "bucket_of", "parts_of"]
 
-# Runs before a capture: the first ones make the libraries' handles and plans, which a capture may
-# not. Source: PyTorch documentation, "CUDA Graphs": a few warm-up iterations on a side stream.
-WARM_UPS = 3
 ITEM = 8
 
 # Rows, new tokens of each, blocks of the longest row's table.
@@ -68,7 +65,7 @@ class CapturedStep:
         self, streams: Streams, decoder: Decoder, cache: PagedCache, vocabulary: int, bucket: Bucket
     ) -> None:
         rows, query, blocks = bucket
-        self._streams, self._bucket = streams, bucket
+        self._streams = streams
         # A chunk of a prompt ends in one sampled token; a verified run in one behind each.
         self.most_sampled = rows * query if query <= FEW_QUERIES else rows
         sizes = (rows * query,) * 3 + (rows * blocks, self.most_sampled)
