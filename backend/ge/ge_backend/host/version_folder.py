@@ -9,6 +9,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from ge_backend.errors import ConfigError
+
 __all__ = ["version_folder"]
 
 
@@ -18,7 +20,18 @@ def version_folder(config: Mapping[str, Any]) -> Path:
     What the host calls the model's directory is that of the model's file, so a
     `default_model_filename` with folders in it leads there, or out of the model.
     Seen on Triton 2.51.
+
+    Raises:
+        ConfigError: this Python cannot open it; that of 2.51's stub knows ASCII alone, whatever
+            the locale is.
     """
     told = str(pb_utils.get_model_dir())
+    try:
+        os.fsencode(told)
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the model's folder {told!r} cannot be opened: the stub's Python knows paths in "
+            f"{error.encoding}; rename what is not ASCII, or make a symbolic link to it"
+        ) from error
     folders = os.path.dirname(str(config.get("default_model_filename", "")))  # noqa: PTH120 - a text
     return Path(told.removesuffix(folders))
