@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,11 @@ def version_folder(config: Mapping[str, Any]) -> Path:
     """
     told = str(pb_utils.get_model_dir())
     try:
-        os.fsencode(told)
+        os.path.realpath(told).encode()  # it asks the system; what that answers is spelt out, too
     except UnicodeEncodeError as error:
         raise ConfigError(
             f"the model's folder {told!r} cannot be opened: the stub's Python knows paths in "
-            f"{error.encoding}; rename what is not ASCII, or make a symbolic link to it"
+            f"{sys.getfilesystemencoding()}; rename what is not ASCII, behind links too"
         ) from error
     folders = os.path.dirname(str(config.get("default_model_filename", "")))  # noqa: PTH120 - a text
     return Path(told.removesuffix(folders))
