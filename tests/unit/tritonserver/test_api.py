@@ -22,15 +22,16 @@ def api(server):
     return ServerApi("127.0.0.1", server.port)
 
 
-def test_a_model_is_as_its_best_version(server, api):
-    """One version that is ready makes the model ready."""
+def test_each_version_that_is_ready_counts(server, api):
+    """Those that are not, or that nobody has loaded, do not."""
     server.answers["POST", "/v2/repository/index"] = [
         {"name": "a", "version": "1", "state": "UNAVAILABLE"},
         {"name": "a", "version": "2", "state": "READY"},
-        {"name": "a", "version": "3", "state": "UNAVAILABLE"},
+        {"name": "a", "version": "3", "state": "READY"},
         {"name": "b"},
+        {"name": "c", "version": "1", "state": "LOADING"},
     ]
-    assert api.models() == {"a": "READY", "b": ""}
+    assert api.ready_versions() == {"a": 2}
 
 
 @pytest.mark.parametrize(
@@ -83,4 +84,4 @@ def test_a_server_that_is_gone_is_not_live(server, api):
     server.close()
     assert not api.is_live()
     with pytest.raises(ServerError, match=str(api.port)):
-        api.models()
+        api.ready_versions()

@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ge_backend.tritonserver import directory as directory_module
 from ge_backend.tritonserver.directory import (
     PREFIX,
     ServerDirectory,
@@ -47,6 +49,29 @@ def test_remove_takes_the_servers_own_shared_memory_and_no_other():
     assert [region.exists() for region in regions] == [False, True]
     assert shared_memory_of(other.shm_prefix) == [regions[1]]
     other.remove()
+
+
+@pytest.mark.parametrize("name", ["x" * 60, "one two", "a&b", "mod\xe8le"])
+def test_a_temporary_folder_that_a_server_cannot_use_is_left_for_tmp(monkeypatch, temporary, name):
+    """Sockets have short names; the host's shell and its stub's Python take not every letter."""
+    (temporary / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / name))
+    monkeypatch.setattr(directory_module, "_sweep", lambda _: None)  # what others have in /tmp
+    directory = ServerDirectory.make()
+    assert directory.path.parent == Path("/tmp")
+    directory.remove()
+
+
+def test_one_that_cannot_be_made_is_not_left_half_made(monkeypatch, temporary):
+    """A full disk, for one; without its lock nobody would sweep it."""
+
+    def full(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(directory_module, "_locked", full)
+    with pytest.raises(OSError, match="No space left"):
+        ServerDirectory.make()
+    assert list(temporary.iterdir()) == []
 
 
 def test_making_one_sweeps_those_whose_owner_was_killed_and_keeps_living_ones():

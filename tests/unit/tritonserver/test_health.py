@@ -35,3 +35,13 @@ def test_models_with_too_few_stubs_are_told(server, monkeypatch):
         Ailment(model="ill", living=1, expected=2),
     ]
     assert str(found[1]) == "model 'ill' is READY, but 1 of its 2 stubs have died"
+
+
+def test_each_version_has_stubs_of_its_own(server, monkeypatch):
+    """One that has lost its stub is told, though the model has as many as instances."""
+    versions = [{"name": "m", "version": version, "state": "READY"} for version in "123"]
+    server.answers["POST", "/v2/repository/index"] = versions
+    server.config("m", backend="ge", instance_group=[{"count": 1}])
+    monkeypatch.setattr(health, "stubs_of", lambda _: [stub(1, "m"), stub(2, "m")])
+    found = ailments(ServerApi("127.0.0.1", server.port), 7)
+    assert found == [Ailment(model="m", living=2, expected=3)]

@@ -101,3 +101,28 @@ def test_flags_have_absolute_repositories_and_end_with_the_further_arguments(tmp
 def test_this_machine_reaches_a_server_on_all_interfaces_by_loopback(host, local):
     """A server bound to one address is reached there."""
     assert ServerOptions(repositories=(), host=host).local_host == local
+
+
+@pytest.mark.parametrize("name", ["one two", 'a"b', "it's", "cost$", "a&b", "a;b", "a(1)"])
+def test_paths_that_a_shell_would_change_are_refused(tmp_path, name):
+    """Triton 2.51 hangs over a Python model there."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=r"by a shell .* rename the folder, or make a symbolic"):
+        ServerOptions(repositories=(tmp_path / name,)).checked()
+
+    for backend in ("ge", "python"):
+        config = tmp_path / name / "config.pbtxt"
+        config.write_text(f'max_batch_size: 8\nbackend: "{backend}"\n')
+        with pytest.raises(ConfigError, match="by a shell"):
+            ServerOptions(repositories=(tmp_path,)).checked()
+    config.write_text('platform: "ensemble"\n')  # which has no process
+    ServerOptions(repositories=(tmp_path,)).checked()
+
+
+def test_a_link_to_a_repository_stays_one(tmp_path):
+    """Its own path may be one that the host cannot take."""
+    link, folder = tmp_path / "models", tmp_path / "my models"
+    folder.mkdir()
+    link.symlink_to(folder)
+    options = ServerOptions(repositories=(link,)).checked()
+    assert f"--model-repository={link}" in options.flags()

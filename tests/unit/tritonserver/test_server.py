@@ -55,6 +55,20 @@ def assert_nothing_left(directory):
     assert not directory.path.exists()
 
 
+def test_a_file_that_cannot_be_written_is_told_and_leaves_nothing(
+    installation, tmp_path, monkeypatch
+):
+    """As the folder of a log that is not there, or a full disk: an error, not a traceback."""
+    made = []
+    make = server.ServerDirectory.make
+    monkeypatch.setattr(server.ServerDirectory, "make", lambda: made.append(make()) or made[-1])
+    log = tmp_path / "nowhere" / "server.log"
+    options = ServerOptions(repositories=(tmp_path,), log_file=log)
+    with pytest.raises(ServerError, match=f"cannot be started: .*No such file .*'{log}'"):
+        TritonServer(installation, options).start()
+    assert_nothing_left(made[0])
+
+
 def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
     """Its addresses are those of this machine; its version is asked from it."""
     with build() as running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +38,13 @@ class ServerApi:
         """Whether the server calls itself and all its models ready."""
         return self._answers("/v2/health/ready")
 
-    def models(self) -> dict[str, str]:
-        """Return the state of each model: `READY`, `LOADING`, `UNLOADING`, `UNAVAILABLE` or ""."""
+    def ready_versions(self) -> Counter[str]:
+        """Return how many versions of each model the server calls ready."""
         index = self._ask("POST", "/v2/repository/index", {})
-        states: dict[str, str] = {}
-        for entry in index:  # one for each version; a model is as its best one
-            name, state = str(entry["name"]), str(entry.get("state", ""))
-            states[name] = state if state == "READY" else states.get(name, state)
-        return states
+        return Counter(str(entry["name"]) for entry in index if entry.get("state") == "READY")
 
     def python_instances(self, model: str) -> int:
-        """Return how many stubs a model has that is ready; 0 for one of a backend without."""
+        """Return how many stubs each version of a ready model has; 0 for a backend without."""
         config = self._ask("GET", f"/v2/models/{model}/config")
         if config.get("backend") not in {"ge", "python"}:
             return 0

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -39,14 +40,19 @@ class ServerDirectory:
     def make(cls) -> ServerDirectory:
         """Make one, after clearing away those of servers whose maker was killed."""
         parent = Path(tempfile.gettempdir())
-        if len(str(parent)) > LONGEST_PARENT:
+        # The host gives the path to a shell unquoted, and its stub's Python may know ASCII alone.
+        if len(str(parent)) > LONGEST_PARENT or shlex.quote(str(parent)) != str(parent):
             parent = Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
         _sweep(parent)
         _sweep_regions(parent)
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        for folder in ("backends", "cwd", "run"):
-            (path / folder).mkdir(mode=0o700)
-        lock, beside = _locked(path / "lock"), _locked(_lock_of(path.name))
+        try:
+            for folder in ("backends", "cwd", "run"):
+                (path / folder).mkdir(mode=0o700)
+            lock, beside = _locked(path / "lock"), _locked(_lock_of(path.name))
+        except OSError:
+            _remove(path)
+            raise
         return cls(path=path, locks=(lock, beside))
 
     @property

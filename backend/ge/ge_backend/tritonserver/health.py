@@ -41,8 +41,8 @@ def ailments(api: ServerApi, server: int) -> list[Ailment]:
     Raises:
         ServerError: it does not answer.
     """
-    ready = [model for model, state in api.models().items() if state == "READY"]
-    expected = {model: api.python_instances(model) for model in ready}
+    ready = api.ready_versions()
+    expected = {model: count * api.python_instances(model) for model, count in ready.items()}
     living = Counter(stub.model for stub in stubs_of(server))
     return [
         Ailment(model=model, living=living[model], expected=count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,11 @@ OWNED = (
 PORTS = range(20_000, 32_000)
 LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
+# What a shell does not take as it is. The host starts a Python model's process by one, unquoted,
+# and waits for ever for the process that does not come.
+# Source: python_backend r24.10 src/stub_launcher.cc; seen on 2.51.
+SHELL = re.compile(r"""[\s"'\\$`&|;<>()]""")
+HAS_STUB = re.compile(r"""^\s*backend\s*:\s*["'](ge|python)["']""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +81,8 @@ class ServerOptions:
         """Return these options with every port chosen and known to be free.
 
         Raises:
-            ConfigError: a repository is not a folder, or is a model itself; a further argument has
-                its own option; or a port is none.
+            ConfigError: a repository is not a folder, or is a model itself, or the host could not
+                start its models; a further argument has its own option; or a port is none.
             ServerError: a port is in use.
         """
         for repository in self.repositories:
@@ -87,6 +93,7 @@ class ServerOptions:
                 raise ConfigError(
                     f"{repository} is one model; expected the folder above it, {above}"
                 )
+            _refuse_for_shell(repository)
         _refuse_owned(self.arguments)
         given = (self.http_port, self.grpc_port, self.metrics_port)
         for port in filter(None, given):
@@ -101,7 +108,7 @@ class ServerOptions:
     def flags(self) -> list[str]:
         """Return these options as tritonserver flags; repositories absolute, as its cwd differs."""
         return [
-            *(f"--model-repository={path.resolve()}" for path in self.repositories),
+            *(f"--model-repository={path.absolute()}" for path in self.repositories),
             f"--http-address={self.host}",
             f"--http-port={self.http_port}",
             f"--grpc-address={self.host}",
@@ -140,6 +147,19 @@ def _is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _refuse_for_shell(repository: Path) -> None:
+    path = repository.absolute()
+    names = (file.parent for file in path.glob("*/config.pbtxt") if SHELL.search(file.parent.name))
+    stubs = (name for name in names if HAS_STUB.search((name / "config.pbtxt").read_text()))
+    bad = path if SHELL.search(str(path)) else next(stubs, None)
+    if bad is not None:
+        raise ConfigError(
+            f"{str(bad)!r}: Triton starts a Python model by a shell that is given the path as it "
+            "is, and hangs; expected none of spaces, quotes and \\$`&|;<>() in it; rename the "
+            "folder, or make a symbolic link to it without them"
+        )
 
 
 def _refuse_owned(arguments: Iterable[str]) -> None:

@@ -112,14 +112,18 @@ class TritonServer:
 
         Raises:
             ServerError: it ended while it started, or was not ready in time; with the log's end.
+                Or a file of it could not be written.
         """
-        self._directory = ServerDirectory.make()
         try:
+            self._directory = ServerDirectory.make()
             assemble_backends(self._installation, self._directory.backends)
             self._process = self._spawn()
             if self._stopping:
                 self._process.terminate()  # the interrupt came before there was a process
             self._wait_until_ready()
+        except OSError as error:
+            self.stop()
+            raise ServerError(f"tritonserver cannot be started: {error}") from error
         except BaseException:
             self.stop()
             raise

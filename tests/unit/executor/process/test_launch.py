@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import resource
 import sys
 
 import pytest
@@ -33,6 +34,22 @@ def test_an_interpreter_that_does_not_start_is_named(folder, python):
     before = num_descriptors()
     with pytest.raises(DeviceUnavailable, match="GE_PYTHON"):
         connect(address_in(folder, python=python))
+    assert num_descriptors() == before
+
+
+@pytest.mark.parametrize("more", [0, 1, 3, 4, 5])
+def test_descriptors_that_are_used_up_are_named(folder, more):
+    """Wherever they end on the way; who waits for the executor tries again over this error."""
+    before = num_descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, hard))
+        with pytest.raises(DeviceUnavailable, match=r"Too many open files; see .*ulimit"):
+            connect(address_in(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert num_descriptors() == before
 
 

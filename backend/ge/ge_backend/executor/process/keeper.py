@@ -32,7 +32,7 @@ def keep_spare(address: ExecutorAddress) -> None:
         if address.directory.is_dir() and not has_ended(address.owner_pid):
             with address_lock(address.socket) as lock:
                 _keep(address, lock)
-    except GeError as error:
+    except (GeError, OSError) as error:
         log.warning("there is no spare executor for %s: %s", address.device, error)
 
 

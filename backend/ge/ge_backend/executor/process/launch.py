@@ -27,7 +27,8 @@ def connect(address: ExecutorAddress) -> Link:
 
     Raises:
         ConfigError: the runtime folder cannot be used.
-        DeviceUnavailable: the device cannot be opened, or the executor does not start.
+        DeviceUnavailable: the device cannot be opened, the executor does not start, or this process
+            has not what it takes to reach it.
         ExecutorLost: it went away again and again while we connected.
         ProtocolError: it is of another version.
     """
@@ -36,6 +37,11 @@ def connect(address: ExecutorAddress) -> Link:
             link = Link(_reach(address))
         except ExecutorLost:
             continue  # it was just retiring, or was killed: start another
+        except (OSError, RuntimeError) as error:  # descriptors, memory, processes; threads
+            raise DeviceUnavailable(
+                f"the executor for {address.device} cannot be reached or started: {error}; see "
+                "what this process may have (ulimit -a), or serve fewer models in this server"
+            ) from error
         if address.spare_after_s is not None:
             threading.Thread(target=keep_spare, args=(address,), name="spare", daemon=True).start()
         return link
@@ -62,7 +68,7 @@ def _reach(address: ExecutorAddress) -> socket.socket:
 def _start_or_clean(address: ExecutorAddress, lock: int) -> None:
     try:
         _start(address, lock)
-    except GeError:
+    except (GeError, OSError, RuntimeError):
         remove_lock(address.socket)  # the executor could not: we hold it
         raise
 

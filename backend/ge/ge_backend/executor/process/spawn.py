@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -23,6 +24,8 @@ __all__ = ["arguments_of", "environment_of", "reach", "reap", "report_pipe", "sp
 # are, where the system leaves that to those who ask (`transparent_hugepage/enabled`: `madvise`).
 # https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
 HUGE_PAGES = "glibc.malloc.hugetlb"
+# Errors that say nothing of the interpreter: descriptors, processes, memory are used up.
+SPENT = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 
 
 def reach(path: Path) -> socket.socket | None:
@@ -85,6 +88,7 @@ def spawn(
 
     Raises:
         DeviceUnavailable: the interpreter does not start.
+        OSError: this process may not start another now, whichever it is.
     """
     python = address.python or sys.executable
     command = [
@@ -106,6 +110,8 @@ def spawn(
             start_new_session=True,
         )
     except OSError as error:
+        if error.errno in SPENT:
+            raise
         raise DeviceUnavailable(
             f"the executor's interpreter {python!r} does not start: {error}; "
             "set GE_PYTHON to a Python that has the engine"
