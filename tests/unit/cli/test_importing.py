@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from builders.checkpoints import as_sentence_encoder, write_words
@@ -53,6 +55,20 @@ def test_nothing_is_left_of_what_cannot_be_exported(folder, exporting, ge_backen
     assert code == 2
     assert "it differs" in err
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_prompt_before_each_text_is_refused(folder, exporting, ge_backend, tmp_path):
+    """Embeddings would be others than those of sentence-transformers; a prompt to choose is not."""
+    said = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
+    code, _, err = ge_backend("import", folder, "--into", tmp_path / "models")
+    assert code == 2
+    assert "puts 'query: ' before each text" in err
+    assert not (tmp_path / "models").exists()
+    for name in (None, "document"):
+        said["default_prompt_name"] = name
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
+        assert ge_backend("import", folder, "--into", tmp_path / f"models{name}")[0] == 0
 
 
 def test_a_model_that_is_there_is_not_replaced(folder, exporting, ge_backend, tmp_path):

@@ -15,7 +15,12 @@ from ge_backend.cli.model.imported import (
     tokenizer_config,
 )
 from ge_backend.cli.report.waiting import waiting
-from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
+from ge_backend.device.files.encoder_folder import (
+    PROMPTS,
+    EncoderFolder,
+    default_prompt,
+    read_encoder_folder,
+)
 from ge_backend.device.pytorch.encoder_export import (
     copy_checkpoint,
     export_onnx,
@@ -58,12 +63,13 @@ def import_(arguments: argparse.Namespace) -> int:
     """Write the models and say what they are; return 0.
 
     Raises:
-        ConfigError: the folder is not an encoder's, a model of that name is there already, no
-            model can have that name, or nothing can be written there.
+        ConfigError: the folder is not an encoder's, or puts a prompt before each text; a model of
+            that name is there already, no model can have that name, or nothing can be written.
         ModelError: it cannot be exported faithfully.
         DeviceUnavailable: what exports is not installed.
     """
     checkpoint = read_encoder_folder(arguments.folder)
+    _check_prompt(arguments.folder)
     name = arguments.name or re.sub(r"\W+", "_", arguments.folder.resolve().name).strip("_")
     _check_name(name)
     names = (name, f"{name}_tokenizer", f"{name}_encoder")
@@ -75,6 +81,14 @@ def import_(arguments: argparse.Namespace) -> int:
     print(f"{names[0]}: texts in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
     return 0
+
+
+def _check_prompt(folder: Path) -> None:
+    if prompt := default_prompt(folder):
+        raise ConfigError(
+            f"{folder / PROMPTS} puts {prompt!r} before each text, which the models would not; "
+            "set default_prompt_name to null there, and let clients send it"
+        )
 
 
 def _check_name(name: str) -> None:

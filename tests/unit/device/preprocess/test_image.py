@@ -95,6 +95,19 @@ def test_a_crop_larger_than_the_image_is_black_outside(load):
     assert got["pixels"][0, :, :, 0].tolist() == white.tolist()
 
 
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("crop", [4, 5])
+def test_the_middle_is_that_of_torchvision(load, size, crop):
+    """Of an odd difference one more is cut off at the even side, one less is black before."""
+    lack, surplus = max(crop - size, 0), max(size - crop, 0)
+    first = round(surplus / 2)
+    pixels = np.arange(1, size + 1, dtype=np.uint8)
+    expected = np.pad(pixels[first : first + crop], (lack // 2, lack - lack // 2))
+    file = encoded(np.broadcast_to(pixels[:, None, None], (size, 1, 3)).copy())
+    got = run(load(crop=[crop, 1], layout="HWC", channels="L"), file)
+    assert np.rint(got["pixels"][0, :, 0, 0] * 255).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("channels", ["RGB", "BGR", "L"])
 def test_channels(load, channels):
     """In the order that the model was trained with; any kind of file is converted."""

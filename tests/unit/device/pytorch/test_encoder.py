@@ -148,6 +148,25 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
         open_encoder(tmp_path)
 
 
+def test_an_encoder_without_the_attention_interface_is_refused(open_encoder, tmp_path):
+    """By each engine, also where that fails to convert what would compute every row's neighbours."""
+    sizes = {"emb_dim": 16, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 256}
+    config = transformers.XLMConfig(vocab_size=200, **sizes)
+    transformers.XLMModel(config).eval().save_pretrained(tmp_path)
+    with pytest.raises(Unsupported, match=r"rows end to end|does not compute its layers"):
+        open_encoder(tmp_path)
+
+
+def test_a_head_that_keeps_the_axis_of_tokens_gives_a_row_per_text(tmp_path):
+    """There is one token in it, the first of the text."""
+    folder = write_checkpoint(tmp_path, classifier=True)
+    encoder = PackedEncoder(read_encoder_folder(folder), torch.float32)
+    encoder._pooler = None
+    ids, mask = batch()
+    found = encoder.run(TorchLayers(encoder).layers(1, 1), ids.numpy(), mask.numpy())
+    assert found.shape == (len(LENGTHS), 3)
+
+
 def test_weights_of_another_size_are_refused(open_encoder, tmp_path):
     """By name, as a fault of the files."""
     saved(tmp_path, "bert")

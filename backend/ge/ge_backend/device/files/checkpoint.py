@@ -84,8 +84,11 @@ class Checkpoint:
 
     @property
     def rotary(self) -> Mapping[str, Any]:
-        """Settings of the rotary embedding under today's names; empty where the model has none."""
-        given = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        """Settings of the rotary embedding under today's names; the older one counts, as there.
+
+        Source: transformers, modeling_rope_utils.py, `convert_rope_params_to_dict`.
+        """
+        given = self.config.get("rope_scaling") or self.config.get("rope_parameters") or {}
         kind = given.get("rope_type", given.get("type", "default"))
         theta = given.get("rope_theta", self.config.get("rope_theta"))
         return {**given, "rope_type": kind, **({} if theta is None else {"rope_theta": theta})}

@@ -9,9 +9,18 @@ from typing import Any
 
 from ge_backend.errors import ConfigError
 
-__all__ = ["CONFIG", "EncoderFolder", "encoder_files", "is_encoder", "read_encoder_folder"]
+__all__ = [
+    "CONFIG",
+    "PROMPTS",
+    "EncoderFolder",
+    "default_prompt",
+    "encoder_files",
+    "is_encoder",
+    "read_encoder_folder",
+]
 
 CONFIG = "config.json"
+PROMPTS = "config_sentence_transformers.json"
 # Whatever of a folder decides what its encoder answers; weights beside.
 PARTS = (CONFIG, "modules.json", "sentence_bert_config.json", "tokenizer_config.json")
 
@@ -97,6 +106,18 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
     )
+
+
+def default_prompt(folder: Path) -> str:
+    """Return what sentence-transformers puts before each text, unless told otherwise; often "".
+
+    Raises:
+        ConfigError: the file that says so cannot be read.
+    """
+    if not (folder / PROMPTS).is_file():
+        return ""
+    given = _read(folder / PROMPTS)
+    return str((given.get("prompts") or {}).get(given.get("default_prompt_name")) or "")
 
 
 def _architectures(config: Any) -> tuple[str, ...]:

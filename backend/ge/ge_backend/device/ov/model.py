@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import openvino
+from openvino import frontend
 
 from ge_backend.device.files.onnx_axes import onnx_axes
 from ge_backend.device.ov.signal_stack import signal_stack_kept
@@ -43,7 +44,12 @@ INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
 # Lines of an error that say something; further ones repeat it.
 TOLD = 6
 
-ENGINE_ERRORS: tuple[type[Exception], ...] = (RuntimeError, ValueError, TypeError, MemoryError)
+# A frontend's failures are nobody's children.
+ENGINE_ERRORS: tuple[type[Exception], ...] = (
+    *(RuntimeError, ValueError, TypeError, MemoryError),
+    *(frontend.GeneralFailure, frontend.InitializationFailure, frontend.NotImplementedFailure),
+    *(frontend.OpConversionFailure, frontend.OpValidationFailure),
+)
 
 
 def read_model(path: Path) -> Any:

@@ -198,8 +198,15 @@ def eight_bits(image: Image.Image) -> Image.Image:
 def _middle(
     height: int, width: int, crop_height: int, crop_width: int
 ) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of the middle; beyond an image's border all is black."""
-    top, left = round((height - crop_height) / 2), round((width - crop_width) / 2)
+    """Return left, top, right and bottom of the middle; beyond an image's border all is black.
+
+    Source: torchvision, transforms/functional.py, `center_crop`: what is odd is cut off to the even
+    side, and added behind.
+    """
+    top, left = (
+        round((size - crop) / 2) if size > crop else -((crop - size) // 2)
+        for size, crop in ((height, crop_height), (width, crop_width))
+    )
     return left, top, left + crop_width, top + crop_height
 
 

@@ -169,7 +169,7 @@ class PackedEncoder:
         if self._pooler is not None:
             seen = self._pooler(seen)
         scores: Array = self.whole.classifier(seen).float().numpy()
-        return scores
+        return scores.reshape(len(firsts), -1)  # some heads keep the axis of tokens
 
     def _alone(self, text: torch.Tensor) -> Array:
         """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of scores."""

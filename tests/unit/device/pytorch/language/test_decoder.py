@@ -40,12 +40,18 @@ def save(folder, family, **settings):
         ),
         ("DiffLlama", {}, "attends twice"),
         ("Falcon", {}, "does not run 'falcon' through its attention interface"),
+        ("BigBird", {"is_decoder": True}, f"0 of 3 {STATES}"),
+        (
+            "Roberta",
+            {"is_decoder": True, "type_vocab_size": 1},
+            "scores over a paged cache differ from those of RobertaForCausalLM",
+        ),
     ],
 )
 def test_an_architecture_that_a_paged_cache_cannot_serve_is_refused(
     tmp_path, family, settings, reason
 ):
-    """At load, with what is in the way."""
+    """At load, with what is in the way: layers, or positions that do not begin at 0."""
     save(tmp_path, family, **settings)
     with pytest.raises(Unsupported, match=reason) as caught:
         load(tmp_path)
@@ -75,6 +81,7 @@ def test_an_architecture_that_a_paged_cache_cannot_serve_is_refused(
             },
         ),
         ("SmolLM3", {}),
+        ("Afmoe", {"num_dense_layers": 3, "layer_types": ["full_attention"] * 3, "head_dim": 8}),
         ("Cohere2", {"sliding_window": 5}),
         ("GPTNeoX", {}),
     ],

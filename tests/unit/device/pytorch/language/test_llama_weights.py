@@ -2,11 +2,24 @@
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
-from builders.language import CPU, LLAMAS, OTHERS, make
+from builders.language import (
+    CPU,
+    LLAMAS,
+    OTHERS,
+    generated,
+    make,
+    opened,
+    quiet,
+    run,
+    texts_for,
+)
 from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.pytorch.language.llama import LlamaDecoder
 from ge_backend.device.pytorch.language.llama_weights import not_covered
 from ge_backend.device.pytorch.language.loading import load_decoder
 from ge_backend.errors import ModelError
@@ -48,11 +61,69 @@ def test_other_architectures_are_not(tmp_path, name):
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"architectures": ["LlamaForCausalLM", "MyLlamaForCausalLM"]}, "architecture"),
         ({"model_type": "llama4_text"}, "model_type llama4_text"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        ({"is_causal": False}, "is_causal false"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type linear without factor"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}},
+            "rope_type llama3 without high_freq_factor, low_freq_factor, original_max_position",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 9.0}}}, "differ by layer"),
     ],
 )
 def test_what_the_skeleton_has_not_is_not_covered(llama, settings, reason):
     """Such checkpoints go to transformers, never to a decoder that would guess."""
     assert reason in not_covered(changed(llama, **settings))
+
+
+LINEAR = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 100.0}
+WINDOW = {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "settings"),
+    [
+        ("llama", {"attention_bias": True}, {"attention_bias": False}),
+        ("llama", {"mlp_bias": True}, {"mlp_bias": "left out"}),
+        ("qwen3", {"attention_bias": True}, {"attention_bias": False}),
+        ("llama", {}, {"tie_word_embeddings": True}),
+        ("llama", {}, LINEAR),
+        ("llama", {}, WINDOW),
+        ("mistral", {}, WINDOW),
+        ("mistral", {}, {**WINDOW, "use_sliding_window": False}),
+        (
+            "mistral",
+            {},
+            {"sliding_window": 5, "layer_types": ["sliding_attention", *["full_attention"] * 2]},
+        ),
+    ],
+)
+def test_what_config_says_is_read_as_transformers_reads_it(tmp_path, name, made, settings):
+    """Also where it and the files, or two of its settings, contradict each other."""
+    make(tmp_path, name, **made)
+    changed(tmp_path, **settings)
+    with quiet():
+        reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype="float32").eval()
+    prompt = np.arange(3, 20)
+    texts, blocks = texts_for([prompt], np.random.default_rng(5), 4, 24)
+    model = opened(tmp_path, blocks=blocks)
+    assert isinstance(model._decoder, LlamaDecoder)
+    run(model, texts, 7, np.random.default_rng(1))
+    assert texts[0].output == generated(reference, prompt, 7, use_cache=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "missing"),
+    [
+        ({}, {"attention_bias": True}, r"q_proj\.bias"),
+        ({"tie_word_embeddings": True}, {"tie_word_embeddings": False}, r"lm_head\.weight"),
+    ],
+)
+def test_a_weight_that_config_speaks_of_is_not_done_without(tmp_path, made, settings, missing):
+    """Transformers would fill it with random numbers and warn."""
+    make(tmp_path, "llama", **made)
+    with pytest.raises(ModelError, match=f"{missing}.*found nothing"):
+        load_decoder(changed(tmp_path, **settings), dtype="FP32", device=CPU)
 
 
 def test_a_setting_with_many_defaults_has_to_be_said(tmp_path):

@@ -66,11 +66,10 @@ class TransformersDecoder:
 
     def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
-        self._folder = checkpoint.folder
         self._current = _Current()
         self._model = _load(checkpoint, dtype).to(device)
         self._linears, self.products = _linears(self._model)
-        with torch.inference_mode():
+        with torch.inference_mode(), _refusing(checkpoint):
             layers = self._probed(checkpoint)
             self.shapes = tuple(layer.shape for layer in layers)
             for index, layer in enumerate(layers):
@@ -108,24 +107,24 @@ class TransformersDecoder:
 
     def _probed(self, checkpoint: Checkpoint) -> list[ProbedLayer]:
         probe = Probe()
-        with probe.attached(self._model), self._attending(PROBE), _refusing(checkpoint):
+        with probe.attached(self._model), self._attending(PROBE):
             self._own(torch.arange(1, 5) % checkpoint.vocabulary)
         expected = checkpoint.number("num_hidden_layers", "n_layer", "num_layers")
         if len(probe.layers) != expected:
             raise Unsupported(
-                f"{checkpoint.folder}: {len(probe.layers)} of {expected} layers of "
+                f"{len(probe.layers)} of {expected} layers of "
                 f"{type(self._model).__name__} go through transformers' attention interface; the "
                 "others keep states that a paged cache does not hold"
             )
         return probe.layers
 
     def _own(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the scores after one text, as the model computes them by itself: [T, V]."""
+        """Return the scores after one text, as the model computes them by itself: [T, V].
+
+        It counts positions by itself, too: one that begins behind 0 shows in the scores.
+        """
         row = ids.to(self.device).unsqueeze(0)
-        places = torch.arange(len(ids), device=self.device).unsqueeze(0)
-        logits: torch.Tensor = self._model(
-            input_ids=row, position_ids=places, use_cache=False
-        ).logits[0]
+        logits: torch.Tensor = self._model(input_ids=row, use_cache=False).logits[0]
         return logits
 
     @contextlib.contextmanager
@@ -157,7 +156,7 @@ class TransformersDecoder:
         difference = float((logits.float() - own).abs().max() / own.abs().max())
         if not difference <= TOLERANCE[self.dtype]:
             raise Unsupported(
-                f"{self._folder}: scores over a paged cache differ from those of "
+                "scores over a paged cache differ from those of "
                 f"{type(self._model).__name__} by {difference:.2g} of the largest; its layers do "
                 "something that transformers' attention interface does not show"
             )
@@ -168,10 +167,14 @@ def paged_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    _mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers' attention functions do: FP [1, T, H, D] for [1, H, T, D]."""
+    """Attend as transformers' attention functions do: FP [1, T, H, D] for [1, H, T, D].
+
+    No mask is made for it; the argument has the name that some modules give it by.
+    """
+    del attention_mask
     layer = module.ge_layer
     found = layer.current.step.attend(
         layer.index, layer.attend, *(item[0].transpose(0, 1) for item in (query, key, value))

@@ -42,14 +42,20 @@ def not_covered(checkpoint: Checkpoint) -> str:
     config, rotary = checkpoint.config, checkpoint.rotary
     kind, names = checkpoint.model_type, config.get("architectures") or ()
     missing = sorted(set(SAID.get(kind, ())) - config.keys())
-    activation, partial = config.get("hidden_act", "silu"), rotary.get("partial_rotary_factor", 1)
+    unset = sorted(set(ROTARY_KINDS.get(rotary["rope_type"], ())) - rotary.keys())
+    activation = config.get("hidden_act", "silu")
+    partial = rotary.get("partial_rotary_factor", config.get("partial_rotary_factor", 1))
+    by_layer = any(isinstance(value, dict) for value in rotary.values())
     reasons = (
         (not set(names) <= set(ARCHITECTURES), f"architecture {', '.join(names)}"),
         (kind not in SAID, f"model_type {kind}"),
         (bool(missing), f"config.json without {', '.join(missing)}"),
         (activation != "silu", f"hidden_act {activation}"),
         (rotary["rope_type"] not in ROTARY_KINDS, f"rope_type {rotary['rope_type']}"),
+        (bool(unset), f"rope_type {rotary['rope_type']} without {', '.join(unset)}"),
+        (by_layer, "rotary embeddings that differ by layer"),
         (partial != 1, f"partial_rotary_factor {partial}"),
+        (not config.get("is_causal", True), "is_causal false"),
     )
     return next((reason for holds, reason in reasons if holds), "")
 
@@ -108,6 +114,7 @@ class LlamaWeights:
         self.epsilon = float(config.get("rms_norm_eps", 1e-6))
         self.num_layers = checkpoint.number("num_hidden_layers")
         self.frequencies = frequencies(checkpoint.rotary, self.dim)
+        self._biased = _biased(config)
         heads = {"q_proj": self.heads, "k_proj": self.key_heads, "v_proj": self.key_heads}
         self._across = {part: number * self.dim for part, number in heads.items()}
 
@@ -116,9 +123,13 @@ class LlamaWeights:
         return self._tensor("model.embed_tokens.weight", self._checkpoint.vocabulary, self.hidden)
 
     def head(self) -> torch.Tensor | None:
-        """Return [vocabulary, hidden]; None where it is the embedding."""
+        """Return [vocabulary, hidden]; None where it is the embedding.
+
+        A head that lies in the files counts, whatever `config.json` says: as in transformers 5.
+        """
         name = "lm_head.weight"
-        if self._checkpoint.config.get("tie_word_embeddings", False) or not self._has(name):
+        tied = self._checkpoint.config.get("tie_word_embeddings", False)
+        if tied and name not in self._checkpoint.tensors:
             return None
         return self._tensor(name, self._checkpoint.vocabulary, self.hidden)
 
@@ -130,15 +141,21 @@ class LlamaWeights:
         """Return what one layer has."""
         name = f"model.layers.{index}"
         attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+        gate_up = {"gate_proj": self.inner, "up_proj": self.inner}
+        biased = self._biased
         return LlamaLayer(
             window=_window(self._checkpoint.config, index),
             before_attention=self._tensor(f"{name}.input_layernorm.weight", self.hidden),
-            query_key_value=self._dense(attention, self._across, self.hidden),
+            query_key_value=self._dense(
+                attention, self._across, self.hidden, biased=biased.query_key_value
+            ),
             head_norms=self._head_norms(attention),
-            output=self._dense(attention, {"o_proj": self.hidden}, self.heads * self.dim),
+            output=self._dense(
+                attention, {"o_proj": self.hidden}, self.heads * self.dim, biased=biased.output
+            ),
             before_mlp=self._tensor(f"{name}.post_attention_layernorm.weight", self.hidden),
-            gate_up=self._dense(mlp, {"gate_proj": self.inner, "up_proj": self.inner}, self.hidden),
-            down=self._dense(mlp, {"down_proj": self.hidden}, self.inner),
+            gate_up=self._dense(mlp, gate_up, self.hidden, biased=biased.mlp),
+            down=self._dense(mlp, {"down_proj": self.hidden}, self.inner, biased=biased.mlp),
         )
 
     def products(self) -> tuple[Product, ...]:
@@ -157,7 +174,7 @@ class LlamaWeights:
             yield Product(inputs=inputs, layers=named)
 
     def _head_norms(self, attention: str) -> torch.Tensor | None:
-        if not self._has(f"{attention}.q_norm.weight"):
+        if self._checkpoint.model_type != "qwen3":
             return None
         norms = [
             self._tensor(f"{attention}.{part}_norm.weight", self.dim).expand(heads, -1)
@@ -165,18 +182,15 @@ class LlamaWeights:
         ]
         return torch.cat(norms)
 
-    def _dense(self, prefix: str, parts: Mapping[str, int], inputs: int) -> Dense:
-        """Return one layer for several, with what biases exist."""
+    def _dense(self, prefix: str, parts: Mapping[str, int], inputs: int, *, biased: bool) -> Dense:
+        """Return one layer for several."""
         weight = torch.cat(
             [self._tensor(f"{prefix}.{part}.weight", out, inputs) for part, out in parts.items()]
         )
-        if not any(self._has(f"{prefix}.{part}.bias") for part in parts):
+        if not biased:
             return Dense(weight, None)
         biases = [self._tensor(f"{prefix}.{part}.bias", out) for part, out in parts.items()]
         return Dense(weight, torch.cat(biases))
-
-    def _has(self, name: str) -> bool:
-        return name in self._checkpoint.tensors
 
     def _tensor(self, name: str, *shape: int) -> torch.Tensor:
         stored = self._checkpoint.tensors.get(name)
@@ -189,17 +203,43 @@ class LlamaWeights:
         return self._read(name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Biased:
+    """Which products of a layer have biases."""
+
+    query_key_value: bool
+    output: bool
+    mlp: bool
+
+
+def _biased(config: Mapping[str, Any]) -> _Biased:
+    """Return which products have biases; others in the files are left alone, as there.
+
+    Source: transformers, modeling_llama.py, modeling_mistral.py, modeling_qwen2.py,
+    modeling_qwen3.py.
+    """
+    kind = config["model_type"]
+    attention = kind in ("llama", "qwen3") and bool(config.get("attention_bias"))
+    return _Biased(
+        query_key_value=attention or kind == "qwen2",
+        output=attention,
+        mlp=kind == "llama" and bool(config.get("mlp_bias")),
+    )
+
+
 def _window(config: Mapping[str, Any], index: int) -> int:
     """Return how many tokens a layer's tokens see; 0 is all.
 
-    Source: transformers, configuration_mistral.py (all layers have it) and
-    configuration_qwen2.py, configuration_qwen3.py (those that `layer_types` says, else those from
-    `max_window_layers` on, and only with `use_sliding_window`).
+    Source: transformers, configuration_mistral.py (all layers have it, or those that `layer_types`
+    says) and configuration_qwen2.py, configuration_qwen3.py (only with `use_sliding_window`: those
+    that `layer_types` says, else those from `max_window_layers` on).
     """
-    window = int(config.get("sliding_window") or 0)
-    if not window or not config.get("use_sliding_window", config["model_type"] == "mistral"):
+    window, kind = int(config.get("sliding_window") or 0), config["model_type"]
+    if not window or kind == "llama":
+        return 0
+    if kind != "mistral" and not config.get("use_sliding_window", False):
         return 0
     kinds = config.get("layer_types")
     if kinds:
         return window if kinds[index] == "sliding_attention" else 0
-    return window if index >= int(config.get("max_window_layers", 0)) else 0
+    return window if kind == "mistral" or index >= int(config["max_window_layers"]) else 0

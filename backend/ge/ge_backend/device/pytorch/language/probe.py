@@ -59,7 +59,7 @@ class Probe:
             yield
         finally:
             for module in model.modules():
-                del module.ge_probe
+                vars(module).pop("ge_probe", None)  # a run may have put other modules in place
 
     def note(
         self,

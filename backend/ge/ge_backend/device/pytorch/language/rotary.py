@@ -14,7 +14,15 @@ import torch
 
 __all__ = ["ROTARY_KINDS", "Rotation", "frequencies"]
 
-ROTARY_KINDS = ("default", "linear", "llama3")
+# Each kind, and the settings that it needs.
+ROTARY_KINDS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": (
+        *("factor", "low_freq_factor", "high_freq_factor"),
+        "original_max_position_embeddings",
+    ),
+}
 DEFAULT_THETA = 10_000.0
 
 
