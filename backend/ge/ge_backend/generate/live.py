@@ -116,6 +116,7 @@ class LiveRequests:
             sample=sequence.sample,
             tokens=(drawn.token,),
             logprobs=(drawn.logprob,),
+            ranks=(drawn.rank,),
             top=(drawn.top,),
             finish=finish,
         )
@@ -225,6 +226,7 @@ class LiveRequests:
                     sample=sample,
                     tokens=path.tokens,
                     logprobs=path.logprobs,
+                    ranks=(0,) * len(path.tokens),
                     top=(None,) * len(path.tokens),
                     finish=finish,
                 )
