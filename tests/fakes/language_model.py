@@ -152,6 +152,7 @@ class FakeLanguageModel:
         return Drawn(
             tokens=np.array(tokens, np.int64),
             logprobs=np.full(len(tokens), self.logprob, np.float32),
+            ranks=np.full(len(tokens), 3, np.int64),
             top=tuple(top),
             failed=failed,
         )

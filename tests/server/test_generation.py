@@ -206,6 +206,11 @@ def test_samples_and_their_log_probabilities(client):
         tokens = json.loads(text)
         assert len(tokens) <= 6
         assert all(2 <= len(entries) <= 3 for entries in tokens)
+        assert all(
+            [entry["rank"] for entry in entries.values()][:2] == [1, 2]
+            and all(entry["rank"] > 2 for entry in [*entries.values()][2:])
+            for entries in tokens
+        )
         assert total < 0
 
 

@@ -55,7 +55,11 @@ def delegate(model):
 
 def told(*tokens, finish=""):
     return Told(
-        tokens=tokens, logprobs=(-1.0,) * len(tokens), top=(None,) * len(tokens), finish=finish
+        tokens=tokens,
+        logprobs=(-1.0,) * len(tokens),
+        ranks=(1,) * len(tokens),
+        top=(None,) * len(tokens),
+        finish=finish,
     )
 
 

@@ -142,6 +142,7 @@ class Delegate:
             sample=text.sample,
             tokens=told.tokens,
             logprobs=told.logprobs,
+            ranks=told.ranks,
             top=told.top,
             finish=Finish(told.finish) if told.finish else None,
         )

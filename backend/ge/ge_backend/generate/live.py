@@ -110,6 +110,7 @@ class LiveRequests:
             sample=sequence.sample,
             tokens=(drawn.token,),
             logprobs=(drawn.logprob,),
+            ranks=(drawn.rank,),
             top=(drawn.top,),
             finish=finish,
         )
@@ -212,6 +213,7 @@ class LiveRequests:
                     sample=sample,
                     tokens=path.tokens,
                     logprobs=path.logprobs,
+                    ranks=(0,) * len(path.tokens),
                     top=(None,) * len(path.tokens),
                     finish=finish,
                 )

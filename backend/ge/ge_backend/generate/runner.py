@@ -38,6 +38,7 @@ class DrawnToken:
     sequence: Sequence
     token: int
     logprob: float
+    rank: int
     top: tuple[Array, Array] | None
 
 
@@ -202,6 +203,7 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
 def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:
     """Sort what a step drew by whether it is a token, and whether it follows a right draft."""
     tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
+    ranks = drawn.ranks.tolist()
     right: dict[Sequence, int] = {}
     row = 0
     for span in asked:
@@ -214,7 +216,7 @@ def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Draw
         number = num_right(span.drafts[: sound - 1], tokens[rows.start :])
         right[span.sequence] = number
         outcome.drawn.extend(
-            DrawnToken(span.sequence, tokens[at], logprobs[at], drawn.top[at])
+            DrawnToken(span.sequence, tokens[at], logprobs[at], ranks[at], drawn.top[at])
             for at in rows[: number + 1]
         )
     for span in spans:

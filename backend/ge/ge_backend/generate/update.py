@@ -20,6 +20,7 @@ class Update:
         id, sample: of the request, and which of its samples.
         tokens: drawn by this step, none where the sequence ended otherwise.
         logprobs: of each of them; NaN where the request did not ask.
+        ranks: of each of them among all tokens, the best has 1; 0 where it is not known.
         top: of each of them the best ids int64 [K] and their log-probabilities float32 [K], best
             first; None where the request did not ask.
         finish: why nothing will follow; None: more may come.
@@ -30,6 +31,7 @@ class Update:
     sample: int
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    ranks: tuple[int, ...] = ()
     top: tuple[tuple[Array, Array] | None, ...] = ()
     finish: Finish | None = None
     error: GeError | None = None

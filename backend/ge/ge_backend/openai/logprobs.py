@@ -30,8 +30,8 @@ def read_logprobs(text: str | bytes, ids: Sequence[int]) -> tuple[TokenLogprob, 
     """Return the log-probabilities of drawn tokens.
 
     Args:
-        text: a JSON list with an object per token: by token id its `logprob`, `rank` (none for a
-            drawn token that is not among the best) and `decoded_token`; or `null`.
+        text: a JSON list with an object per token: by token id its `logprob`, `rank` (none where
+            it is not known) and `decoded_token`; or `null`.
         ids: the drawn tokens.
     """
     return tuple(

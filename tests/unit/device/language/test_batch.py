@@ -23,7 +23,12 @@ def test_a_step_cannot_be_changed_under_way():
         sampled=np.array([1]),
         rows=(row,),
     )
-    drawn = Drawn(tokens=np.array([3]), logprobs=np.array([-1.0], np.float32), top=(None,))
+    drawn = Drawn(
+        tokens=np.array([3]),
+        logprobs=np.array([-1.0], np.float32),
+        ranks=np.array([1]),
+        top=(None,),
+    )
     for value in (group, row, batch, drawn):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, dataclasses.fields(value)[0].name, 0)

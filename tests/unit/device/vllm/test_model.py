@@ -136,6 +136,7 @@ def test_log_probabilities_are_of_the_token_and_of_the_best(opened):
     opened.ask(5, sampling=Sampling(logprobs=0), max_tokens=1)
     (told,) = opened.answer()
     assert (told.logprobs, told.top) == ((-2.0,), (None,))
+    assert told.ranks == (3,)
 
 
 @pytest.mark.parametrize(

@@ -461,6 +461,14 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
 
 
+def test_the_drawn_token_has_its_rank_though_it_is_not_among_the_best(rig):
+    """Clients of Triton's vLLM backend read a number."""
+    sink = ask(rig.client(), ids=[9, 9], logprobs=0, max_tokens=3)
+    assert sink.end() is None
+    tokens = [entry for deltas in sink.deltas for entry in json.loads(deltas[0].logprobs)]
+    assert [entry["rank"] for entries in tokens for entry in entries.values()] == [3] * 3
+
+
 def test_the_sum_of_log_probabilities_needs_no_wish_for_each(rig):
     """Who wants it alone has it, and is told nothing else."""
     sink = Sink()

@@ -94,6 +94,8 @@ class Drawn:
         tokens: int64 [S]; 0 where the row failed.
         logprobs: float32 [S], of the drawn token: log-softmax of the model's own logits, before
             anything of `Sampling`; NaN where the row did not ask for it.
+        ranks: int64 [S], of the drawn token by that measure, the best has 1 and the lowest id of
+            equals comes first; 0 where the row did not ask.
         top: S of them: ids int64 [K] and their log-probabilities float32 [K], best first, as many
             as the row asked for; None where it asked for none.
         failed: rows that have no token, by their index in S, and why. The others are sound.
@@ -101,6 +103,7 @@ class Drawn:
 
     tokens: Array
     logprobs: Array
+    ranks: Array
     top: tuple[tuple[Array, Array] | None, ...]
     failed: Mapping[int, GeError] = field(default_factory=dict)
 

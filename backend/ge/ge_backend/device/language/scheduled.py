@@ -48,12 +48,13 @@ class Told:
     """What is new of a text.
 
     Attributes:
-        tokens, logprobs, top: as in `generate.update.Update`.
+        tokens, logprobs, ranks, top: as in `generate.update.Update`.
         finish: `stop` or `length`; "" while more comes, or where `error` says what went wrong.
     """
 
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    ranks: tuple[int, ...] = ()
     top: tuple[tuple[Array, Array] | None, ...] = ()
     finish: str = ""
     error: GeError | None = None

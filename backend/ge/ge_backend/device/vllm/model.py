@@ -214,13 +214,20 @@ def _told(output: Any, logprobs: int | None) -> Told:
         return Told(
             tokens=tokens,
             logprobs=(math.nan,) * len(tokens),
+            ranks=(0,) * len(tokens),
             top=(None,) * len(tokens),
             finish=finish,
         )
     rows = list(output.logprobs or ())
-    own = (float(row[token].logprob) for token, row in zip(tokens, rows, strict=True))
+    own = [row[token] for token, row in zip(tokens, rows, strict=True)]
     top = tuple(_best(row, logprobs) for row in rows)
-    return Told(tokens=tokens, logprobs=tuple(own), top=top, finish=finish)
+    return Told(
+        tokens=tokens,
+        logprobs=tuple(float(entry.logprob) for entry in own),
+        ranks=tuple(int(entry.rank or 0) for entry in own),
+        top=top,
+        finish=finish,
+    )
 
 
 def _best(row: Mapping[int, Any], count: int) -> tuple[Array, Array] | None:

@@ -112,12 +112,13 @@ class TextAnswer:
         if self.parameters.sampling.logprobs is None:
             return "null"
         tokens = []
-        for token, own, top in zip(update.tokens, update.logprobs, update.top, strict=True):
+        drawn = zip(update.tokens, update.logprobs, update.ranks, update.top, strict=True)
+        for token, own, own_rank, top in drawn:
             entries: dict[int, dict[str, object]] = {}
             if top is not None:
                 for rank, (best, value) in enumerate(zip(*map(list, top), strict=True), 1):
                     entries[int(best)] = self._entry(int(best), float(value), rank)
-            entries.setdefault(token, self._entry(token, own, None))
+            entries.setdefault(token, self._entry(token, own, own_rank or None))
             tokens.append(entries)
         return json.dumps(tokens, separators=(",", ":"))
 

@@ -168,6 +168,16 @@ def test_log_probabilities_are_of_the_models_own_scores():
     ids, values = drawn.top[1]
     assert ids[:2].tolist() == [5, 9]
     assert values == pytest.approx(expected[1][ids].numpy())
+    assert drawn.ranks.tolist() == [1 + int((expected[0] > expected[0, 7]).sum()), 1, 0]
+
+
+def test_ranks_of_equals_follow_their_ids():
+    """So no two tokens share one, and the ranks of the best agree with their order."""
+    given = scores(2, 60)
+    given[:, [9, 5]] = 50.0
+    chosen = [Sampling(temperature=0.0, logprobs=2, logit_bias={token: 9.0}) for token in (5, 9)]
+    drawn = draw(given, [row(sampling) for sampling in chosen])
+    assert (drawn.tokens.tolist(), drawn.ranks.tolist()) == ([5, 9], [1, 2])
 
 
 @pytest.mark.parametrize("greedy", [False, True])

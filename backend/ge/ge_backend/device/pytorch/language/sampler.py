@@ -41,13 +41,14 @@ def draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> Drawn:
             f"{highest[index]}; the model's numbers overflowed, or every token is forbidden"
         )
     logprobs = np.full(len(rows), np.nan, np.float32)
+    ranks = np.zeros(len(rows), np.int64)
     top: list[tuple[Array, Array] | None] = [None] * len(rows)
     for index, row in enumerate(rows):
         if row.sampling.logprobs is not None and index not in failed:
-            logprobs[index], top[index] = _logprobs(
+            logprobs[index], ranks[index], top[index] = _logprobs(
                 logits[index], int(tokens[index]), row.sampling.logprobs
             )
-    return Drawn(tokens=tokens, logprobs=logprobs, top=tuple(top), failed=failed)
+    return Drawn(tokens=tokens, logprobs=logprobs, ranks=ranks, top=tuple(top), failed=failed)
 
 
 def distribution(scores: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
@@ -148,11 +149,13 @@ def _reached(
 
 def _logprobs(
     logits: torch.Tensor, token: int, count: int
-) -> tuple[float, tuple[Array, Array] | None]:
-    """Return the token's log-probability of raw scores [V], and the best tokens if any."""
+) -> tuple[float, int, tuple[Array, Array] | None]:
+    """Return the log-probability of a token of raw scores [V], its rank, and the best if any."""
     logprobs = torch.log_softmax(logits.float(), -1)
+    own = logprobs[token]
+    rank = 1 + int((logprobs > own).sum() + (logprobs[:token] == own).sum())
     if not count:
-        return float(logprobs[token]), None
+        return float(own), rank, None
     values, ids = (found.cpu().numpy() for found in logprobs.topk(min(count, len(logprobs))))
     order = np.lexsort((ids, -values))
-    return float(logprobs[token]), (ids[order], values[order])
+    return float(own), rank, (ids[order], values[order])
