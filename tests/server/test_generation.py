@@ -227,6 +227,13 @@ STRUCTURES = (
 )
 
 
+def test_a_form_in_the_words_of_newer_clients_of_vllm(server):
+    """An object as text: a request parameter cannot be anything else."""
+    body = {"text_input": "a colour: ", "structured_outputs": '{"choice": ["red"]}'}
+    status, answer = generate(server, "generate", {**body, "exclude_input_in_output": True})
+    assert (status, json.loads(answer)["text_output"]) == (200, "red")
+
+
 def test_the_best_of_several_samples(client):
     """Those with the highest log-probability per token of all that the same seed draws."""
     sampling = {"max_tokens": 6, "seed": 5, "ignore_eos": True, "logprobs": 0}

@@ -66,6 +66,11 @@ def test_every_parameter_arrives():
         ({"guided_choice": ["yes", "no"]}, "guided_choice", '["yes", "no"]'),
         ({"guided_choice": '["yes", "no"]'}, "guided_choice", '["yes", "no"]'),
         ({"guided_grammar": "start: x", "guided_json": None}, "guided_grammar", "start: x"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "guided_choice", '["yes", "no"]'),
+        ({"structured_outputs": '{"regex": "a+", "json": null}'}, "guided_regex", "a+"),
+        ({"structured_outputs": {"grammar": "start: x"}}, "guided_grammar", "start: x"),
+        ({"structured_outputs": {"json": {}}}, "guided_json", "{}"),
+        ({"structured_outputs": {"json_object": True}}, "guided_json", '{"type": "object"}'),
     ],
 )
 def test_structures_come_as_values_or_as_texts(given, kind, text):
@@ -147,6 +152,21 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
             {"guided_regex": "a", "guided_choice": ["a"]},
             "guided_regex and guided_choice are given; a text has one structure",
         ),
+        (
+            {"guided_regex": "a", "structured_outputs": {"regex": "a"}},
+            "guided_regex and structured_outputs are given; a text has one structure",
+        ),
+        (
+            {"structured_outputs": {"regex": 7}},
+            "structured_outputs.regex is 7; it has to be a text",
+        ),
+        (
+            {"structured_outputs": {}},
+            "structured_outputs is {}; it has to be an object with one of",
+        ),
+        ({"structured_outputs": "[" * 9999}, "it has to be an object with one of json, regex"),
+        ({"structured_outputs": {"regex": "a", "json": {}}}, "one of json, regex, choice, grammar"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag': 'x'}; it has to be an"),
     ],
 )
 def test_the_impossible_is_refused_by_name_and_range(given, message):

@@ -54,9 +54,11 @@ def begins(tmp_path):
 
 def test_names_are_the_engines():
     """Each of them is a parameter that it knows."""
-    written = {"guided_json": {}, "guided_choice": ["a"]}
+    written = {"guided_json": {}, "guided_choice": ["a"], "structured_outputs": {"regex": "a"}}
+    kinds = {"structured_outputs": "guided_regex"}
     for name in GUIDED:
-        assert parse_parameters({name: written.get(name, "a")}).structure.kind.value == name
+        structure = parse_parameters({name: written.get(name, "a")}).structure
+        assert structure.kind.value == kinds.get(name, name)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,10 @@ def test_a_forced_call_is_a_structure():
             "tool_choice",
         ),
         ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "response_format"),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+            "response_format",
+        ),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"response_format": "json"}, "response_format"),
@@ -196,6 +200,7 @@ def test_structures_that_cannot_be(given, param):
             {"guided_json": {"enum": [1]}},
         ),
         ({"guided_choice": ["a"]}, {"guided_choice": ["a"]}),
+        ({"structured_outputs": {"regex": "a"}}, {"structured_outputs": {"regex": "a"}}),
     ],
 )
 @pytest.mark.parametrize("read", [completion, chat])

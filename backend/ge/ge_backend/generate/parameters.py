@@ -203,11 +203,14 @@ def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, 
 
 def _structure(values: dict[str, Any]) -> Structure | None:
     """Take the structure out of what was given; there is one at most."""
-    given = [kind for kind in StructureKind if kind.value in values]
-    if len(given) > 1:
-        names = " and ".join(kind.value for kind in given)
-        raise InvalidRequest(f"{names} are given; a text has one structure, leave the others out")
-    return Structure(given[0], values.pop(given[0].value)) if given else None
+    names = [name for name in (*(k.value for k in StructureKind), _STRUCTURED) if name in values]
+    if len(names) > 1:
+        listed = " and ".join(names)
+        raise InvalidRequest(f"{listed} are given; a text has one structure, leave the others out")
+    if not names:
+        return None
+    given = values.pop(names[0])
+    return given if isinstance(given, Structure) else Structure(StructureKind(names[0]), given)
 
 
 def _number(name: str, value: Any) -> float:
@@ -330,6 +333,25 @@ def _choices(name: str, value: Any) -> str:
     return _written(name, json.dumps(_texts(name, texts)))
 
 
+def _structured_outputs(name: str, value: Any) -> Structure:
+    """Return what newer releases of vLLM call `{"regex": "a+"}`; the object may come as text."""
+    try:
+        said = json.loads(value) if isinstance(value, str) else value
+        given = {kind: one for kind, one in said.items() if one not in (None, False)}
+    except (AttributeError, ValueError, RecursionError):
+        given = {}
+    if given == {"json_object": True}:
+        given = {"json": {"type": "object"}}
+    kind, one = next(iter(given.items()), ("", None))
+    if len(given) != 1 or kind not in _KINDS:
+        raise InvalidRequest(
+            f"{name} is {value!r:.80}; it has to be an object with one of {', '.join(_KINDS)}"
+        )
+    return Structure(_KINDS[kind], _READERS[_KINDS[kind].value](f"{name}.{kind}", one))
+
+
+_STRUCTURED = "structured_outputs"
+_KINDS = {kind.value.removeprefix("guided_"): kind for kind in StructureKind}
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "temperature": _number,
     "top_p": _number,
@@ -359,6 +381,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "guided_regex": _written,
     "guided_choice": _choices,
     "guided_grammar": _written,
+    _STRUCTURED: _structured_outputs,
     "speculation": _switch,
     "lora_name": _text,
     "add_special_tokens": _switch,

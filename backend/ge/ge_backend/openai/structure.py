@@ -10,7 +10,10 @@ from ge_backend.openai.api_error import ApiError
 __all__ = ["GUIDED", "forced_calls", "forced_name", "read_response_format"]
 
 # The engine's own parameters; one of them at most.
-GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+GUIDED = (
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    "structured_outputs",
+)
 _ANY_OBJECT = {"type": "object"}
 # Of a JSON schema: keywords that name schemas, and those that hold values and no schemas.
 # Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
