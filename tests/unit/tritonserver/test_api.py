@@ -49,6 +49,12 @@ def test_python_models_have_a_stub_for_each_instance(server, api, config, instan
     assert api.python_instances("m") == instances
 
 
+@pytest.mark.parametrize("name", ["an ensemble", "modèle", "a/b", "a?b"])
+def test_a_name_that_no_python_model_can_have_is_not_asked_for(api, name):
+    """One such model, an ensemble say, would keep all others from being looked at."""
+    assert api.python_instances(name) == 0
+
+
 def test_models_are_loaded_and_unloaded(server, api):
     """By Triton's own paths."""
     server.answers["POST", "/v2/repository/models/m/load"] = None

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from ge_backend.errors import ServerError
 
@@ -18,6 +19,8 @@ TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 3600.0
 # Keys that begin so belong to the host; backends leave them alone.
 MARK = "TRITON_LOADED_ANEW"
+# Signs that stand in the path of a URL as they are, beside letters and digits.
+PLAIN = "!$&'()*+,;=:@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,13 @@ class ServerApi:
         return Counter(str(entry["name"]) for entry in index if entry.get("state") == "READY")
 
     def python_instances(self, model: str) -> int:
-        """Return how many stubs each version of a ready model has; 0 for a backend without."""
+        """Return how many stubs each version of a ready model has; 0 for a backend without.
+
+        A name that no request line can hold (a space, letters beyond ASCII) is none of a Python
+        model: the host could not have started a stub for it.
+        """
+        if quote(model, safe=PLAIN) != model:
+            return 0
         config = self._ask("GET", f"/v2/models/{model}/config")
         if config.get("backend") not in {"ge", "python"}:
             return 0
