@@ -1,5 +1,7 @@
 """What is told from a process that is only busy, and what is done with one that hangs."""
 
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -107,6 +109,18 @@ def test_a_process_that_beats_is_left_alone(process, monkeypatch):
     time.sleep(0.6)
     assert process.poll() is None  # nobody looks any more
     page.close()
+
+
+def test_a_process_may_run_where_nobody_can_look(process):
+    """Without a free descriptor; memory that it may write to is not given to another."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        assert still_runs(process.pid)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_was_killed_runs_no_more(process):

@@ -37,7 +37,7 @@ def test_an_interpreter_that_does_not_start_is_named(folder, python):
     assert num_descriptors() == before
 
 
-@pytest.mark.parametrize("more", [0, 1, 3, 4, 5])
+@pytest.mark.parametrize("more", range(6))
 def test_descriptors_that_are_used_up_are_named(folder, more):
     """Wherever they end on the way; who waits for the executor tries again over this error."""
     before = num_descriptors()

@@ -49,7 +49,7 @@ def is_hung(*, silent_s: float, idle_s: float, state: str, most_idle_s: float = 
 
 
 def still_runs(pid: int) -> bool:
-    """Return whether a process is there that may still write to memory: no zombie does."""
+    """Return whether a process is, or may be, there that still writes to memory: no zombie does."""
     with contextlib.closing(_Process(pid)) as process:
         return process.look() is not None
 
@@ -131,15 +131,17 @@ class _Process:
             os.close(self._descriptor)
 
     def look(self) -> str | None:
-        """Return its state; None once it has ended.
+        """Return its state; None once it has ended, "?" where nobody can tell, out of descriptors.
 
         Source: /proc/pid/stat: after the name in brackets come state (3) … majflt (12), cmajflt,
         utime (14), stime (15). The first is pages that it had to wait for, as code on a cold disk.
         """
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return None
+        except OSError:
+            return "?"
         values = text.rpartition(")")[2].split()
         worked, now_ns = " ".join(values[9:13]), time.monotonic_ns()
         if worked != self._worked:
