@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 __all__ = ["DeviceLine", "Reading", "change", "device_lines", "grown"]
@@ -47,14 +47,14 @@ class Reading:
                 sums[given[label]] = sums.get(given[label], 0.0) + value
         return sums
 
-    def gauge(self, name: str) -> dict[str, float]:
-        """Return a gauge by device; each model sees the whole, so the most counts."""
-        found: dict[str, float] = {}
+    def gauge(self, name: str, of: Callable[[Iterable[float]], float] = max) -> dict[str, float]:
+        """Return a gauge by device; each model tells of the whole, so one value of them counts."""
+        found: dict[str, list[float]] = {}
         for (metric, labels), value in self.values.items():
             device = dict(labels).get("device", "")
             if metric == name and device:
-                found[device] = max(found.get(device, 0.0), value)
-        return found
+                found.setdefault(device, []).append(value)
+        return {device: of(values) for device, values in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
     return [
         DeviceLine(
             device=device,
-            up=_is_up(after, device),
+            up=after.gauge("ge_device_up", min).get(device, 0.0) > 0,
             outstanding_ms=1e3 * after.gauge("ge_device_outstanding_seconds").get(device, 0.0),
             busy=change(before, after, "ge_run_seconds_total", device=device) / seconds,
             pool_bytes=after.gauge("ge_workspace_pool_bytes").get(device, 0.0),
@@ -109,13 +109,3 @@ def grown(
 
 def _growth(then: float, now: float) -> float:
     return now - then if now >= then else now
-
-
-def _is_up(reading: Reading, device: str) -> bool:
-    """Whether all models call a device up."""
-    said = (
-        value
-        for (metric, labels), value in reading.values.items()
-        if metric == "ge_device_up" and dict(labels).get("device") == device
-    )
-    return min(said) > 0
