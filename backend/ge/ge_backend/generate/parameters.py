@@ -203,14 +203,12 @@ def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, 
 
 def _structure(values: dict[str, Any]) -> Structure | None:
     """Take the structure out of what was given; there is one at most."""
-    names = [name for name in (*(k.value for k in StructureKind), _STRUCTURED) if name in values]
+    names = [name for name in _STRUCTURES if name in values]
     if len(names) > 1:
         listed = " and ".join(names)
         raise InvalidRequest(f"{listed} are given; a text has one structure, leave the others out")
-    if not names:
-        return None
-    given = values.pop(names[0])
-    return given if isinstance(given, Structure) else Structure(StructureKind(names[0]), given)
+    structure: Structure | None = values.pop(names[0]) if names else None
+    return structure
 
 
 def _number(name: str, value: Any) -> float:
@@ -333,6 +331,13 @@ def _choices(name: str, value: Any) -> str:
     return _written(name, json.dumps(_texts(name, texts)))
 
 
+def _held_to(
+    kind: StructureKind, read: Callable[[str, Any], str]
+) -> Callable[[str, Any], Structure]:
+    """Return what reads a structure of a kind."""
+    return lambda name, value: Structure(kind, read(name, value))
+
+
 def _structured_outputs(name: str, value: Any) -> Structure:
     """Return what newer releases of vLLM call `{"regex": "a+"}`; the object may come as text."""
     try:
@@ -347,11 +352,13 @@ def _structured_outputs(name: str, value: Any) -> Structure:
         raise InvalidRequest(
             f"{name} is {value!r:.80}; it has to be an object with one of {', '.join(_KINDS)}"
         )
-    return Structure(_KINDS[kind], _READERS[_KINDS[kind].value](f"{name}.{kind}", one))
+    structure: Structure = _READERS[_KINDS[kind]](f"{name}.{kind}", one)
+    return structure
 
 
-_STRUCTURED = "structured_outputs"
-_KINDS = {kind.value.removeprefix("guided_"): kind for kind in StructureKind}
+# What vLLM's object calls them, and the parameter of their own.
+_KINDS = {kind.value.removeprefix("guided_"): kind.value for kind in StructureKind}
+_STRUCTURES = (*_KINDS.values(), "structured_outputs")
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "temperature": _number,
     "top_p": _number,
@@ -377,11 +384,11 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "beam_width": _whole(1, MAX_BEAMS),
     "length_penalty": _length_penalty,
     "early_stopping": _early_stopping,
-    "guided_json": _schema,
-    "guided_regex": _written,
-    "guided_choice": _choices,
-    "guided_grammar": _written,
-    _STRUCTURED: _structured_outputs,
+    "guided_json": _held_to(StructureKind.JSON, _schema),
+    "guided_regex": _held_to(StructureKind.REGEX, _written),
+    "guided_choice": _held_to(StructureKind.CHOICE, _choices),
+    "guided_grammar": _held_to(StructureKind.GRAMMAR, _written),
+    "structured_outputs": _structured_outputs,
     "speculation": _switch,
     "lora_name": _text,
     "add_special_tokens": _switch,
