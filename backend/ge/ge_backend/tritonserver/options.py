@@ -151,8 +151,8 @@ def _is_free(host: str, port: int) -> bool:
 
 def _refuse_for_shell(repository: Path) -> None:
     path = repository.absolute()
-    names = (file.parent for file in path.glob("*/config.pbtxt") if SHELL.search(file.parent.name))
-    stubs = (name for name in names if HAS_STUB.search((name / "config.pbtxt").read_text()))
+    files = (file for file in path.glob("*/config.pbtxt") if SHELL.search(file.parent.name))
+    stubs = (f.parent for f in files if HAS_STUB.search(f.read_text("utf-8", "replace")))
     bad = path if SHELL.search(str(path)) else next(stubs, None)
     if bad is not None:
         raise ConfigError(
