@@ -23,8 +23,8 @@ class CountingService:
         self.cancelled = set()
         CountingService.opened.append(self)
 
-    def join(self, client, spec):
-        if spec == "unwanted":
+    def join(self, client):
+        if self.key == "unwanted":
             raise ModelError("this client is refused")
         self.clients.append(client)
         return f"{self.key} for {len(self.clients)}"

@@ -33,8 +33,8 @@ def link(executor):
     link.close()
 
 
-def opened(link, key="a", spec=""):
-    message = OpenService(id=link.next_id(), kind="counting", key=key, spec=spec)
+def opened(link, key="a"):
+    message = OpenService(id=link.next_id(), kind="counting", key=key)
     return message.id, link.ask(message, ServiceOpened).spec
 
 
@@ -119,7 +119,7 @@ def test_an_error_of_a_service_is_answered_and_the_connection_goes_on(link):
 def test_a_client_that_is_refused_holds_nothing(executor, link):
     """Its error comes, and the service is closed if it has no other."""
     with pytest.raises(ModelError, match="refused"):
-        opened(link, spec="unwanted")
+        opened(link, "unwanted")
     executor.services.close_idle()
     assert len(executor.services) == 0
 

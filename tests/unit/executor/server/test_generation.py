@@ -603,7 +603,7 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     @given_any(st.lists(bodies, max_size=6))
     def attacked(chosen):
         stranger = Stranger()
-        service.join(stranger, "")
+        service.join(stranger)
         for body in chosen:
             with contextlib.suppress(ProtocolError):
                 service.receive(stranger, body)

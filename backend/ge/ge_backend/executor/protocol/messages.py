@@ -14,7 +14,7 @@
     Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
     LookBack(after)                        History(runs, missed, last)
-    OpenService(kind, key, spec)           ServiceOpened(spec)
+    OpenService(kind, key)                 ServiceOpened(spec)
     Post(body)                             Post(body)*
     (any)                                  Failed(error, message)
 
@@ -99,7 +99,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 10
+VERSION = 11
 
 # A run that has none: its message need not make one.
 NO_ROOM = Room()
@@ -319,13 +319,11 @@ class OpenService:
     Attributes:
         kind: a key of `SERVICES`.
         key: tells this model's service from others of the kind.
-        spec: what the service is told by this client; its kind says what stands there.
     """
 
     id: int
     kind: str
     key: str
-    spec: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

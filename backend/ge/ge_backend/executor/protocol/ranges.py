@@ -38,7 +38,6 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.Failed, "message"): Rule(words=True),
         (messages.KeepStates, "count"): _ROWS,
         (messages.Loaded, "fixed_shapes"): _SHAPE,
-        (messages.OpenService, "spec"): Rule(words=True),
         (messages.Report, "defects"): Rule(words=True),
         (messages.Run, "fresh"): _ROWS,
         (messages.Run, "priority"): Rule(least=1, most=3),

@@ -33,7 +33,7 @@ class Clients:
         service = self._services.open(message.kind, message.key)
         client = Client(message.id, self._send)
         try:
-            spec = service.join(client, message.spec)
+            spec = service.join(client)
         except BaseException:
             self._services.release(message.kind, message.key)
             raise

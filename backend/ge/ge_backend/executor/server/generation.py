@@ -78,9 +78,8 @@ class GenerationService:
         self._step_ns = 0  # what the latest step took, which is what the next one is expected to
         self._lock = threading.Lock()
 
-    def join(self, client: Client, spec: str) -> str:
+    def join(self, client: Client) -> str:
         """Take on a client; see `Service`."""
-        del spec
         with self._lock:
             self._clients[client] = _Member(client, next(self._joined))
         limits = self._engine.limits

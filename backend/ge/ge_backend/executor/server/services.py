@@ -92,7 +92,7 @@ class Service(Protocol):
     The methods are called by the threads of connections, side by side, and must not wait for steps.
     """
 
-    def join(self, client: Client, spec: str) -> str:
+    def join(self, client: Client) -> str:
         """Take on a client; return what it is to know. May take as long as loading a model does.
 
         Raises:
