@@ -9,7 +9,14 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.device import threads
-from ge_backend.device.threads import LONELY_S, PATIENCE, Cores, ThreadChoice, num_elements
+from ge_backend.device.threads import (
+    GIVEN_UP_S,
+    LONELY_S,
+    PATIENCE,
+    Cores,
+    ThreadChoice,
+    num_elements,
+)
 from ge_backend.errors import ModelError
 
 NARROW, WIDE = "narrow", "wide"
@@ -139,12 +146,30 @@ def test_one_busy_moment_decides_nothing(clock):
 
 
 def test_a_graph_that_never_gains_gives_its_second_session_up(clock):
-    """It holds memory; it is not opened again."""
+    """It holds memory; it is not opened again, for a minute at first, and longer each time."""
     bench = Bench(clock, wide=0.01).opened()
     bench.runs(PATIENCE + 2)
     assert bench.given_up == [True]
     assert set(bench.runs(100)) == {NARROW}
     assert bench.given_up == [True]
+    bench.wait(GIVEN_UP_S)
+    bench.opened().runs(PATIENCE + 2)
+    assert bench.given_up == [True] * 2
+    bench.wait(GIVEN_UP_S)
+    assert set(bench.runs(100)) == {NARROW}
+    assert bench.choice._opening is None
+    bench.wait(GIVEN_UP_S)
+    bench.opened()
+
+
+def test_what_was_given_up_while_others_had_the_cores_is_tried_again(clock):
+    """All cores were no faster then; a minute later they are, and what was seen before is forgotten."""
+    bench = Bench(clock, wide=0.01).opened()
+    bench.runs(PATIENCE + 2)
+    bench.seconds[WIDE] = 0.005
+    bench.wait(GIVEN_UP_S)
+    bench.opened().runs(8)
+    assert bench.runs(20) == [WIDE] * 20
 
 
 class Session(str):  # noqa: SLOT000 - slots would let nobody see its end

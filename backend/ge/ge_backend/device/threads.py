@@ -36,8 +36,10 @@ TRIALS = 3
 REMEMBERED = 5
 # One run of so many is of the kind that lost, so that a busy moment does not decide for good.
 CHECKED_EVERY = 64
-# After so many lonely runs of sizes that have decided, all against all cores, those are given up.
+# After so many lonely runs of sizes that have decided, all against all cores, those are given up:
+# for so long, since another program may have had the cores, and each time for twice as long.
 PATIENCE = 64
+GIVEN_UP_S = 60.0
 # Sizes that are compared with each other, by seconds per element, differ by less than 20 %.
 SIZES_PER_OCTAVE = 4
 
@@ -56,6 +58,10 @@ class Cores:
         self.count = count
         self._clock = clock
         self._company = clock()
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        return self._clock()
 
     def lonely(self, *, exclusive: bool) -> bool:
         """Return whether a run that begins now may use all cores.
@@ -104,7 +110,7 @@ class ThreadChoice(Generic[_Session]):
     """What one graph runs on: its narrow session, or, where that pays, a wide one.
 
     The wide session is opened in the background when runs are lonely for the first time, and given
-    up where no size gains.
+    up where no size gains; then it is tried again, after a minute, after two, four and so on.
 
     Args:
         cores: shared by all graphs of the device.
@@ -129,6 +135,8 @@ class ThreadChoice(Generic[_Session]):
         self._sizes: dict[int, _Size] = {}
         self._lock = threading.Lock()
         self._opening: threading.Thread | None = None
+        self._given_up_until = -math.inf
+        self._given_up_s = GIVEN_UP_S
 
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
@@ -171,7 +179,9 @@ class ThreadChoice(Generic[_Session]):
 
     def _ready(self) -> _Session | None:
         """Return the wide session; it is opened in the background if that was not done yet."""
-        if self._wide is None and self._open_wide is not None:
+        if self._wide is not None or self._open_wide is None:
+            return self._wide
+        if self._cores.now() >= self._given_up_until:
             with self._lock:
                 if self._opening is None and self._open_wide is not None:
                     opening = threading.Thread(
@@ -188,14 +198,17 @@ class ThreadChoice(Generic[_Session]):
             log.warning("runs that are alone use one thread: %s", error)
 
     def _judge(self) -> None:
-        """Give the wide session up where no size gains."""
+        """Give the wide session up for a while where no size gains."""
         sizes = list(self._sizes.values())
         if any(size.gains for size in sizes):  # first: what most runs find, and soon
             return
         if sum(size.runs for size in sizes if size.known) < PATIENCE:
             return
         with self._lock:
-            self._given_up, self._wide, self._open_wide = self._wide, None, None
+            self._given_up, self._wide, self._opening = self._wide, None, None
+            self._given_up_until = self._cores.now() + self._given_up_s
+            self._given_up_s *= 2
+            self._sizes = {}
 
 
 def _class_of(elements: int) -> int:

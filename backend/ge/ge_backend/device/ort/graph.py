@@ -61,10 +61,11 @@ class OnnxGraph:
     `source.threads` 0 and several cores, a wide session that uses all cores is opened when runs are
     alone for a while; it serves those of the sizes that gain. It holds a second copy of the
     weights, because ONNX Runtime packs them per session: 90 MB for a model of 90 MB. It is dropped
-    where no size gains, and never made with `threads` 1. Its threads spin while they wait for each
-    other within a run, which is most of the gain (measured on an encoder, mean over lengths, two
-    cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they would take the cores
-    from the client and the server for a moment after each run. The narrow session never spins.
+    for a while where no size gains, and never made with `threads` 1. Its threads spin while they
+    wait for each other within a run, which is most of the gain (measured on an encoder, mean over
+    lengths, two cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they would
+    take the cores from the client and the server for a moment after each run. The narrow session
+    never spins.
 
     Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else.
 
