@@ -66,13 +66,13 @@ def mean_of(ids):
     return TABLE[ids].mean(axis=1)
 
 
-def token_rows():
+def token_rows(table=TABLE):
     """Take ids [batch, sequence] -> y [batch, sequence, WIDTH]: the table's rows."""
     return graph(
         [helper.make_node("Gather", ["table", "ids"], ["y"])],
         [("ids", TensorProto.INT64, ["batch", "sequence"])],
         [("y", TensorProto.FLOAT, ["batch", "sequence", WIDTH])],
-        [("table", TABLE)],
+        [("table", table)],
     )
 
 

@@ -157,17 +157,26 @@ def test_neither_process_takes_memory_while_it_serves(serve, tmp_path):
         assert resident < 32 * TENSOR_BYTES, name
 
 
+def traced_peak(pipeline, batch):
+    """Return the most bytes that Python and numpy held at once for a batch."""
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    run_batches(pipeline, 1, first=batch)
+    return tracemalloc.get_traced_memory()[1] - before
+
+
 def test_no_tensor_is_allocated_in_python_or_numpy(serve):
-    """In the stub and in the executor, here in one process: less than half a tensor at once."""
+    """In the stub and in the executor, here in one process: less than half a tensor at once.
+
+    The least of three times counts: other threads of the process that runs the tests, and tables
+    that grow once, are traced as well.
+    """
     pipeline, _ = serve(functools.partial(connect_inline, "cpu"))
     run_batches(pipeline, 4 * len(tensors()) // BATCH)
     tracemalloc.start()
     try:
         run_batches(pipeline, 20)
-        for first in range(20):
-            tracemalloc.reset_peak()
-            before, _ = tracemalloc.get_traced_memory()
-            run_batches(pipeline, 1, first=first)
-            assert tracemalloc.get_traced_memory()[1] - before < TENSOR_BYTES / 2
+        for batch in range(20):
+            assert min(traced_peak(pipeline, batch) for _ in range(3)) < TENSOR_BYTES / 2
     finally:
         tracemalloc.stop()

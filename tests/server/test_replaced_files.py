@@ -22,9 +22,10 @@ output [ {{ name: "y" data_type: TYPE_FP32 dims: [ -1, {WIDTH} ] }} ]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model whose weights are in a file beside it."""
+    """A model whose weights are in a file beside it; another, `whole`, has them in its own."""
     models = tmp_path_factory.mktemp("models")
     write_model(models, "tokens", CONFIG)
+    write_model(models, "whole", CONFIG, token_rows())
     file = models / "tokens" / "1" / "model.onnx"
     onnx.save(
         onnx.load_from_string(token_rows()),
@@ -44,11 +45,23 @@ def server(triton_server, folder):
     )
 
 
-def answer(server):
+def answer(server, model="tokens"):
     tensor = grpcclient.InferInput("ids", [1, 3], "INT64")
     tensor.set_data_from_numpy(np.array([[1, 2, 3]]))
     with grpcclient.InferenceServerClient(server.grpc) as client:
-        return client.infer("tokens", [tensor], client_timeout=60).as_numpy("y")
+        return client.infer(model, [tensor], client_timeout=60).as_numpy("y")
+
+
+def test_one_file_answers_at_a_time(server, folder):
+    """Written over in place, while requests come one by one: the old one until it is loaded."""
+    file = folder.parent.parent / "whole" / "1" / "model.onnx"
+    file.write_bytes(token_rows(-TABLE))
+    for _ in range(100):
+        np.testing.assert_array_equal(answer(server, "whole"), TABLE[[[1, 2, 3]]])
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        client.load_model("whole")
+    for _ in range(100):
+        np.testing.assert_array_equal(answer(server, "whole"), -TABLE[[[1, 2, 3]]])
 
 
 def test_the_model_goes_on_from_what_was_loaded(server, folder):
@@ -69,5 +82,6 @@ def test_the_model_goes_on_from_what_was_loaded(server, folder):
             path.write_bytes(content)
         client.load_model("tokens")
     np.testing.assert_array_equal(answer(server), TABLE[[[1, 2, 3]]])
-    run = server.directory.run  # one instance is left, and one copy
-    assert comes_true(lambda: len([f for f in run.glob("kept-*/*") if f.is_dir()]) == 1)
+    run = server.directory.run
+    copies = 2  # one of each model
+    assert comes_true(lambda: len([f for f in run.glob("kept-*/*") if f.is_dir()]) == copies)

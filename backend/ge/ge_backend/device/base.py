@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -90,12 +90,28 @@ class GraphSource:
             declared=declared,
         )
 
+    def stamped_now(self) -> GraphSource:
+        """Return it with the stamp of the files as they are now; as it is if they cannot be read."""
+        try:
+            return replace(self, stamp=stamp_of(model_files(Path(self.path))))
+        except (OSError, ModelError):  # the engine says what is wrong with them
+            return self
+
     def is_current(self) -> bool:
         """Whether the files are still those that the stamp was taken of."""
         try:
             return stamp_of(model_files(Path(self.path))) == self.stamp
         except (OSError, ModelError):
             return False
+
+    def check_current(self) -> None:
+        """Refuse to go by files that are not those any more that the stamp was taken of.
+
+        Raises:
+            ModelError: they were changed.
+        """
+        if not self.is_current():
+            raise ModelError(f"{self.path} was changed after it was loaded; load the model again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,6 +200,17 @@ def test_both_sessions_give_the_same(load):
         assert graph.run({"x": -ONES}, {}, exclusive=True)["y"].tolist() == (0 * ONES).tolist()
 
 
+def test_a_file_that_was_changed_since_is_not_opened_again(load, sessions, caplog):
+    """Runs that are alone keep to what was loaded, and the log says why they are narrow."""
+    graph = load(RELU, cores=2)
+    load([("Neg", ["x"], ["y"])], cores=1)  # writes over the same file
+    graph.run({"x": ONES}, {}, exclusive=True)
+    assert comes_true(lambda: "was changed after it was loaded" in caplog.text)
+    assert sessions.threads == [1, 1, 2]
+    for _ in range(6):
+        assert graph.run({"x": ONES}, {}, exclusive=True)["y"].tolist() == ONES.tolist()
+
+
 @pytest.fixture
 def peaks(monkeypatch):
     """What was measured: the bytes of each output, told as if they were peaks."""

@@ -187,6 +187,18 @@ def test_runs_that_are_alone_may_take_all_cores(load):
         assert np.allclose(y, x @ WEIGHTS, atol=1e-4)
 
 
+def test_a_file_that_was_changed_since_makes_no_wide_model(load, tmp_path, caplog):
+    """Weights in a file of their own are read from there at each compiling."""
+    path = write(tmp_path / "m.onnx")
+    graph = load(path, cores=2)
+    write(path, nodes=[("MatMul", ["x", "w"], ["m"]), ("Neg", ["m"], ["y"])])
+    graph.run({"x": rows(1, 4)}, {}, exclusive=True)
+    assert comes_true(lambda: "was changed after it was loaded" in caplog.text)
+    np.testing.assert_allclose(
+        graph.run({"x": rows(1, 4)}, {}, exclusive=True)["y"], rows(1, 4) @ WEIGHTS, rtol=1e-4
+    )
+
+
 def test_an_operation_that_fails_is_told_in_one_line(load):
     """Sizes that do not fit together, of dimensions that the file leaves open."""
     with pytest.raises(GraphFailed) as caught:

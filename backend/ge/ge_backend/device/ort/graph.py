@@ -65,7 +65,7 @@ class OnnxGraph:
     wait for each other within a run, which is most of the gain (measured on an encoder, mean over
     lengths, two cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they would
     take the cores from the client and the server for a moment after each run. The narrow session
-    never spins.
+    never spins. Where the file was changed meanwhile, there is no wide one: both would be served.
 
     Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else.
 
@@ -85,8 +85,14 @@ class OnnxGraph:
                 "file says; install OpenVINO (for bf16), use a model.pt2, or precision origin"
             )
         self._path = source.path
+        as_opened = source.stamped_now()
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)
-        open_wide = functools.partial(open_session, source.path, cores.count, provider, spin=True)
+
+        def open_wide() -> onnxruntime.InferenceSession:
+            wide = open_session(source.path, cores.count, provider, spin=True)
+            as_opened.check_current()
+            return wide
+
         several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(cores, narrow, open_wide if several else None, unused_released)
         self._scratch = ScratchTable()

@@ -73,6 +73,7 @@ class OpenVinoGraph:
             )
         self._path = Path(source.path)
         self._precision = PRECISIONS[source.precision]
+        as_read = source.stamped_now()
         self._model = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._per_run = source.threads or 1
@@ -80,12 +81,15 @@ class OpenVinoGraph:
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
+
+        def compile_wide() -> Any:
+            wide = self._compile(self._model, cores.count, 1)
+            as_read.check_current()  # weights outside the file are still read from where they lie
+            return wide
+
         several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(
-            cores,
-            narrow,
-            (lambda: self._compile(self._model, cores.count, 1)) if several else None,
-            signal_stack_kept,
+            cores, narrow, compile_wide if several else None, signal_stack_kept
         )
         self._narrow = narrow
 
