@@ -10,8 +10,8 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.regions import Answer
 
-# Inputs of these values hold their run.
-HELD, ALSO_HELD = 777.0, 778.0
+# Inputs of these values hold their run, or let it fail.
+HELD, ALSO_HELD, FAILING = 777.0, 778.0, 779.0
 CONFIG = """
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
@@ -33,6 +33,7 @@ def write_held(repository, name, folder, more="", *, rows=1, versions=(1,), **se
         {"on": "run", "do": "hold", "value": value, "file": str(folder / f"{value:.0f}")}
         for value in (HELD, ALSO_HELD)
     ]
+    faults.append({"on": "run", "do": "fail", "value": FAILING})
     write_model(repository, name, config)
     for version in versions:
         compute = {"compute": "echo", "of": "x"} if version == 1 else {"compute": "zeros"}

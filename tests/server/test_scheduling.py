@@ -13,7 +13,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
-from builders.scheduled import ALSO_HELD, HELD, Scheduled, write_held
+from builders.scheduled import ALSO_HELD, FAILING, HELD, Scheduled, write_held
 from fakes.null_device import EXECUTORS
 
 ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
@@ -75,6 +75,7 @@ def server(triton_server, tmp_path_factory, folder):
     write_held(models, "plain", folder, ONE)
     cached = ONE + "response_cache { enable: true }"
     write_held(models, "cached", folder, cached)
+    write_held(models, "cached_errors", folder, cached)
     write_held(models, "warmed", folder, WARMED + ONE, rows=4)
     write_held(models, "limited", folder, LIMITED, device="null:2")
     write_held(models, "limited_too", folder, LIMITED, device="null:3")
@@ -278,6 +279,13 @@ def test_cached_answers_know_tensors_only(host):
     assert host.figure("nv_cache_num_hits_per_model_total", model="cached") == 2
     assert host.comes_to(2, "ge_requests_total", model="cached")
     assert requests <= 1
+
+
+def test_errors_are_cached_as_answers_without_outputs(host):
+    """By the server, for any backend; docs/scheduling.md warns of it."""
+    with pytest.raises(InferenceServerException, match="fault was injected"):
+        host.send("cached_errors", FAILING).get()
+    assert host.send("cached_errors", FAILING).get().as_numpy("y") is None
 
 
 def test_warm_up_goes_the_whole_way(host):

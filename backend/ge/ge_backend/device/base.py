@@ -91,7 +91,7 @@ class GraphSource:
         )
 
     def stamped_now(self) -> GraphSource:
-        """Return it with the stamp of the files as they are now; as it is if they cannot be read."""
+        """Return it with the stamp of the files as they are; as it was if they cannot be read."""
         try:
             return replace(self, stamp=stamp_of(model_files(Path(self.path))))
         except (OSError, ModelError):  # the engine says what is wrong with them
