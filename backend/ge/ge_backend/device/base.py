@@ -7,11 +7,12 @@ devices can do is a separate optional object, not a flag.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.files.model_file import canonical, model_files, stamp_of
@@ -38,6 +39,8 @@ __all__ = [
 
 # Under this name a graph returns what is wrong with single rows; see `Graph.run`.
 ROW_ERRORS = "ge.row_errors"
+
+_Opened = TypeVar("_Opened")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +93,6 @@ class GraphSource:
             declared=declared,
         )
 
-    def stamped_now(self) -> GraphSource:
-        """Return it with the stamp of the files as they are; as it was if they cannot be read."""
-        try:
-            return replace(self, stamp=stamp_of(model_files(Path(self.path))))
-        except (OSError, ModelError):  # the engine says what is wrong with them
-            return self
-
     def is_current(self) -> bool:
         """Whether the files are still those that the stamp was taken of."""
         try:
@@ -104,14 +100,25 @@ class GraphSource:
         except (OSError, ModelError):
             return False
 
-    def check_current(self) -> None:
-        """Refuse to go by files that are not those any more that the stamp was taken of.
+    def unchanged(self, opened: Callable[[], _Opened]) -> Callable[[], _Opened]:
+        """Return what opens the files once more, and refuses others than those that are there now.
 
         Raises:
-            ModelError: they were changed.
+            ModelError: they were changed since; raised by what is returned.
         """
-        if not self.is_current():
-            raise ModelError(f"{self.path} was changed after it was loaded; load the model again")
+        now = self
+        with contextlib.suppress(OSError, ModelError):  # the engine says what is wrong with them
+            now = replace(self, stamp=stamp_of(model_files(Path(self.path))))
+
+        def opened_again() -> _Opened:
+            result = opened()
+            if not now.is_current():
+                raise ModelError(
+                    f"{self.path} was changed after it was loaded; load the model again"
+                )
+            return result
+
+        return opened_again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,16 +85,11 @@ class OnnxGraph:
                 "file says; install OpenVINO (for bf16), use a model.pt2, or precision origin"
             )
         self._path = source.path
-        as_opened = source.stamped_now()
-        narrow = open_session(source.path, source.threads or 1, provider, spin=False)
-
-        def open_wide() -> onnxruntime.InferenceSession:
-            wide = open_session(source.path, cores.count, provider, spin=True)
-            as_opened.check_current()
-            return wide
-
         several = source.threads == 0 and cores.count > 1
-        self._threads = ThreadChoice(cores, narrow, open_wide if several else None, unused_released)
+        wide = functools.partial(open_session, source.path, cores.count, provider, spin=True)
+        open_wide = source.unchanged(wide) if several else None
+        narrow = open_session(source.path, source.threads or 1, provider, spin=False)
+        self._threads = ThreadChoice(cores, narrow, open_wide, unused_released)
         self._scratch = ScratchTable()
         self.signature = signature_of(narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)

@@ -73,7 +73,13 @@ class OpenVinoGraph:
             )
         self._path = Path(source.path)
         self._precision = PRECISIONS[source.precision]
-        as_read = source.stamped_now()
+        several = source.threads == 0 and cores.count > 1
+        # Weights outside the file are read from where they lie, whenever it is compiled.
+        compile_wide = (
+            source.unchanged(lambda: self._compile(self._model, cores.count, 1))
+            if several
+            else None
+        )
         self._model = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._per_run = source.threads or 1
@@ -81,16 +87,7 @@ class OpenVinoGraph:
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
-
-        def compile_wide() -> Any:
-            wide = self._compile(self._model, cores.count, 1)
-            as_read.check_current()  # weights outside the file are still read from where they lie
-            return wide
-
-        several = source.threads == 0 and cores.count > 1
-        self._threads = ThreadChoice(
-            cores, narrow, compile_wide if several else None, signal_stack_kept
-        )
+        self._threads = ThreadChoice(cores, narrow, compile_wide, signal_stack_kept)
         self._narrow = narrow
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
