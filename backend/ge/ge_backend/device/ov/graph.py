@@ -80,7 +80,7 @@ class OpenVinoGraph:
             if several
             else None
         )
-        self._model = read_model(self._path)
+        self._model: Any = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
