@@ -35,19 +35,28 @@ def write_checkpoint(folder: Path, *, classifier: bool = False, vocabulary: int 
     return folder
 
 
-def write_words(folder: Path) -> None:
-    """Write `tokenizer.json` and what transformers wants beside it."""
+def write_words(folder: Path, *, exact: bool = False) -> None:
+    """Write `tokenizer.json` and what transformers wants beside it.
+
+    With `exact`, capitals and spaces count: a word with capitals is unknown, and so is each space.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     vocabulary = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if exact:
+        tokenizer.normalizer = normalizers.Sequence([])
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    said = {"tokenizer_class": "BertTokenizerFast", "model_max_length": LENGTH}
+    kind = (
+        "PreTrainedTokenizerFast" if exact else "BertTokenizerFast"
+    )  # which puts its own steps in
+    said = {"tokenizer_class": kind, "model_max_length": LENGTH}
     (folder / "tokenizer_config.json").write_text(json.dumps(said))
 
 

@@ -7,11 +7,17 @@ WORDS = ("the", "cat", "sat", "on", "a", "mat", "##s", "é")
 VOCABULARY = {word: at for at, word in enumerate((*SPECIAL, *WORDS))}
 
 
-def build_tokenizer(*, max_length=8, pad=None, special=True):
-    """Return a BERT-like tokenizer of a dozen words; `pad` is what its file says of padding."""
+def build_tokenizer(*, max_length=8, pad=None, special=True, exact=False):
+    """Return a BERT-like tokenizer of a dozen words; `pad` is what its file says of padding.
+
+    With `exact`, capitals and each space count: both are unknown.
+    """
     tokenizer = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if exact:
+        tokenizer.normalizer = normalizers.Sequence([])
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(list(SPECIAL))
     if special:

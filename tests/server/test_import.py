@@ -5,21 +5,26 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from builders.checkpoints import LENGTH, WIDTH, as_sentence_encoder, write_checkpoint
+from builders.checkpoints import LENGTH, WIDTH, as_sentence_encoder, write_checkpoint, write_words
 from ge_backend.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "")
+TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "", " \tRAIN snow\n")
 
 
 @pytest.mark.parametrize("packed", [[], ["--packed"]], ids=["exported", "packed"])
 def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path, capsys, packed):
-    """Short ones, an empty one, and one that is longer than the checkpoint takes, all at once."""
+    """Short ones, an empty one, and one that is longer than the checkpoint takes, all at once.
+
+    The tokenizer tells capitals and white space apart; sentence-transformers leaves neither to it.
+    """
     import torch
     import transformers
 
-    folder = as_sentence_encoder(write_checkpoint(tmp_path / "weather"))
+    folder = write_checkpoint(tmp_path / "weather")
+    as_sentence_encoder(folder, max_seq_length=LENGTH, do_lower_case=True)
+    write_words(folder, exact=True)
     assert main(["import", str(folder), "--into", str(tmp_path / "models"), *packed]) == 0
     assert "largest difference from transformers" in capsys.readouterr().out
 
@@ -34,7 +39,7 @@ def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path,
     model = transformers.AutoModel.from_pretrained(folder).eval()
     for text, row in zip(TEXTS, found, strict=True):
         with torch.inference_mode():
-            encoded = tokenizer(text, truncation=True, return_tensors="pt")
+            encoded = tokenizer(text.strip().lower(), truncation=True, return_tensors="pt")
             hidden = model(**encoded).last_hidden_state[0]
         expected = torch.nn.functional.normalize(hidden.mean(0), dim=0).numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)

@@ -65,6 +65,15 @@ def test_the_models_options_count(repository):
     assert EmbeddingTokens((repository,)).texts(MODEL, ["cat"]) == (["cat"], 1)
 
 
+def test_texts_are_prepared_as_the_model_does(repository):
+    """So are texts that tokens are of: what the model makes of them is what counts."""
+    write_tokenizer(repository / "split" / "1" / "tokenizer.json", exact=True)
+    assert EmbeddingTokens((repository,)).texts(MODEL, [" Cat "])[1] == 5
+    options = parameter("tokenizer.strip", "true") + parameter("tokenizer.lower_case", "true")
+    write(repository, "split", 'backend: "ge" ' + options)
+    assert EmbeddingTokens((repository,)).texts(MODEL, [" Cat "]) == ([" Cat "], 3)
+
+
 def test_a_model_may_be_its_own_tokenizer(tmp_path):
     """The file lies beside it, and has no limit there."""
     write(tmp_path, "text", 'backend: "ge"')

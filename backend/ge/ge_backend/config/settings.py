@@ -413,8 +413,10 @@ FAMILIES: tuple[Family, ...] = (
         placeholder="option",
         help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
         "included (default: what the file says). `overflow`: `truncate` (default), or `error` for "
-        "a text that is longer. `add_special_tokens`: `true` (default) or `false`. `data_type`: "
-        "`INT64` (default) or `INT32`.",
+        "a text that is longer. `add_special_tokens`: `true` (default) or `false`. `strip`, "
+        "`lower_case`: whether white space around a text is left out, and whether it is put in "
+        "lower case first, as sentence-transformers does (`false`). `data_type`: `INT64` (default) "
+        "or `INT32`.",
     ),
 )
 # Those of them that only an engine understands; the first ones only a compiler.

@@ -17,6 +17,7 @@ from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.folders import find_folder
 from ge_backend.openai.models import ServedModel
+from ge_backend.tensors import Array
 
 __all__ = ["EmbeddingTokens"]
 
@@ -28,12 +29,12 @@ class _Tokens:
     """One model's.
 
     Attributes:
-        special: whether special tokens are put around a text.
+        options: of the model.
         most: of a text, special ones included; 0 where the tokenizer has no limit.
     """
 
     tokenizer: TextTokenizer
-    special: bool
+    options: TokenizerOptions
     most: int
 
     def count(self, text: str, where: str) -> int:
@@ -43,7 +44,7 @@ class _Tokens:
             ApiError: more than the model takes, or the text cannot be told in tokens.
         """
         try:
-            count = len(self.tokenizer.encode(text, special=self.special))
+            count = len(self._encode(text, special=self.options.add_special_tokens))
         except InvalidRequest as error:
             raise ApiError(f"{where}: {error}", param="input") from error
         if self.most and count > self.most:
@@ -62,7 +63,7 @@ class _Tokens:
             ApiError: there is none.
         """
         text = self.tokenizer.decode(ids)
-        made = (self.tokenizer.encode(text, special=special) for special in (False, True))
+        made = (self._encode(text, special=special) for special in (False, True))
         if not any(tuple(map(int, each)) == ids for each in made):
             raise ApiError(
                 f"{where} holds tokens that this model's tokenizer makes of no text; send the "
@@ -70,6 +71,9 @@ class _Tokens:
                 param="input",
             )
         return text
+
+    def _encode(self, text: str, *, special: bool) -> Array:
+        return self.tokenizer.encode(self.options.prepared(text), special=special)
 
 
 class EmbeddingTokens:
@@ -148,6 +152,6 @@ def _opened(file: Path, options: TokenizerOptions) -> _Tokens:
     truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
     return _Tokens(
         tokenizer=tokenizer,
-        special=options.add_special_tokens,
+        options=options,
         most=options.max_length or truncation.get("max_length", 0),
     )

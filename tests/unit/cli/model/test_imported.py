@@ -60,6 +60,21 @@ def test_the_ensemble_runs_the_tokenizer_before_the_encoder():
     assert tokenizer.parameters["tokenizer.max_length"].string_value == "256"
 
 
+@pytest.mark.parametrize(
+    ("changes", "switches"),
+    [
+        ({}, {"tokenizer.strip"}),
+        ({"lower_case": True}, {"tokenizer.strip", "tokenizer.lower_case"}),
+        ({"pooling": ""}, set()),
+    ],
+)
+def test_the_tokenizer_prepares_texts_as_the_folder_says(changes, switches):
+    """Those of sentence-transformers."""
+    checkpoint = dataclasses.replace(SENTENCE, **changes)
+    parameters = parse_config(tokenizer_config(checkpoint), "tokenizer").parameters
+    assert {key for key in parameters if parameters[key].string_value == "true"} == switches
+
+
 def test_the_tokenizer_is_on_a_cpu():
     """Wherever GE_DEVICE says that the encoder is."""
     tokenizer = parse_config(tokenizer_config(SENTENCE), "tokenizer")

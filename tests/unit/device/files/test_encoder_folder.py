@@ -39,6 +39,20 @@ def test_a_folder_of_sentence_transformers_pools_as_it_says(folder, mode, poolin
     assert found.max_length == 256
 
 
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_what_is_done_to_a_text_before_its_tokens(folder, kind):
+    """White space around it is left out, and it is put in lower case where the folder says so."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    assert not read_encoder_folder(there).lower_case
+    said = {"max_seq_length": 99, "do_lower_case": True}
+    (there / f"sentence_{kind}_config.json").write_text(json.dumps(said))
+    found = read_encoder_folder(there)
+    assert (found.strips, found.lower_case, found.max_length) == (True, True, 99)
+    (there / "modules.json").unlink()
+    plain = read_encoder_folder(there)
+    assert (plain.strips, plain.lower_case) == (False, False)
+
+
 def test_newer_folders_name_the_pooling_in_one_key(folder):
     """As sentence-transformers 6 writes it."""
     there = as_sentence_encoder(folder(architectures=["BertModel"]))

@@ -100,6 +100,21 @@ def test_special_tokens_can_be_left_out(load):
     assert got["attention_mask"].tolist() == [[1], [0]]
 
 
+@pytest.mark.parametrize(
+    ("options", "middle"),
+    [
+        ({}, [UNK, UNK, UNK]),
+        ({"strip": "true"}, [UNK]),
+        ({"lower_case": "true"}, [UNK, VOCABULARY["cat"], UNK]),
+        ({"strip": "true", "lower_case": "true"}, [VOCABULARY["cat"]]),
+    ],
+)
+def test_a_text_is_prepared_as_sentence_transformers_does(load, options, middle):
+    """Where capitals and white space count for the tokenizer; nothing is done unless asked for."""
+    got = run(load(options, exact=True), b" Cat ")
+    assert got["input_ids"].tolist() == [[CLS, *middle, SEP]]
+
+
 def test_a_fixed_length_of_the_file_is_not_taken(load):
     """Lengths stay unequal, on the right, whatever the file pads to; its fill is used."""
     pad = {"length": 32, "pad_id": VOCABULARY["mat"], "pad_type_id": 1, "direction": "left"}
@@ -191,11 +206,18 @@ def test_options_are_read():
         ("ge.x", "y"),
         ("tokenizer.add_special_tokens", "false"),
         ("tokenizer.data_type", " INT32 "),
+        ("tokenizer.lower_case", "true"),
         ("tokenizer.max_length", "16"),
         ("tokenizer.overflow", "error"),
+        ("tokenizer.strip", "true"),
     )
     assert read_options(given) == TokenizerOptions(
-        max_length=16, overflow="error", add_special_tokens=False, data_type="INT32"
+        max_length=16,
+        overflow="error",
+        add_special_tokens=False,
+        strip=True,
+        lower_case=True,
+        data_type="INT32",
     )
     assert read_options(()) == TokenizerOptions()
 
@@ -207,6 +229,7 @@ def test_options_are_read():
         ("max_length", "-1", ["tokenizer.max_length", "'-1'"]),
         ("overflow", "drop", ["tokenizer.overflow", "'drop'", "truncate, error"]),
         ("add_special_tokens", "yes", ["'yes'", "true, false"]),
+        ("strip", "1", ["'1'", "true, false"]),
         ("data_type", "FP32", ["'FP32'", "INT64, INT32"]),
     ],
 )

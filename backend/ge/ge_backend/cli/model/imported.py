@@ -34,7 +34,9 @@ parameters {{ key: "max_length" value: {{ string_value: "{checkpoint.max_length}
 
 def tokenizer_config(checkpoint: EncoderFolder) -> str:
     """Return the config.pbtxt of the tokenizer; its tensors are filled in from the file."""
-    length = checkpoint.max_length
+    length, strips, lower = checkpoint.max_length, checkpoint.strips, checkpoint.lower_case
+    switches = (("strip", strips), ("lower_case", lower))
+    first = "".join(_switch(name) for name, on in switches if on)
     return f"""\
 backend: "ge"
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
@@ -42,7 +44,11 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 parameters {{ key: "device" value: {{ string_value: "cpu" }} }}
 # Longer texts are cut.
 parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{length}" }} }}
-"""
+{first}"""
+
+
+def _switch(name: str) -> str:
+    return f'parameters {{ key: "tokenizer.{name}" value: {{ string_value: "true" }} }}\n'
 
 
 def ensemble_config(checkpoint: EncoderFolder, exported: Exported, name: str) -> str:

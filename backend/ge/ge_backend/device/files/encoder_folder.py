@@ -22,7 +22,9 @@ __all__ = [
 CONFIG = "config.json"
 PROMPTS = "config_sentence_transformers.json"
 # Whatever of a folder decides what its encoder answers; weights beside.
-PARTS = (CONFIG, "modules.json", "sentence_bert_config.json", "tokenizer_config.json")
+PARTS = (CONFIG, "modules.json", "tokenizer_config.json")
+# `sentence_bert_config.json`; older folders name it after the kind of their encoder.
+SENTENCE = "sentence_*_config.json"
 
 POOLINGS = ("mean", "cls", "max")
 # What RoBERTa and its kin count positions from: so many of the table are not for tokens.
@@ -44,6 +46,7 @@ class EncoderFolder:
         normalised: whether these vectors get unit length.
         labels: of a classifier, in the order of its scores.
         max_length: the most tokens of a text.
+        lower_case: whether texts are put in lower case, whatever the tokenizer does.
     """
 
     folder: Path
@@ -52,6 +55,15 @@ class EncoderFolder:
     normalised: bool
     labels: tuple[str, ...]
     max_length: int
+    lower_case: bool = False
+
+    @property
+    def strips(self) -> bool:
+        """Whether white space around a text is left out, which sentence-transformers always does.
+
+        Source: sentence_transformers/models/Transformer.py, `tokenize`.
+        """
+        return bool(self.pooling)
 
     @property
     def classifies(self) -> bool:
@@ -76,9 +88,9 @@ def is_encoder(folder: Path) -> bool:
 
 def encoder_files(folder: Path) -> tuple[Path, ...]:
     """Return the files of a folder that its encoder is made of."""
-    poolings = sorted(folder.glob("*_Pooling/config.json"))
+    further = (*sorted(folder.glob(SENTENCE)), *sorted(folder.glob("*_Pooling/config.json")))
     weights = sorted(folder.glob("*.safetensors*"))
-    return tuple(p for p in (*(folder / n for n in PARTS), *poolings, *weights) if p.is_file())
+    return tuple(p for p in (*(folder / n for n in PARTS), *further, *weights) if p.is_file())
 
 
 def read_encoder_folder(folder: Path) -> EncoderFolder:
@@ -105,6 +117,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         normalised=normalised,
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
+        lower_case=bool(pooling and _sentence_config(folder).get("do_lower_case")),
     )
 
 
@@ -164,11 +177,14 @@ def _max_length(folder: Path, config: Any) -> int:
     tokenizer = folder / "tokenizer_config.json"
     if tokenizer.is_file() and (length := _read(tokenizer).get("model_max_length", NO_LIMIT)):
         said = int(length) if length < NO_LIMIT else said
-    sentence = folder / "sentence_bert_config.json"
-    if sentence.is_file():
-        said = int(_read(sentence).get("max_seq_length") or said)
+    said = int(_sentence_config(folder).get("max_seq_length") or said)
     reserved = FIRST_POSITION.get(str(config.get("model_type")), 0)
     return min(said, int(config.get("max_position_embeddings", said + reserved)) - reserved)
+
+
+def _sentence_config(folder: Path) -> dict[str, Any]:
+    """Return what sentence-transformers keeps of texts; empty where there is no such file."""
+    return next((dict(_read(file)) for file in sorted(folder.glob(SENTENCE))), {})
 
 
 def _read(file: Path) -> Any:

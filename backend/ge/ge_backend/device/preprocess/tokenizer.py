@@ -42,13 +42,22 @@ class TokenizerOptions:
         max_length: tokens that a text may have, special ones included; 0 is what the file says.
         overflow: `truncate`, or `error` for a text that is longer.
         add_special_tokens: whether the file's special tokens are put around a text.
+        strip: whether white space around a text is left out.
+        lower_case: whether a text is put in lower case first, whatever the file says.
         data_type: of the outputs, `INT64` or `INT32`.
     """
 
     max_length: int = 0
     overflow: str = "truncate"
     add_special_tokens: bool = True
+    strip: bool = False
+    lower_case: bool = False
     data_type: str = "INT64"
+
+    def prepared(self, text: str) -> str:
+        """Return what the tokenizer is given of a text."""
+        text = text.strip() if self.strip else text
+        return text.lower() if self.lower_case else text
 
 
 def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
@@ -66,11 +75,17 @@ def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
     length = texts.get("max_length", "0")
     if not length.isdecimal():
         raise ConfigError(f"parameter '{PREFIX}max_length' is {length!r}; expected a whole number")
-    special = _one_of("add_special_tokens", texts.get("add_special_tokens", "true"), tuple(TRUTH))
+
+    def switch(name: str) -> bool:
+        default = str(known[name].default).lower()
+        return TRUTH[_one_of(name, texts.get(name, default), tuple(TRUTH))]
+
     return TokenizerOptions(
         max_length=int(length),
         overflow=_one_of("overflow", texts.get("overflow", "truncate"), ("truncate", "error")),
-        add_special_tokens=TRUTH[special],
+        add_special_tokens=switch("add_special_tokens"),
+        strip=switch("strip"),
+        lower_case=switch("lower_case"),
         data_type=_one_of("data_type", texts.get("data_type", "INT64"), ("INT64", "INT32")),
     )
 
@@ -126,7 +141,8 @@ class TokenizerGraph:
         texts, reasons = _decoded(bytes_column(self._path, self.signature, inputs))
         try:
             encodings = self._tokenizer.encode_batch_fast(
-                texts, add_special_tokens=self._options.add_special_tokens
+                [self._options.prepared(text) for text in texts],
+                add_special_tokens=self._options.add_special_tokens,
             )
         except Exception as error:  # the library raises nothing more particular
             raise failure(error, self._path) from error
