@@ -50,7 +50,9 @@ def write_words(folder: Path, *, exact: bool = False) -> None:
         tokenizer.normalizer = normalizers.Sequence([])
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     kind = (

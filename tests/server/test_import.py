@@ -5,7 +5,14 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from builders.checkpoints import LENGTH, WIDTH, as_sentence_encoder, write_checkpoint, write_words
+from builders.checkpoints import (
+    LABELS,
+    LENGTH,
+    WIDTH,
+    as_sentence_encoder,
+    write_checkpoint,
+    write_words,
+)
 from ge_backend.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -44,6 +51,34 @@ def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path,
         expected = torch.nn.functional.normalize(hidden.mean(0), dim=0).numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)
     assert found.shape == (len(TEXTS), WIDTH)
+
+
+def test_pairs_of_texts_are_scored_as_transformers_scores_them(triton_server, tmp_path):
+    """A query beside each of its documents, in one request; some are cut."""
+    import torch
+    import transformers
+
+    folder = write_checkpoint(tmp_path / "ranker", classifier=True)
+    assert main(["import", str(folder), "--into", str(tmp_path / "models"), "--pairs"]) == 0
+    server = triton_server(tmp_path / "models")
+    documents = ("snow", "match goal team", "soup and bread " * 20, "")
+    given = []
+    for name, texts in (("text", ["Rain or wind"] * len(documents)), ("text_pair", documents)):
+        column = np.array([[text.encode()] for text in texts], object)
+        given.append(grpcclient.InferInput(name, column.shape, "BYTES"))
+        given[-1].set_data_from_numpy(column)
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        found = client.infer("ranker", given).as_numpy("scores")
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    for document, row in zip(documents, found, strict=True):
+        with torch.inference_mode():
+            # As a batch of one: alone an empty second text is taken for none.
+            encoded = tokenizer(["Rain or wind"], [document], truncation=True, return_tensors="pt")
+            expected = model(**encoded).logits[0].numpy()
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+    assert found.shape == (len(documents), len(LABELS))
 
 
 @pytest.mark.parametrize(

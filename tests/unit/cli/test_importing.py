@@ -71,6 +71,19 @@ def test_a_prompt_before_each_text_is_refused(folder, exporting, ge_backend, tmp
         assert ge_backend("import", folder, "--into", tmp_path / f"models{name}")[0] == 0
 
 
+def test_pairs_are_for_what_was_trained_on_them(folder, exporting, ge_backend, tmp_path):
+    """An embedding is of one text; a classifier may be of two, which its files do not say."""
+    arguments = ("import", folder, "--into", tmp_path / "models", "--pairs")
+    code, _, err = ge_backend(*arguments)
+    assert code == 2
+    assert "gives sentence_embedding; expected a checkpoint for sequence classification" in err
+    (folder / "modules.json").unlink()
+    (folder / "config.json").write_text('{"architectures": ["BertForSequenceClassification"]}')
+    code, out, _ = ge_backend(*arguments)
+    assert code == 0
+    assert out.startswith("all_Mini_LM: pairs of texts in, scores out; ")
+
+
 def test_a_model_that_is_there_is_not_replaced(folder, exporting, ge_backend, tmp_path):
     """Another name is another model."""
     arguments = ("import", folder, "--into", tmp_path / "models")

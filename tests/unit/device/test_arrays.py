@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.device.arrays import (
-    bytes_column,
+    bytes_columns,
     check_names,
     settled,
     shapes_key,
@@ -39,7 +39,7 @@ def test_a_run_has_all_inputs_and_no_others():
 def test_a_column_of_bytes_is_taken_as_it_is():
     """Without a copy."""
     texts = np.array([[b"one"], [b"two"]], object)
-    column = bytes_column(
+    (column,) = bytes_columns(
         "m", Signature(inputs=(TEXT,), outputs=(), axis_limits={}), {"text": texts}
     )
     assert column.tolist() == [b"one", b"two"]

@@ -6,6 +6,7 @@ import argparse
 import re
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.cli.model.imported import (
@@ -55,6 +56,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="keep the checkpoint instead of exporting it: on a CPU it runs without padding",
     )
+    parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="it is given two texts at once, as rankers are: text and text_pair",
+    )
     parser.add_argument("--name", help="of the model that takes texts; default: the folder's name")
     parser.set_defaults(func=import_)
 
@@ -63,12 +69,14 @@ def import_(arguments: argparse.Namespace) -> int:
     """Write the models and say what they are; return 0.
 
     Raises:
-        ConfigError: the folder is not an encoder's, or puts a prompt before each text; a model of
-            that name is there already, no model can have that name, or nothing can be written.
+        ConfigError: the folder is not an encoder's, puts a prompt before each text, or takes no
+            pairs; a model of that name is there already, no model can have that name, or nothing
+            can be written.
         ModelError: it cannot be exported faithfully.
         DeviceUnavailable: what exports is not installed.
     """
-    checkpoint = read_encoder_folder(arguments.folder)
+    checkpoint = replace(read_encoder_folder(arguments.folder), pairs=arguments.pairs)
+    _check_pairs(checkpoint)
     _check_prompt(arguments.folder)
     name = arguments.name or re.sub(r"\W+", "_", arguments.folder.resolve().name).strip("_")
     _check_name(name)
@@ -78,9 +86,18 @@ def import_(arguments: argparse.Namespace) -> int:
             difference = _write(checkpoint, Path(draft), name, packed=arguments.packed)
         for one in reversed(names):  # the ensemble last: its steps are there by then
             (Path(draft) / one).rename(arguments.into / one)
-    print(f"{names[0]}: texts in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
+    taken = "pairs of texts" if checkpoint.pairs else "texts"
+    print(f"{name}: {taken} in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
     return 0
+
+
+def _check_pairs(checkpoint: EncoderFolder) -> None:
+    if checkpoint.pairs and not checkpoint.classifies:
+        raise ConfigError(
+            f"{checkpoint.folder} gives {checkpoint.output}; expected a checkpoint for sequence "
+            "classification for --pairs, since only such a one is trained on two texts at once"
+        )
 
 
 def _check_prompt(folder: Path) -> None:

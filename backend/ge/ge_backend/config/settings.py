@@ -413,7 +413,8 @@ FAMILIES: tuple[Family, ...] = (
         placeholder="option",
         help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
         "included (default: what the file says). `overflow`: `truncate` (default), or `error` for "
-        "a text that is longer. `add_special_tokens`: `true` (default) or `false`. `strip`, "
+        "a text that is longer. `pairs`: whether a second text comes with each, as "
+        "`text_pair` (`false`). `add_special_tokens`: `true` (default) or `false`. `strip`, "
         "`lower_case`: whether white space around a text is left out, and whether it is put in "
         "lower case first, as sentence-transformers does (`false`). `data_type`: `INT64` (default) "
         "or `INT32`.",

@@ -11,7 +11,7 @@ from ge_backend.tensors import Array, Shape, Signature, TensorSpec
 
 __all__ = [
     "ShapesKey",
-    "bytes_column",
+    "bytes_columns",
     "check_names",
     "settled",
     "shapes_key",
@@ -50,19 +50,20 @@ def wrong_input(spec: TensorSpec, array: Array) -> GraphFailed:
     return GraphFailed(f"input {spec.name!r} is {spec.describe()}; got {array.dtype} {array.shape}")
 
 
-def bytes_column(path: str, signature: Signature, inputs: Mapping[str, Array]) -> Array:
-    """Return the only input of a graph, BYTES `[batch, 1]`, as `[batch]`; a view.
+def bytes_columns(path: str, signature: Signature, inputs: Mapping[str, Array]) -> list[Array]:
+    """Return the inputs of a graph, each BYTES `[batch, 1]`, as `[batch]`; views.
 
     Raises:
-        GraphFailed: it is something else.
+        GraphFailed: they are something else.
     """
-    (spec,) = signature.inputs
-    array = inputs.get(spec.name)
-    if array is None or len(inputs) != 1:
-        raise GraphFailed(f"{path} takes the input {spec.name}; got {', '.join(inputs) or 'none'}")
-    if array.dtype != object or array.shape[1:] != (1,):
-        raise wrong_input(spec, array)
-    return array[:, 0]
+    names = [spec.name for spec in signature.inputs]
+    if set(inputs) != set(names):
+        given = ", ".join(inputs) or "none"
+        raise GraphFailed(f"{path} takes the input {' and '.join(names)}; got {given}")
+    for spec in signature.inputs:
+        if inputs[spec.name].dtype != object or inputs[spec.name].shape[1:] != (1,):
+            raise wrong_input(spec, inputs[spec.name])
+    return [inputs[name][:, 0] for name in names]
 
 
 def settled(result: Array, place: Array | None, *, lasting: bool = True) -> Array:

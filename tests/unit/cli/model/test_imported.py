@@ -60,12 +60,31 @@ def test_the_ensemble_runs_the_tokenizer_before_the_encoder():
     assert tokenizer.parameters["tokenizer.max_length"].string_value == "256"
 
 
+def test_pairs_of_texts_go_the_whole_way():
+    """With what tells them apart, where the encoder wants it."""
+    checkpoint = dataclasses.replace(SENTENCE, output="scores", pooling="", pairs=True)
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    exported = dataclasses.replace(EXPORTED, inputs=inputs)
+    encoder = parse_config(encoder_config(checkpoint, exported), "encoder")
+    assert [(each.name, each.optional) for each in encoder.input] == [
+        ("input_ids", False),
+        ("attention_mask", True),
+        ("token_type_ids", True),
+    ]
+    ensemble = parse_config(ensemble_config(checkpoint, exported, "ranker"), "ensemble")
+    assert [each.name for each in ensemble.input] == ["text", "text_pair"]
+    first, second = ensemble.ensemble_scheduling.step
+    assert dict(first.input_map) == {"text": "text", "text_pair": "text_pair"}
+    assert set(first.output_map) == set(second.input_map) == set(inputs)
+
+
 @pytest.mark.parametrize(
     ("changes", "switches"),
     [
         ({}, {"tokenizer.strip"}),
         ({"lower_case": True}, {"tokenizer.strip", "tokenizer.lower_case"}),
         ({"pooling": ""}, set()),
+        ({"pooling": "", "pairs": True}, {"tokenizer.pairs"}),
     ],
 )
 def test_the_tokenizer_prepares_texts_as_the_folder_says(changes, switches):

@@ -200,6 +200,45 @@ def test_one_token_is_enough_without_special_ones(load):
     assert run(graph, b"a cat")["input_ids"].tolist() == [[VOCABULARY["a"]]]
 
 
+def pairs(*rows):
+    first, second = (
+        np.array([[text] for text in column], object) for column in zip(*rows, strict=True)
+    )
+    return {"text": first, "text_pair": second}
+
+
+def test_pairs_are_told_apart_by_their_types(load):
+    """As the library does for two texts; the longer of the two is cut first."""
+    graph = load({"pairs": "true"})
+    assert [spec.name for spec in graph.signature.inputs] == ["text", "text_pair"]
+    rows = [("a cat", "the mat"), ("cat", ""), ("the cat sat on a mat", "cats")]
+    given = pairs(*((first.encode(), second.encode()) for first, second in rows))
+    got = graph.run(given, {}, exclusive=False)
+    for row, pair in enumerate(rows):
+        expected = build_tokenizer().encode(*pair)
+        length = got["attention_mask"][row].sum()
+        assert got["input_ids"][row, :length].tolist() == expected.ids
+        assert got["token_type_ids"][row, :length].tolist() == expected.type_ids
+        assert length <= 8
+    assert got["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0]
+
+
+def test_a_pair_is_refused_for_either_of_its_texts(load):
+    """Its neighbour is not."""
+    graph = load({"pairs": "true"})
+    given = pairs((b"cat", b"\xff"), (b"cat", b"mat"), (b"\xff", b"mat"))
+    got = graph.run(given, {}, exclusive=False)
+    assert [b"not UTF-8" in reason for reason in got[ROW_ERRORS]] == [True, False, True]
+    with pytest.raises(GraphFailed, match="takes the input text and text_pair; got text"):
+        graph.run(texts(b"cat"), {}, exclusive=False)
+
+
+def test_a_pair_needs_room_for_a_token_beside_three_special_ones(load):
+    """The library would not cut at all."""
+    with pytest.raises(ConfigError, match="beside the 3 special ones"):
+        load({"pairs": "true", "max_length": "3"})
+
+
 def test_options_are_read():
     """Those of other engines are not this one's business; spaces do not count."""
     given = (
@@ -209,11 +248,13 @@ def test_options_are_read():
         ("tokenizer.lower_case", "true"),
         ("tokenizer.max_length", "16"),
         ("tokenizer.overflow", "error"),
+        ("tokenizer.pairs", "true"),
         ("tokenizer.strip", "true"),
     )
     assert read_options(given) == TokenizerOptions(
         max_length=16,
         overflow="error",
+        pairs=True,
         add_special_tokens=False,
         strip=True,
         lower_case=True,

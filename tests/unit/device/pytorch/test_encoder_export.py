@@ -1,6 +1,7 @@
 """Encoders of random weights as ONNX files, compared with what transformers computes."""
 
 import builtins
+import dataclasses
 
 import numpy as np
 import onnxruntime
@@ -20,8 +21,13 @@ from builders.checkpoints import (
 )
 from ge_backend.device.files.encoder_folder import read_encoder_folder
 from ge_backend.device.pytorch import encoder_export
-from ge_backend.device.pytorch.encoder_export import Exported, export_onnx, write_tokenizer
-from ge_backend.errors import DeviceUnavailable, ModelError
+from ge_backend.device.pytorch.encoder_export import (
+    Exported,
+    copy_checkpoint,
+    export_onnx,
+    write_tokenizer,
+)
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -44,6 +50,25 @@ def test_a_classifier_answers_as_transformers_does(tmp_path):
     with torch.inference_mode():
         expected = whole(input_ids=torch.from_numpy(ids)).logits.numpy()
     np.testing.assert_allclose(answer(tmp_path / "model.onnx", ids), expected, atol=1e-5)
+
+
+def test_of_pairs_the_second_text_is_told(tmp_path):
+    """By an encoder that has types of tokens; rows end to end have none."""
+    folder = write_checkpoint(tmp_path / "model", classifier=True)
+    pairs = dataclasses.replace(read_encoder_folder(folder), pairs=True)
+    exported = export_onnx(pairs, tmp_path / "model.onnx")
+    assert exported.inputs == ("input_ids", "attention_mask", "token_type_ids")
+
+    ids, types = np.array([[2, 7, 3, 9, 10, 3]]), np.array([[0, 0, 0, 1, 1, 1]])
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+    found = session.run(None, feed)[0]
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        expected = whole(torch.from_numpy(ids), token_type_ids=torch.from_numpy(types)).logits
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+    with pytest.raises(ConfigError, match=r"apart by token_type_ids.* without --packed"):
+        copy_checkpoint(pairs, tmp_path)
 
 
 @pytest.mark.parametrize("pooling", ["cls_token", "max_tokens"])

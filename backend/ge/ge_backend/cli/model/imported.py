@@ -13,16 +13,14 @@ LABELS = "labels.txt"
 
 def encoder_config(checkpoint: EncoderFolder, exported: Exported) -> str:
     """Return the config.pbtxt of the graph."""
+    further = ",\n".join(map(_further, exported.inputs[1:]))
     return f"""\
 backend: "ge"
 max_batch_size: {MAX_ROWS}
 input [
   {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }},
   # Made by the backend where a client leaves it out.
-  {{
-    name: "attention_mask" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true
-    optional: true
-  }}
+{further}
 ]
 output [ {{ {_output(checkpoint, exported)} }} ]
 dynamic_batching {{ }}
@@ -35,7 +33,7 @@ parameters {{ key: "max_length" value: {{ string_value: "{checkpoint.max_length}
 def tokenizer_config(checkpoint: EncoderFolder) -> str:
     """Return the config.pbtxt of the tokenizer; its tensors are filled in from the file."""
     length, strips, lower = checkpoint.max_length, checkpoint.strips, checkpoint.lower_case
-    switches = (("strip", strips), ("lower_case", lower))
+    switches = (("pairs", checkpoint.pairs), ("strip", strips), ("lower_case", lower))
     first = "".join(_switch(name) for name, on in switches if on)
     return f"""\
 backend: "ge"
@@ -54,29 +52,43 @@ def _switch(name: str) -> str:
 def ensemble_config(checkpoint: EncoderFolder, exported: Exported, name: str) -> str:
     """Return the config.pbtxt that runs the tokenizer and the graph one after the other."""
     output = checkpoint.output
+    texts = ("text", "text_pair")[: 1 + checkpoint.pairs]
+    taken = ", ".join(f'{{ name: "{text}" data_type: TYPE_STRING dims: [ 1 ] }}' for text in texts)
+    split = "\n".join(f'      input_map {{ key: "{text}" value: "{text}" }}' for text in texts)
+    ids, *further = exported.inputs
+    made = "\n".join(f'      output_map {{ key: "{name}" value: "{name}" }}' for name in further)
+    fed = "\n".join(f'      input_map {{ key: "{name}" value: "{name}" }}' for name in further)
     return f"""\
 platform: "ensemble"
 max_batch_size: {MAX_ROWS}
-input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
+input [ {taken} ]
 output [ {{ {_output(checkpoint, exported)} }} ]
 ensemble_scheduling {{
   step [
     {{
       model_name: "{name}_tokenizer" model_version: -1
-      input_map {{ key: "text" value: "text" }}
-      output_map {{ key: "input_ids" value: "ids" }}
+{split}
+      output_map {{ key: "{ids}" value: "{ids}" }}
       # Texts of one request are padded to its longest; the mask tells where each one ends.
-      output_map {{ key: "attention_mask" value: "mask" }}
+{made}
     }},
     {{
       model_name: "{name}_encoder" model_version: -1
-      input_map {{ key: "input_ids" value: "ids" }}
-      input_map {{ key: "attention_mask" value: "mask" }}
+      input_map {{ key: "{ids}" value: "{ids}" }}
+{fed}
       output_map {{ key: "{output}" value: "{output}" }}
     }}
   ]
 }}
 """
+
+
+def _further(name: str) -> str:
+    return f"""\
+  {{
+    name: "{name}" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true
+    optional: true
+  }}"""
 
 
 def _output(checkpoint: EncoderFolder, exported: Exported) -> str:

@@ -47,6 +47,7 @@ class EncoderFolder:
         labels: of a classifier, in the order of its scores.
         max_length: the most tokens of a text.
         lower_case: whether texts are put in lower case, whatever the tokenizer does.
+        pairs: whether it is given two texts at once, which no file says.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class EncoderFolder:
     labels: tuple[str, ...]
     max_length: int
     lower_case: bool = False
+    pairs: bool = False
 
     @property
     def strips(self) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ge_backend.device.arrays import bytes_column
+from ge_backend.device.arrays import bytes_columns
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.preprocess.image_file import CHANNELS, ImageSteps, read_image_file
 from ge_backend.device.threads import Cores
@@ -74,7 +74,8 @@ class ImageGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del exclusive
-        images, reasons = self._open_all(bytes_column(self._path, self.signature, inputs))
+        (files,) = bytes_columns(self._path, self.signature, inputs)
+        images, reasons = self._open_all(files)
         sizes = np.array([image.shape[:2] for image in images], np.int64)
         pixels = self._place(len(images), sizes.max(axis=0), outputs.get("pixels"))
         rows = pixels if self._steps.layout == "HWC" else np.moveaxis(pixels, 1, -1)

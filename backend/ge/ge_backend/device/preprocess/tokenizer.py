@@ -3,9 +3,10 @@
 The model file is `tokenizer.json`, as the library `tokenizers` and `transformers` write it.
 
     text            BYTES [batch, 1]         UTF-8
+    text_pair       likewise                 with the option `pairs`: what stands behind the text
     input_ids       INT64 [batch, sequence]  as long as the longest text; `lengths` tells the others
     attention_mask  likewise                 1 for tokens, 0 for padding
-    token_type_ids  likewise
+    token_type_ids  likewise                 1 for the second text of a pair, where the file says so
 
 Options, from config.pbtxt: see `read_options`.
 """
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from ge_backend.device.arrays import bytes_column
+from ge_backend.device.arrays import bytes_columns
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.threads import Cores
@@ -39,8 +40,10 @@ class TokenizerOptions:
     """What may be said beside the file.
 
     Attributes:
-        max_length: tokens that a text may have, special ones included; 0 is what the file says.
+        max_length: tokens that a text may have, or a pair, special ones included; 0 is what the
+            file says.
         overflow: `truncate`, or `error` for a text that is longer.
+        pairs: whether a second text comes with each.
         add_special_tokens: whether the file's special tokens are put around a text.
         strip: whether white space around a text is left out.
         lower_case: whether a text is put in lower case first, whatever the file says.
@@ -49,6 +52,7 @@ class TokenizerOptions:
 
     max_length: int = 0
     overflow: str = "truncate"
+    pairs: bool = False
     add_special_tokens: bool = True
     strip: bool = False
     lower_case: bool = False
@@ -83,6 +87,7 @@ def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
     return TokenizerOptions(
         max_length=int(length),
         overflow=_one_of("overflow", texts.get("overflow", "truncate"), ("truncate", "error")),
+        pairs=switch("pairs"),
         add_special_tokens=switch("add_special_tokens"),
         strip=switch("strip"),
         lower_case=switch("lower_case"),
@@ -108,8 +113,9 @@ class TokenizerGraph:
         pad_id, pad_type = _padding(self._tokenizer)
         self._fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
         self.signature = Signature(
-            inputs=(
-                TensorSpec(name="text", dtype=data_type("BYTES"), dims=(-1, 1), axes=("batch", "")),
+            inputs=tuple(
+                TensorSpec(name=name, dtype=data_type("BYTES"), dims=(-1, 1), axes=("batch", ""))
+                for name in ("text", "text_pair")[: 1 + self._options.pairs]
             ),
             outputs=tuple(
                 TensorSpec(
@@ -138,11 +144,17 @@ class TokenizerGraph:
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         del outputs, exclusive  # no caller could predict the shapes
-        texts, reasons = _decoded(bytes_column(self._path, self.signature, inputs))
+        columns = bytes_columns(self._path, self.signature, inputs)
+        texts, reasons = _decoded(columns[0])
+        given: list[Any] = [self._options.prepared(text) for text in texts]
+        if self._options.pairs:
+            seconds, further = _decoded(columns[1])
+            second = (self._options.prepared(text) for text in seconds)
+            given = list(zip(given, second, strict=True))
+            reasons = [one or other for one, other in zip(reasons, further, strict=True)]
         try:
             encodings = self._tokenizer.encode_batch_fast(
-                [self._options.prepared(text) for text in texts],
-                add_special_tokens=self._options.add_special_tokens,
+                given, add_special_tokens=self._options.add_special_tokens
             )
         except Exception as error:  # the library raises nothing more particular
             raise failure(error, self._path) from error
@@ -207,7 +219,7 @@ def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: st
                 f"'{PREFIX}max_length' says how long a text may be; set that"
             )
         return 0
-    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    special = tokenizer.num_special_tokens_to_add(is_pair=options.pairs)
     least = special + 1 if options.add_special_tokens else 1
     if most < least:
         raise ConfigError(

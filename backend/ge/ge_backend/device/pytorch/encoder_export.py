@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.device.files.encoder_folder import EncoderFolder, encoder_files
-from ge_backend.errors import DeviceUnavailable, ModelError
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
 __all__ = ["Exported", "copy_checkpoint", "export_onnx", "write_tokenizer"]
 
 INPUTS = ("input_ids", "attention_mask")
+# Of an encoder that tells the texts of a pair apart by more than what stands between them.
+SEGMENTS = "token_type_ids"
 MAX_ROWS = 256
 TOLERANCE = 1e-4
 # (rows, length) that are compared; none longer than the checkpoint takes.
@@ -29,14 +31,21 @@ INSTALL = "pip install 'triton-ge-backend[import]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written: the size of the output's last axis, and how far it is from the original."""
+    """What was written.
+
+    Attributes:
+        width: the size of the output's last axis.
+        difference: how far it is from the original.
+        inputs: the names of what it takes, each INT64 [batch, sequence].
+    """
 
     width: int
     difference: float
+    inputs: tuple[str, ...] = INPUTS
 
 
 def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
-    """Write the encoder: INT64 `input_ids`, `attention_mask` [batch, sequence] -> FP32 output.
+    """Write the encoder: INT64 `Exported.inputs` [batch, sequence] -> FP32 output.
 
     Raises:
         DeviceUnavailable: torch, transformers, or what exports and runs ONNX is missing.
@@ -49,11 +58,11 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
         with _quiet():
             torch.onnx.export(
                 module,
-                _example(2, min(16, checkpoint.max_length), module.vocabulary),
+                _example(2, min(16, checkpoint.max_length), module),
                 str(path),
-                input_names=list(INPUTS),
+                input_names=list(module.inputs),
                 output_names=[checkpoint.output],
-                dynamic_shapes=_shapes(checkpoint),
+                dynamic_shapes=_shapes(checkpoint, module.inputs),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
@@ -68,6 +77,7 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
 
     Raises:
         DeviceUnavailable: torch or transformers is missing.
+        ConfigError: pairs of texts, which this encoder tells apart by `token_type_ids`.
         ModelError, Unsupported: see `PackedEncoder`.
     """
     torch = _imported()
@@ -75,6 +85,11 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
     from ge_backend.device.pytorch.encoder_layers import TorchLayers
 
     encoder = PackedEncoder(checkpoint, torch.float32)
+    if SEGMENTS in _inputs(checkpoint, encoder.base.config):
+        raise ConfigError(
+            f"{checkpoint.folder} tells the texts of a pair apart by {SEGMENTS}, which rows end to "
+            "end have not; import it without --packed"
+        )
     difference = encoder.difference(TorchLayers(encoder).layers(torch.get_num_threads(), 1))
     for file in encoder_files(checkpoint.folder):
         place = folder / file.relative_to(checkpoint.folder)
@@ -137,9 +152,11 @@ def _module(checkpoint: EncoderFolder) -> Any:
             super().__init__()
             self.encoder = encoder
             self.vocabulary = int(encoder.config.vocab_size)
+            self.inputs = _inputs(checkpoint, encoder.config)
 
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            found = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
+            given = (input_ids, attention_mask, token_type_ids)
+            found = self.encoder(**dict(zip(self.inputs, given, strict=False)))
             if classifies:
                 return found.logits
             hidden = found.last_hidden_state
@@ -149,6 +166,11 @@ def _module(checkpoint: EncoderFolder) -> Any:
             return torch.nn.functional.normalize(pooled, dim=1) if checkpoint.normalised else pooled
 
     return Encoder().eval()
+
+
+def _inputs(checkpoint: EncoderFolder, config: Any) -> tuple[str, ...]:
+    kinds = getattr(config, "type_vocab_size", 0)
+    return (*INPUTS, SEGMENTS) if checkpoint.pairs and kinds > 1 else INPUTS
 
 
 def _pooled(hidden: Any, mask: Any, how: str) -> Any:
@@ -161,12 +183,12 @@ def _pooled(hidden: Any, mask: Any, how: str) -> Any:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
-def _shapes(checkpoint: EncoderFolder) -> tuple[dict[int, Any], ...]:
+def _shapes(checkpoint: EncoderFolder, inputs: tuple[str, ...]) -> tuple[dict[int, Any], ...]:
     import torch
 
     batch = torch.export.Dim("batch", min=1, max=MAX_ROWS)
     sequence = torch.export.Dim("sequence", min=1, max=checkpoint.max_length)
-    return tuple({0: batch, 1: sequence} for _ in INPUTS)
+    return tuple({0: batch, 1: sequence} for _ in inputs)
 
 
 def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
@@ -180,36 +202,39 @@ def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     difference, width = 0.0, 0
     for rows, length in CHECKED:
-        ids, mask = _example(rows, min(length, checkpoint.max_length), module.vocabulary)
+        example = _example(rows, min(length, checkpoint.max_length), module)
         with torch.inference_mode():
-            expected = module(ids, mask)
-        (found,) = session.run(None, dict(zip(INPUTS, (ids.numpy(), mask.numpy()), strict=True)))
+            expected = module(*example)
+        feed = {name: each.numpy() for name, each in zip(module.inputs, example, strict=True)}
+        (found,) = session.run(None, feed)
         apart = (torch.from_numpy(found) - expected).abs()
         if checkpoint.per_token:
-            apart = apart * mask.unsqueeze(-1)
+            apart = apart * example[1].unsqueeze(-1)
         difference, width = max(difference, float(apart.max())), int(expected.shape[-1])
     if not difference <= TOLERANCE:
         raise ModelError(
             f"{path} differs from the transformers model by {difference:.1e}, expected at most "
             f"{TOLERANCE:g}: it cannot be exported faithfully"
         )
-    return Exported(width=width, difference=difference)
+    return Exported(width=width, difference=difference, inputs=module.inputs)
 
 
-def _example(rows: int, length: int, vocabulary: int) -> Any:
-    """Return ids and a mask in which every row but the first is shorter than `length`.
+def _example(rows: int, length: int, module: Any) -> tuple[Any, ...]:
+    """Return its inputs, in which every row but the first is shorter than `length`.
 
     The first ids are left out where there are others: they are special.
     """
     import torch
 
+    vocabulary = module.vocabulary
     generator = torch.Generator().manual_seed(rows * 1000 + length)
     ids = torch.randint(
         min(5, vocabulary - 1), min(100, vocabulary), (rows, length), generator=generator
     )
     kept = (length - 3 * torch.arange(rows)).clamp(min=1)
     mask = (torch.arange(length) < kept.unsqueeze(1)).to(torch.int64)
-    return ids, mask
+    second = torch.arange(length) >= (kept // 2).unsqueeze(1)
+    return (ids, mask, mask * second)[: len(module.inputs)]
 
 
 @contextmanager
