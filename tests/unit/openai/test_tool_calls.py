@@ -6,13 +6,12 @@ import pytest
 
 from ge_backend.openai.tool_calls import (
     BareCalls,
-    CallStyle,
     ListedCalls,
     NamedCall,
     Said,
     TaggedCalls,
     ToolCall,
-    style_of,
+    reader_for,
 )
 
 F = ToolCall("f", '{"a": 1}')
@@ -74,20 +73,20 @@ def test_text_is_told_at_once():
 
 
 @pytest.mark.parametrize(
-    ("template", "style"),
+    ("template", "reader"),
     [
-        ("{{ x }}<tool_call>{{ tool_call | tojson }}</tool_call>", CallStyle.TAGGED),
+        ("{{ x }}<tool_call>{{ tool_call | tojson }}</tool_call>", TaggedCalls),
         ("<tool_call>\n<function=f>", None),
         (
             'Respond in the format {"name": function name, "parameters": dictionary of',
-            CallStyle.BARE,
+            BareCalls,
         ),
         ("{{ tools | tojson }}", None),
     ],
 )
-def test_the_template_says_how_its_model_calls(template, style):
+def test_the_template_says_how_its_model_calls(template, reader):
     """Where it is not known, text stays text."""
-    assert style_of(template) is style
+    assert reader_for(template) is reader
 
 
 def test_arguments_are_json():

@@ -33,14 +33,7 @@ from ge_backend.openai.page import headers_of, read_page
 from ge_backend.openai.templates import Templates
 from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
-from ge_backend.openai.tool_calls import (
-    BareCalls,
-    CallStyle,
-    ListedCalls,
-    MakeReader,
-    NamedCall,
-    TaggedCalls,
-)
+from ge_backend.openai.tool_calls import ListedCalls, MakeReader, NamedCall
 from ge_backend.openai.triton import TritonConnection
 
 __all__ = ["Endpoints", "make_app"]
@@ -326,16 +319,12 @@ class _EventStream(StreamingResponse):  # type: ignore[misc] # starlette is not 
 _UNCACHED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-def _reader(asked: ChatBody, style: CallStyle | None) -> MakeReader | None:
+def _reader(asked: ChatBody, of_model: MakeReader | None) -> MakeReader | None:
     """Return what reads calls out of the answer to a chat; None where it has none to read."""
     if asked.forced is not None:
         name = asked.forced
         return (lambda: NamedCall(name)) if name else ListedCalls
-    readers: dict[CallStyle, MakeReader] = {
-        CallStyle.TAGGED: TaggedCalls,
-        CallStyle.BARE: BareCalls,
-    }
-    return readers[style] if asked.tools and style else None
+    return of_model if asked.tools else None
 
 
 async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:

@@ -20,7 +20,7 @@ import jinja2.sandbox
 
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.messages import Message
-from ge_backend.openai.tool_calls import CallStyle, style_of
+from ge_backend.openai.tool_calls import MakeReader, reader_for
 
 __all__ = ["ChatTemplate", "template_files"]
 
@@ -41,7 +41,7 @@ class ChatTemplate:
             of its own.
 
     Attributes:
-        calls: how its model writes calls of tools; None where that is not known.
+        calls: reads the calls of tools of its model; None where their form is not known.
 
     Raises:
         ApiError: the folder has no template, or none that can be read.
@@ -49,11 +49,11 @@ class ChatTemplate:
 
     def __init__(self, folder: Path) -> None:
         self._names: dict[str, str] = {}
-        self.calls: CallStyle | None = None
+        self.calls: MakeReader | None = None
         try:
             config = _read_json(folder / CONFIG)
             texts = _templates(folder, config)
-            self.calls = style_of("".join(texts.values()))
+            self.calls = reader_for("".join(texts.values()))
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._names = {

@@ -1,7 +1,7 @@
 """Calls of tools in what a model writes, as the families of chat templates have it.
 
-    TAGGED   <tool_call>{"name": …, "arguments": {…}}</tool_call>   Hermes, Qwen 2.5 and 3
-    BARE     {"name": …, "parameters": {…}}, nothing else           Llama 3
+    TaggedCalls   <tool_call>{"name": …, "arguments": {…}}</tool_call>   Hermes, Qwen 2.5 and 3
+    BareCalls     {"name": …, "parameters": {…}}, nothing else           Llama 3
 
 Text that is no call stays text. A call is told when it is complete.
 Source: the checkpoints' own templates, which show a model's calls to it again.
@@ -12,33 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 __all__ = [
     "BareCalls",
     "CallReader",
-    "CallStyle",
     "ListedCalls",
     "MakeReader",
     "NamedCall",
     "Said",
     "TaggedCalls",
     "ToolCall",
-    "style_of",
+    "reader_for",
 ]
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 # Llama's templates say in their instructions what a call looks like.
 BARE_MARKS = ('{"name": function name, "parameters": dictionary', '"parameters": dictionary of')
 OTHER_CALLS = "<function="  # within the tags, by Qwen's coders: another form
-
-
-class CallStyle(Enum):
-    """How a model writes its calls."""
-
-    TAGGED = "tagged"
-    BARE = "bare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +67,11 @@ class CallReader(Protocol):
 MakeReader = Callable[[], CallReader]
 
 
-def style_of(template: str) -> CallStyle | None:
-    """Return how a chat template writes the calls of its model; None where that is not known."""
+def reader_for(template: str) -> MakeReader | None:
+    """Return what reads the calls of a chat template's model; None where that is not known."""
     if OPEN in template and OTHER_CALLS not in template:
-        return CallStyle.TAGGED
-    return CallStyle.BARE if any(mark in template for mark in BARE_MARKS) else None
+        return TaggedCalls
+    return BareCalls if any(mark in template for mark in BARE_MARKS) else None
 
 
 class TaggedCalls:
