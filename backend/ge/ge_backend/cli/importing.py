@@ -93,7 +93,7 @@ def import_(arguments: argparse.Namespace) -> int:
 
 
 def _check_pairs(checkpoint: EncoderFolder) -> None:
-    if checkpoint.pairs and not checkpoint.classifies:
+    if checkpoint.pairs and checkpoint.output != "scores":
         raise ConfigError(
             f"{checkpoint.folder} gives {checkpoint.output}; expected a checkpoint for sequence "
             "classification for --pairs, since only such a one is trained on two texts at once"

@@ -69,6 +69,23 @@ def test_a_classifier_gives_scores_with_the_names_of_its_labels(folder):
     assert found.labels == ("label 0", "label 9", "label 10")
 
 
+def test_a_classifier_of_tokens_gives_scores_for_each(folder):
+    """Labels are for the host's classification of whole texts."""
+    there = folder(architectures=["BertForTokenClassification"], id2label={"0": "O", "1": "NAME"})
+    found = read_encoder_folder(there)
+    assert (found.output, found.classifies, found.per_token) == ("token_scores", True, True)
+    assert found.labels == ()
+
+
+@pytest.mark.parametrize("head", ["QuestionAnswering", "MultipleChoice", "NextSentencePrediction"])
+def test_a_head_that_would_be_left_out_is_refused(folder, head):
+    """One that the checkpoint was only trained with is not."""
+    with pytest.raises(ConfigError, match=f"BertFor{head}, whose head would be left out"):
+        read_encoder_folder(folder(architectures=[f"BertFor{head}"]))
+    for fine in ("BertForMaskedLM", "BertForPreTraining"):
+        assert read_encoder_folder(folder(architectures=[fine])).output == "token_embeddings"
+
+
 def test_positions_that_are_not_for_tokens_are_left_out(folder):
     """RoBERTa counts from two; a tokenizer without a limit says a number of 30 digits."""
     there = folder({"model_max_length": 10**30}, model_type="roberta", max_position_embeddings=514)

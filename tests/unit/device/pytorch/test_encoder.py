@@ -129,6 +129,19 @@ def test_a_classifier_gives_the_scores_of_transformers(kind, open_encoder, tmp_p
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_a_classifier_of_tokens_gives_the_scores_of_transformers(kind, open_encoder, tmp_path):
+    """Token by token; masked places are 0."""
+    config = getattr(transformers, f"{kind}Config")(**SIZES, num_labels=5)
+    model = getattr(transformers, f"{kind}ForTokenClassification")(config).eval()
+    model.save_pretrained(tmp_path)
+    ids, mask = batch()
+    found = open_encoder(tmp_path)(ids, mask)
+    for row, expected in enumerate(alone(model, ids, "logits")):
+        torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
+        assert not found[row, LENGTHS[row] :].any()
+
+
 def test_bf16_is_near(open_encoder, tmp_path):
     """The weights are BF16, the output FP32."""
     model = saved(tmp_path, "bert")

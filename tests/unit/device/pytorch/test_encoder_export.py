@@ -52,6 +52,21 @@ def test_a_classifier_answers_as_transformers_does(tmp_path):
     np.testing.assert_allclose(answer(tmp_path / "model.onnx", ids), expected, atol=1e-5)
 
 
+def test_a_classifier_of_tokens_answers_as_transformers_does(tmp_path):
+    """Its logits, for each token."""
+    torch.manual_seed(7)
+    folder = write_checkpoint(tmp_path / "model")
+    config = transformers.BertConfig.from_pretrained(folder, num_labels=5)
+    whole = transformers.BertForTokenClassification(config).eval()
+    whole.save_pretrained(folder)
+    assert export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx").width == 5
+
+    ids = np.arange(5, 5 + LENGTH)[np.newaxis]
+    with torch.inference_mode():
+        expected = whole(input_ids=torch.from_numpy(ids)).logits.numpy()
+    np.testing.assert_allclose(answer(tmp_path / "model.onnx", ids), expected, atol=1e-5)
+
+
 def test_of_pairs_the_second_text_is_told(tmp_path):
     """By an encoder that has types of tokens; rows end to end have none."""
     folder = write_checkpoint(tmp_path / "model", classifier=True)

@@ -30,7 +30,10 @@ POOLINGS = ("mean", "cls", "max")
 # What RoBERTa and its kin count positions from: so many of the table are not for tokens.
 FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-CLASSIFIER = "ForSequenceClassification"
+# What a checkpoint's architecture ends with, and the output that its head gives.
+HEADS = {"ForSequenceClassification": "scores", "ForTokenClassification": "token_scores"}
+# Others would be left out; those that a checkpoint is trained with before it is put to use may be.
+UNKNOWN_HEADS = ("ForQuestionAnswering", "ForMultipleChoice", "ForNextSentencePrediction")
 DEFAULT_LENGTH = 512
 # Where tokenizers have no limit they say a number with 30 digits.
 NO_LIMIT = 1_000_000
@@ -44,7 +47,7 @@ class EncoderFolder:
         output: the name of the graph's output.
         pooling: `mean`, `cls` or `max`: one vector per text; "" leaves the output as it is.
         normalised: whether these vectors get unit length.
-        labels: of a classifier, in the order of its scores.
+        labels: of a classifier of texts, in the order of its scores.
         max_length: the most tokens of a text.
         lower_case: whether texts are put in lower case, whatever the tokenizer does.
         pairs: whether it is given two texts at once, which no file says.
@@ -70,12 +73,12 @@ class EncoderFolder:
     @property
     def classifies(self) -> bool:
         """Whether the output has a score for each label."""
-        return self.output == "scores"
+        return self.output in HEADS.values()
 
     @property
     def per_token(self) -> bool:
-        """Whether the output has a vector for each token."""
-        return self.output == "token_embeddings"
+        """Whether the output has a vector, or scores, for each token."""
+        return self.output.startswith("token_")
 
 
 def is_encoder(folder: Path) -> bool:
@@ -99,7 +102,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     """Return what a folder of transformers or sentence-transformers holds.
 
     A folder with `modules.json` gives sentence embeddings as its modules say, a checkpoint for
-    sequence classification gives scores, any other encoder a vector per token.
+    classification gives scores, of its texts or its tokens, any other encoder a vector per token.
 
     Raises:
         ConfigError: it is no such folder, or has a part that is not taken over.
@@ -110,11 +113,11 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     pooling, normalised = "", False
     if (folder / "modules.json").is_file():
         pooling, normalised = _sentence(folder)
-    classifies = not pooling and any(name.endswith(CLASSIFIER) for name in _architectures(config))
-    labels = config.get("id2label", {}) if classifies else {}
+    output = "sentence_embedding" if pooling else _output(folder, config)
+    labels = config.get("id2label", {}) if output == "scores" else {}
     return EncoderFolder(
         folder=folder,
-        output="sentence_embedding" if pooling else "scores" if classifies else "token_embeddings",
+        output=output,
         pooling=pooling,
         normalised=normalised,
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
@@ -145,6 +148,18 @@ def _writes(config: Any) -> str:
     if generative or config.get("is_encoder_decoder"):
         return (*generative, str(config.get("model_type")))[0]
     return ""
+
+
+def _output(folder: Path, config: Any) -> str:
+    """Return the name of what an encoder gives that is not of sentence-transformers."""
+    for name in _architectures(config):
+        if name.endswith(UNKNOWN_HEADS):
+            raise ConfigError(
+                f"{folder} holds a {name}, whose head would be left out; expected one for "
+                "classification, or an encoder without a head: serve others as a model.onnx"
+            )
+    found = [o for end, o in HEADS.items() for n in _architectures(config) if n.endswith(end)]
+    return found[0] if found else "token_embeddings"
 
 
 def _sentence(folder: Path) -> tuple[str, bool]:

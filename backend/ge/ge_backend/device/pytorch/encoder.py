@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.packed_rows import PackedRows, pack_rows
-from ge_backend.device.pytorch.pretrained import load_pretrained, refusing
+from ge_backend.device.pytorch.pretrained import auto_class, load_pretrained, refusing
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
@@ -67,8 +67,7 @@ class PackedEncoder:
         self._folder = folder
         self.dtype = dtype
         with self.refusing():
-            auto = _auto_class(folder)
-            whole = load_pretrained(auto, folder.folder, dtype, unused=UNUSED)
+            whole = load_pretrained(auto_class(folder), folder.folder, dtype, unused=UNUSED)
         base = whole.base_model if folder.classifies else whole
         self.whole, self.base = whole, base
         self._pooler = getattr(base, UNUSED, None)
@@ -110,7 +109,7 @@ class PackedEncoder:
             return found
         hidden = layers(packed)[:tokens]
         if self._folder.per_token:
-            found[packed.rows, packed.columns[:tokens]] = hidden
+            found[packed.rows, packed.columns[:tokens]] = self._told(hidden)
         elif self._folder.classifies:
             found[packed.owners] = self._scores(hidden[packed.firsts])
         else:
@@ -130,13 +129,14 @@ class PackedEncoder:
         packed = self.example
         with torch.inference_mode(), self.refusing():
             hidden = layers(packed)[: len(packed.rows)]
-            if self._folder.classifies:
+            if self._folder.classifies and not self._folder.per_token:
                 own = self._scores(hidden[packed.firsts])
                 pairs = [
                     (own[at], self._expected[r]) for at, r in enumerate(packed.owners.tolist())
                 ]
             else:
-                pairs = [(hidden[packed.rows == r], one) for r, one in enumerate(self._expected)]
+                told = self._told(hidden)
+                pairs = [(told[packed.rows == r], one) for r, one in enumerate(self._expected)]
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= TOLERANCE[self.dtype] * largest:
@@ -171,20 +171,20 @@ class PackedEncoder:
         scores: Array = self.whole.classifier(seen).float().numpy()
         return scores.reshape(len(firsts), -1)  # some heads keep the axis of tokens
 
+    def _told(self, hidden: Array) -> Array:
+        """Return what is given of each token, FP32 `[T, W]`: itself, or what a classifier says."""
+        if not self._folder.classifies:
+            return hidden
+        seen = torch.from_numpy(hidden).to(self.dtype)
+        scores: Array = self.whole.classifier(seen).float().numpy()
+        return scores
+
     def _alone(self, text: torch.Tensor) -> Array:
-        """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of scores."""
+        """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of its scores."""
         found = self.whole(input_ids=text.unsqueeze(0))
         own = found.logits if self._folder.classifies else found.last_hidden_state
         alone: Array = own[0].float().numpy()
         return alone
-
-
-def _auto_class(folder: EncoderFolder) -> Any:
-    import transformers
-
-    if folder.classifies:
-        return transformers.AutoModelForSequenceClassification
-    return transformers.AutoModel
 
 
 _INSTEAD = "; `ge-backend import` makes an ONNX file of an encoder, which is served padded"

@@ -141,10 +141,10 @@ def _imported() -> Any:
 def _module(checkpoint: EncoderFolder) -> Any:
     """Return the encoder with what comes behind it, in evaluation mode, in FP32."""
     import torch
-    import transformers
 
-    classifies = checkpoint.classifies
-    auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
+    from ge_backend.device.pytorch.pretrained import auto_class
+
+    auto = auto_class(checkpoint)
     encoder = auto.from_pretrained(checkpoint.folder, local_files_only=True, dtype=torch.float32)
 
     class Encoder(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -157,7 +157,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
             given = (input_ids, attention_mask, token_type_ids)
             found = self.encoder(**dict(zip(self.inputs, given, strict=False)))
-            if classifies:
+            if checkpoint.classifies:
                 return found.logits
             hidden = found.last_hidden_state
             if not checkpoint.pooling:

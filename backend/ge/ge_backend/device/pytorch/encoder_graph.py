@@ -35,7 +35,8 @@ class EncoderGraph:
     """A folder of transformers or sentence-transformers; see `PackedEncoder`.
 
     Inputs INT64 `input_ids`, `attention_mask` [batch, sequence]; one FP32 output, called
-    `sentence_embedding` or `scores` [batch, W], or `token_embeddings` [batch, sequence, W].
+    `sentence_embedding` or `scores` [batch, W], or `token_embeddings` or `token_scores`
+    [batch, sequence, W].
 
     Args:
         source: the folder's `config.json`.

@@ -11,9 +11,21 @@ from typing import Any
 import torch
 
 from ge_backend.device.failures import reason
+from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
 
-__all__ = ["load_pretrained", "refusing"]
+__all__ = ["auto_class", "load_pretrained", "refusing"]
+
+
+def auto_class(folder: EncoderFolder) -> Any:
+    """Return the class of transformers that loads an encoder with the head that it has."""
+    import transformers
+
+    if not folder.classifies:
+        return transformers.AutoModel
+    if folder.per_token:
+        return transformers.AutoModelForTokenClassification
+    return transformers.AutoModelForSequenceClassification
 
 
 def load_pretrained(
