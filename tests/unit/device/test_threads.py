@@ -145,6 +145,16 @@ def test_one_busy_moment_decides_nothing(clock):
     assert seen[-10:] == [WIDE] * 10
 
 
+def test_a_slow_moment_is_compared_with_itself(clock):
+    """Wide runs are slow for a while, as narrow ones are, whose last runs are older than that."""
+    bench = Bench(clock).opened()
+    bench.runs(20)
+    bench.seconds = {NARROW: 0.020, WIDE: 0.010}
+    assert bench.runs(20)[-10:] == [WIDE] * 10
+    bench.seconds = {NARROW: 0.010, WIDE: 0.005}
+    assert bench.runs(20) == [WIDE] * 20
+
+
 def test_a_graph_that_never_gains_gives_its_second_session_up(clock):
     """It holds memory; it is not opened again, for a minute at first, and longer each time."""
     bench = Bench(clock, wide=0.01).opened()

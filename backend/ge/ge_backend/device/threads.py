@@ -34,8 +34,9 @@ LEAST_GAIN = 1.15
 # So many runs of each kind decide, the best of each: what others do can only lengthen a run.
 TRIALS = 3
 REMEMBERED = 5
-# One run of so many is of the kind that lost, so that a busy moment does not decide for good.
-CHECKED_EVERY = 64
+# One run of so many is of the kind that lost, so that a busy moment does not decide for good. A
+# narrow run in the place of a wide one costs more than the other way round.
+NARROW_EVERY, WIDE_EVERY = 64, 32
 # After so many lonely runs of sizes that have decided, all against all cores, those are given up:
 # for so long, since another program may have had the cores, and each time for twice as long.
 PATIENCE = 64
@@ -77,21 +78,16 @@ class Cores:
 
 @dataclass(slots=True)
 class _Size:
-    """The last runs of about one size: seconds per element, narrow and wide ones."""
+    """The last runs of about one size, seconds per element, and what they have shown.
+
+    Attributes:
+        gains: whether the wide ones are clearly shorter; None where there were too few of a kind.
+    """
 
     runs: int = 0
+    gains: bool | None = None
     narrow: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     wide: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-
-    @property
-    def known(self) -> bool:
-        """Whether there were enough runs of both kinds."""
-        return min(len(self.narrow), len(self.wide)) >= TRIALS
-
-    @property
-    def gains(self) -> bool:
-        """Whether the best wide run is clearly the shorter; False before that is known."""
-        return self.known and min(self.narrow) >= min(self.wide) * LEAST_GAIN
 
     def next_wide(self, *, expected: bool | None) -> bool:
         """Return how the next run is to be: in turn at first, then the better way.
@@ -102,8 +98,25 @@ class _Size:
         self.runs += 1
         if expected is None and self.runs <= 2 * TRIALS:
             return self.runs % 2 == 0
-        gains = self.gains if expected is None else expected
-        return gains != (self.runs % CHECKED_EVERY == 0)
+        gains = bool(self.gains) if expected is None else expected
+        return gains != (self.runs % (NARROW_EVERY if gains else WIDE_EVERY) == 0)
+
+    def take(self, seconds: float, *, wide: bool) -> None:
+        """Note a run; where it turns what was known into its opposite, both kinds are tried anew.
+
+        Of the kind that had lost there are old runs only, and those of a slow moment have to be
+        compared with each other.
+        """
+        (self.wide if wide else self.narrow).append(seconds)
+        if min(len(self.narrow), len(self.wide)) < TRIALS:
+            return
+        gains = min(self.narrow) >= min(self.wide) * LEAST_GAIN
+        if self.gains is None or self.gains == gains:
+            self.gains = gains
+            return
+        self.runs, self.gains = 0, None
+        self.narrow.clear()
+        self.wide.clear()
 
 
 class ThreadChoice(Generic[_Session]):
@@ -149,11 +162,10 @@ class ThreadChoice(Generic[_Session]):
             return
         number = _class_of(elements)
         size = self._sizes.setdefault(number, _Size())
-        use_wide = size.next_wide(expected=None if size.known else self._expected(number))
+        use_wide = size.next_wide(expected=self._expected(number) if size.gains is None else None)
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
-        took = (time.perf_counter() - started) / max(1, elements)
-        (size.wide if use_wide else size.narrow).append(took)
+        size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
         self._judge()
 
     def close(self) -> None:
@@ -172,10 +184,10 @@ class ThreadChoice(Generic[_Session]):
 
         And where a larger one does not, it does not either. None: no size says so.
         """
-        decided = [(other, size.gains) for other, size in list(self._sizes.items()) if size.known]
-        if any(gains for other, gains in decided if other < number):
+        shown = [(other, size.gains) for other, size in list(self._sizes.items())]
+        if any(gains for other, gains in shown if other < number):
             return True
-        return False if any(not gains for other, gains in decided if other > number) else None
+        return False if any(gains is False for other, gains in shown if other > number) else None
 
     def _ready(self) -> _Session | None:
         """Return the wide session; it is opened in the background if that was not done yet."""
@@ -202,7 +214,7 @@ class ThreadChoice(Generic[_Session]):
         sizes = list(self._sizes.values())
         if any(size.gains for size in sizes):  # first: what most runs find, and soon
             return
-        if sum(size.runs for size in sizes if size.known) < PATIENCE:
+        if sum(size.runs for size in sizes if size.gains is not None) < PATIENCE:
             return
         with self._lock:
             self._given_up, self._wide, self._opening = self._wide, None, None
