@@ -88,7 +88,8 @@ def test_a_fault_of_the_gpu_is_told_apart(graph, monkeypatch, said, meant):
     def fail(*_):
         raise RuntimeError(said)
 
-    monkeypatch.setattr(onnx_graph.OnnxGraph, "_run_bound", fail)
+    for way in ("_run_bound", "_run_copied"):
+        monkeypatch.setattr(onnx_graph.OnnxGraph, way, fail)
     with pytest.raises(meant, match=said):
         graph.run(INPUTS, {}, exclusive=False)
 

@@ -20,6 +20,7 @@ FLOAT, STRING, INT64 = TensorProto.FLOAT, TensorProto.STRING, TensorProto.INT64
 X = ("x", FLOAT, ["batch", "length"])
 Y = ("y", FLOAT, ["batch", "length"])
 ONES = np.ones((2, 3), np.float32)
+MANY = np.ones((3, onnx_graph.COPIED_BYTES), np.float32)
 
 
 @pytest.fixture
@@ -85,10 +86,26 @@ def test_several_outputs_with_some_places(load):
 def test_a_wrong_place_of_one_output_costs_only_that_one(load):
     """After a wrong prediction the output is no longer bound, the others still are."""
     graph = load([*RELU, ("Neg", ["x"], ["z"])], outputs=[Y, ("z", FLOAT, ["batch", "length"])])
-    wrong, right = np.zeros((9, 9), np.float32), np.zeros_like(ONES)
-    graph.run({"x": ONES}, {"y": wrong, "z": right}, exclusive=False)
+    wrong, right = np.zeros((9, 9), np.float32), np.zeros_like(MANY)
+    graph.run({"x": MANY}, {"y": wrong, "z": right}, exclusive=False)
     bound = graph._places({"y": wrong, "z": right})
     assert list(bound) == ["z"]
+
+
+@pytest.mark.parametrize(("given", "way"), [(ONES, "_run_copied"), (MANY, "_run_bound")])
+def test_outputs_reach_their_places_either_way(load, monkeypatch, given, way):
+    """What is small is copied to its place, since binding costs more; the rest is written there."""
+    taken = []
+    for name in ("_run_copied", "_run_bound"):
+        run = getattr(OnnxGraph, name)
+        monkeypatch.setattr(
+            OnnxGraph, name, lambda *a, run=run, name=name: taken.append(name) or run(*a)
+        )
+    place = np.zeros_like(given)
+    result = load([("Neg", ["x"], ["y"])]).run({"x": given}, {"y": place}, exclusive=False)
+    assert taken == [way]
+    assert result["y"] is place
+    assert (place == -1).all()
 
 
 def test_lack_of_memory(load):
