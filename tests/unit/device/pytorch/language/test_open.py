@@ -8,6 +8,7 @@ from builders.language import make
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage
+from ge_backend.device.pytorch.language import open as module
 from ge_backend.device.pytorch.language.open import open_torch
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
@@ -53,6 +54,16 @@ def test_what_is_stored_in_less_is_served_in_fp32_where_that_is_asked_for(tmp_pa
         2 * stored.cache_bytes_per_block(),
         stored.cache_bytes_per_block(),
     )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_bf16_on_a_processor_without_it_is_told(folder, monkeypatch, caplog, precision, has_bf16):
+    """It is slow there; what else there is stands in the line."""
+    monkeypatch.setattr(module, "packs", lambda _: has_bf16)
+    open_torch(asked(folder, precision=precision))
+    told = "set the parameter 'precision' to 'fp32'" in caplog.text
+    assert told == (precision == "bf16" and not has_bf16)
 
 
 def test_an_accelerator_captures_its_buckets(folder, monkeypatch):
