@@ -89,15 +89,8 @@ def _runs(
 ) -> dict[str, Run]:
     fused, ours, theirs = decoders
     batch = decoding_batch(rows, cached)
-    cache = PagedCache(
-        ours.shapes,
-        block_size=BLOCK_SIZE,
-        num_blocks=1 + batch.groups[0].tables.size,
-        dtype=ours.dtype,
-        device=CPU,
-    )
-    for tensor in (*cache.keys, *cache.values):
-        tensor.normal_()
+    caches = {dtype: _filled(ours, batch, dtype) for dtype in {fused.dtype, ours.dtype}}
+    cache, wide = caches[ours.dtype], caches[fused.dtype]
     logits = ours.logits(stage(batch, cache, CPU))
     shape = ours.shapes[0]
     query = torch.randn(rows, heads, shape.key_dim).to(ours.dtype)
@@ -113,12 +106,26 @@ def _runs(
     head = linear(torch.randn(logits.shape[1], hidden.shape[1]).to(ours.dtype))
     return {
         "transformers": lambda: draw(theirs.logits(stage(batch, cache, CPU)), batch.rows),
-        "openvino": lambda: draw(fused.logits(stage(batch, cache, CPU)), batch.rows),
+        "openvino": lambda: draw(fused.logits(stage(batch, wide, CPU)), batch.rows),
         "torch": lambda: draw(ours.logits(stage(batch, cache, CPU)), batch.rows),
         "attention": attention,
         "head": lambda: head(hidden),
         "draw": lambda: draw(logits, batch.rows),
     }
+
+
+def _filled(decoder: Decoder, batch: Batch, dtype: torch.dtype) -> PagedCache:
+    """Return a cache with room for the batch, full of something."""
+    cache = PagedCache(
+        decoder.shapes,
+        block_size=BLOCK_SIZE,
+        num_blocks=1 + batch.groups[0].tables.size,
+        dtype=dtype,
+        device=CPU,
+    )
+    for tensor in (*cache.keys, *cache.values):
+        tensor.normal_()
+    return cache
 
 
 def decoding_batch(rows: int, cached: int) -> Batch:

@@ -21,7 +21,7 @@ from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, shared
-from ge_backend.device.ov.precision import PRECISIONS, computes
+from ge_backend.device.ov.precision import PRECISIONS, computed_in
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
@@ -43,7 +43,7 @@ class OpenVinoEncoder(EncoderGraph):
     """An encoder's checkpoint as a graph that OpenVINO computes; see `EncoderGraph`.
 
     Raises:
-        Unsupported: OpenVINO cannot convert it, or does not compute in its precision here.
+        Unsupported: OpenVINO cannot convert it, or does not compute in its precision.
     """
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
@@ -57,12 +57,12 @@ class OpenVinoLayers:
     """The layers of one encoder, to be compiled for so many threads.
 
     Raises:
-        Unsupported: OpenVINO has no such operation, or does not compute in the precision here.
+        Unsupported: OpenVINO has no such operation, or does not compute in the precision.
     """
 
     def __init__(self, encoder: PackedEncoder) -> None:
-        if not computes(encoder.dtype):
-            raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on this processor")
+        if encoder.dtype not in PRECISIONS:
+            raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on a CPU")
         if encoder.max_length > LONGEST_ROW:
             raise Unsupported(
                 f"it takes texts of {encoder.max_length} tokens, and OpenVINO's masks would be too "
@@ -77,7 +77,7 @@ class OpenVinoLayers:
         compile_once = partial(
             compile_for_cpu,
             self._model,
-            precision=PRECISIONS[self._encoder.dtype],
+            precision=PRECISIONS[computed_in(self._encoder.dtype)],
             threads=threads * at_once,
             streams=at_once,
         )

@@ -22,7 +22,6 @@ from ge_backend.device.language.adapter_folder import AdapterFolder
 from ge_backend.device.language.batch import full_batch, padding_batch
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
-from ge_backend.device.ov.precision import computes
 from ge_backend.device.ov.signal_stack import signal_stack
 from ge_backend.errors import GraphFailed
 
@@ -55,12 +54,6 @@ def test_every_family_draws_what_transformers_draws(tmp_path, name):
     assert grown(model, again, together=False) == expected
 
 
-def test_a_processor_has_fp32_and_not_fp16():
-    """BF16 where it has the instructions."""
-    assert computes(torch.float32)
-    assert not computes(torch.float16)
-
-
 def test_several_threads_draw_the_same(tmp_path):
     """However many there are."""
     make(tmp_path, "llama")
@@ -71,7 +64,6 @@ def test_several_threads_draw_the_same(tmp_path):
     assert found[0] == found[1]
 
 
-@pytest.mark.skipif(not computes(torch.bfloat16), reason="this processor has no BF16")
 def test_half_precision_is_as_near_as_torchs(tmp_path):
     """Log-probabilities of one text, beside those of transformers' model in FP32 and in BF16."""
     reference = make(tmp_path, "llama")

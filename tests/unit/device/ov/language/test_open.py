@@ -11,9 +11,9 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage, open_language
 from ge_backend.device.ov.language import open as module
 from ge_backend.device.ov.language.decoder import OpenVinoDecoder
-from ge_backend.device.ov.precision import computes
+from ge_backend.device.ov.precision import computed_in
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
-from ge_backend.device.pytorch.language.loading import DTYPES
+from ge_backend.device.pytorch.language.loading import DTYPES, NAMES
 from ge_backend.errors import DeviceUnavailable, Unsupported
 
 
@@ -34,13 +34,12 @@ def folder(tmp_path):
 )
 def test_it_comes_first_in_the_precisions_that_a_cpu_has(folder, caplog, precision, dtype):
     """Nobody has to ask for it, and the log says so."""
-    if not computes(DTYPES[dtype]):
-        pytest.skip(f"this processor does not compute in {dtype}")
+    computed = NAMES[computed_in(DTYPES[dtype])]
     with caplog.at_level(logging.INFO):
         model = open_language(asked(folder, precision=precision)).model
     assert f"{folder}: OpenVINO computes it" in caplog.text
     assert isinstance(model._decoder, OpenVinoDecoder)
-    assert (model.dtype, model.block_size) == (dtype, 32)
+    assert (model.dtype, model.block_size) == (computed, 32)
     assert len(model.products) == 4 * 3
 
 
@@ -68,13 +67,16 @@ def test_what_it_cannot_do_is_torchs(folder, caplog, given, reason):
         open_language(asked(folder, engine="openvino", **given))
 
 
-def test_a_processor_without_bf16_has_torch(folder, monkeypatch):
-    """OpenVINO would take another type by itself, and then refuse the cache."""
-    monkeypatch.setattr(module, "computes", lambda dtype: dtype == torch.float32)
-    model = open_language(asked(folder, precision="bf16")).model
-    assert isinstance(model._decoder, LlamaDecoder)
-    with pytest.raises(Unsupported, match="BF16, which this processor does not compute in"):
-        open_language(asked(folder, precision="bf16", engine="openvino"))
+def test_a_processor_without_bf16_computes_in_fp32(folder, monkeypatch, caplog):
+    """Weights stay in BF16; OpenVINO would refuse a cache of it there. A cache in BF16 is torch's."""
+    monkeypatch.setattr(module, "computed_in", lambda _: torch.float32)
+    with caplog.at_level(logging.INFO):
+        model = open_language(asked(folder, precision="bf16")).model
+    assert isinstance(model._decoder, OpenVinoDecoder)
+    assert (model.dtype, model._form.dtype) == ("FP32", torch.float32)
+    assert "this processor has no BF16: weights of it are computed in FP32" in caplog.text
+    kept = open_language(asked(folder, precision="bf16", cache_dtype="bf16")).model
+    assert isinstance(kept._decoder, LlamaDecoder)
 
 
 def test_other_architectures_are_torchs(tmp_path):

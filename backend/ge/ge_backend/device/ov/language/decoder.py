@@ -35,7 +35,7 @@ class OpenVinoDecoder:
     A step in which a text has an adapter is another decoder's, on the same cache.
 
     Args:
-        weights: in `dtype`, on the CPU; the graph copies them, one by one.
+        weights: in `dtype`, or in BF16 beside FP32; the graph copies them, one by one.
         dtype: of the arithmetic, and of keys and values.
         threads: of one step.
         adapting: returns the decoder of steps with adapters; called when the first one comes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from ge_backend.device.cores import usable_cores
@@ -10,13 +11,21 @@ from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
-from ge_backend.device.ov.precision import computes
+from ge_backend.device.ov.precision import computed_in
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
-from ge_backend.device.pytorch.language.loading import CPU, DTYPES, load_decoder, reading
+from ge_backend.device.pytorch.language.loading import (
+    CPU,
+    DTYPES,
+    NAMES,
+    load_decoder,
+    reading,
+)
 from ge_backend.device.pytorch.language.open import opened_with
 from ge_backend.errors import Unsupported
 
 __all__ = ["load_openvino", "open_openvino"]
+
+log = logging.getLogger(__name__)
 
 
 def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
@@ -27,6 +36,8 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
     if reason:
         raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
     decoder = load_openvino(checkpoint, dtype=held, threads=asked.threads or usable_cores())
+    if (computed := NAMES[decoder.dtype]) != held:
+        log.info("this processor has no %s: weights of it are computed in %s", held, computed)
     return opened_with(decoder, checkpoint, asked, cache_dtype=decoder.dtype)
 
 
@@ -35,18 +46,20 @@ def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVi
 
     Args:
         checkpoint: complete; see `read_checkpoint`.
-        dtype: FP32 or BF16.
+        dtype: of the weights, FP32 or BF16. A processor without BF16 makes these wide as it reads
+            them, and so has arithmetic, keys and values in FP32.
         threads: of one step.
 
     Raises:
         ModelError, Unsupported: as `OpenVinoDecoder` does.
     """
+    computed = computed_in(DTYPES[dtype])
     with reading(checkpoint, DTYPES[dtype]) as read:
         decoder = OpenVinoDecoder(
             LlamaWeights(checkpoint, read),
-            dtype=DTYPES[dtype],
+            dtype=computed,
             threads=threads,
-            adapting=partial(load_decoder, checkpoint, dtype=dtype, device=CPU),
+            adapting=partial(load_decoder, checkpoint, dtype=NAMES[computed], device=CPU),
         )
     give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
     return decoder
@@ -54,11 +67,11 @@ def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVi
 
 def _unable(asked: OpenLanguage, held: str) -> str:
     """Return what speaks against it, whatever the checkpoint; "" where nothing does."""
+    computed = NAMES[computed_in(DTYPES[held])]
     reasons = (
         (asked.device != "cpu", f"device {asked.device}"),
         (asked.block_size != BLOCK_SIZE, f"block_size {asked.block_size}, it has {BLOCK_SIZE}"),
-        (cached_as(held, asked.cache_dtype) != held, f"kv_cache_dtype {asked.cache_dtype}"),
+        (cached_as(computed, asked.cache_dtype) != computed, f"kv_cache_dtype {asked.cache_dtype}"),
         (asked.padded, "buckets, and its shapes are free"),
-        (not computes(DTYPES[held]), f"{held}, which this processor does not compute in"),
     )
     return next((reason for holds, reason in reasons if holds), "")

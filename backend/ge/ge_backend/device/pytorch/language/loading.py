@@ -17,12 +17,13 @@ from ge_backend.device.pytorch.language.llama import LlamaDecoder
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, Read, not_covered
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["CPU", "DTYPES", "load_decoder", "reading"]
+__all__ = ["CPU", "DTYPES", "NAMES", "load_decoder", "reading"]
 
 log = logging.getLogger(__name__)
 
 CPU = torch.device("cpu")
 DTYPES = {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) -> Decoder:

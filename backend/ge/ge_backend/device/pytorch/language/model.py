@@ -21,7 +21,7 @@ from ge_backend.device.pytorch.language.attention import FEW_QUERIES
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
 from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep, bucket_of, parts_of
-from ge_backend.device.pytorch.language.loading import DTYPES
+from ge_backend.device.pytorch.language.loading import NAMES
 from ge_backend.device.pytorch.language.lora import AdapterBank
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
@@ -32,8 +32,6 @@ from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 __all__ = ["TorchLanguageModel"]
 
 log = logging.getLogger(__name__)
-
-NAMES = {held: name for name, held in DTYPES.items()}
 
 
 class TorchLanguageModel:
