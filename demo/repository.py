@@ -1,4 +1,4 @@
-"""Writes the demo's model repository: one encoder, served by two engines."""
+"""Writes the demo's model repository: one encoder, as an ONNX file and as its checkpoint."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServedModel:
     """One model of the repository.
 
     Attributes:
-        file: the exported encoder that it serves.
+        file: the encoder that it serves: a file, or a checkpoint's folder.
         tolerance: how far an embedding may be from the unpadded truth, per element. Embeddings
             have unit length and 384 elements, so a typical element is 0.05.
     """
@@ -67,9 +67,9 @@ def served_models(encoder: Encoder) -> tuple[ServedModel, ...]:
             tolerance=1e-5,
         ),
         ServedModel(
-            name="minilm_torch",
-            title="torch.export, bfloat16",
-            file=encoder.program,
+            name="minilm_folder",
+            title="checkpoint, no padding, bf16",
+            file=encoder.checkpoint,
             precision="bf16",
             tolerance=1e-2,
         ),
@@ -77,10 +77,11 @@ def served_models(encoder: Encoder) -> tuple[ServedModel, ...]:
 
 
 def write_repository(root: Path, models: Sequence[ServedModel]) -> None:
-    """Write `root/<name>/config.pbtxt` and link each model file into `root/<name>/1`."""
+    """Write `root/<name>/config.pbtxt`, and link each folder as `1`, each file as `1/model.*`."""
     for model in models:
         version = root / model.name / "1"
-        version.mkdir(parents=True)
-        (version / f"model{model.file.suffix}").symlink_to(model.file.resolve())
+        linked = version if model.file.is_dir() else version / f"model{model.file.suffix}"
+        linked.parent.mkdir(parents=True)
+        linked.symlink_to(model.file.resolve())
         config = _CONFIG.format(output=OUTPUT, precision=model.precision)
         (root / model.name / "config.pbtxt").write_text(config)

@@ -11,6 +11,8 @@ from demo.repository import served_models, write_repository
 def encoder(tmp_path: Path) -> Encoder:
     for name in ("model.onnx", "model.pt2"):
         (tmp_path / name).write_text(name)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text("config.json")
     return Encoder(
         onnx=tmp_path / "model.onnx",
         program=tmp_path / "model.pt2",
@@ -25,7 +27,7 @@ def test_every_model_gets_a_configuration_and_its_file(encoder, tmp_path):
     write_repository(root, served_models(encoder))
 
     assert (root / "minilm_onnx" / "1" / "model.onnx").read_text() == "model.onnx"
-    assert (root / "minilm_torch" / "1" / "model.pt2").read_text() == "model.pt2"
+    assert (root / "minilm_folder" / "1" / "config.json").read_text() == "config.json"
 
 
 def test_configurations_differ_in_precision_alone(encoder, tmp_path):
@@ -33,10 +35,10 @@ def test_configurations_differ_in_precision_alone(encoder, tmp_path):
     root = tmp_path / "models"
     write_repository(root, served_models(encoder))
     onnx = (root / "minilm_onnx" / "config.pbtxt").read_text()
-    torch = (root / "minilm_torch" / "config.pbtxt").read_text()
+    folder = (root / "minilm_folder" / "config.pbtxt").read_text()
 
-    assert onnx != torch
-    assert onnx.replace('"origin"', '"bf16"') == torch
+    assert onnx != folder
+    assert onnx.replace('"origin"', '"bf16"') == folder
 
 
 def test_the_configuration_is_what_the_backend_understands(encoder, tmp_path):
@@ -48,11 +50,11 @@ def test_the_configuration_is_what_the_backend_understands(encoder, tmp_path):
 
     root = tmp_path / "models"
     write_repository(root, served_models(encoder))
-    text = (root / "minilm_torch" / "config.pbtxt").read_text()
+    text = (root / "minilm_folder" / "config.pbtxt").read_text()
     message = text_format.Parse(text, service.ModelConfig())
     given = json_format.MessageToDict(message, preserving_proto_field_name=True)
     config = ModelConfig.read(
-        {"name": "minilm_torch", **given}, directory=tmp_path, version="1", environment={}
+        {"name": "minilm_folder", **given}, directory=tmp_path, version="1", environment={}
     )
 
     assert config.max_batch_size == 32
