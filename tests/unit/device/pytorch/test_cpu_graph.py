@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from builders.cores import lonely_cores  # noqa: E402
 from ge_backend.device.base import Bucketed, GraphSource  # noqa: E402
+from ge_backend.device.pytorch import slow_bf16  # noqa: E402
 from ge_backend.device.pytorch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
 from ge_backend.tensors import bf16_to_float32  # noqa: E402
@@ -76,6 +77,15 @@ def test_low_precision_halves_the_weights(load, precision):
     assert {weight.dtype for weight in graph._program.module.parameters()} == {
         {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     }
+
+
+@pytest.mark.parametrize("precision", ["origin", "bf16"])
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_bf16_on_a_processor_without_it_is_told(load, monkeypatch, caplog, precision, has_bf16):
+    """It is right there, and slow."""
+    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    load(lambda x: x + 1, precision=precision)
+    assert ("BF16 slowly" in caplog.text) == (precision == "bf16" and not has_bf16)
 
 
 def test_low_precision_leaves_integers_alone(load):

@@ -11,6 +11,7 @@ from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: 
 from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
+from ge_backend.device.pytorch import slow_bf16  # noqa: E402
 from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
 from ge_backend.device.pytorch.encoder_accelerator import DeviceLayers  # noqa: E402
 from ge_backend.device.pytorch.encoder_layers import TorchLayers  # noqa: E402
@@ -151,6 +152,17 @@ def test_bf16_is_near(open_encoder, tmp_path):
     for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
         apart = (found[row, : LENGTHS[row]] - expected).abs().max()
         assert 0 < apart < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_bf16_on_a_processor_without_it_is_told(tmp_path, monkeypatch, caplog, dtype, has_bf16):
+    """Where torch computes it; the line names the folder."""
+    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    saved(tmp_path, "bert")
+    TorchLayers(PackedEncoder(read_encoder_folder(tmp_path), dtype))
+    told = f"{tmp_path}: torch computes BF16 slowly" in caplog.text
+    assert told == (dtype == torch.bfloat16 and not has_bf16)
 
 
 def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_path):

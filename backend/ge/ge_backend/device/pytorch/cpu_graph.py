@@ -13,6 +13,7 @@ from ge_backend.device.failures import failure
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.program import load_program
 from ge_backend.device.pytorch.scratch import peak_bytes
+from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.device.scratch import ScratchTable
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.tensors import Array, Shape
@@ -47,6 +48,7 @@ class TorchGraph:
         self._program = load_program(source.path, declared=source.declared)
         self.signature = self._program.signature
         self._codec = TorchCodec(self._program, source.path, source.precision)
+        tell_slow_bf16(source.path, self._codec.low)
         self.bucketed = source.precision != "origin"
         self._narrow_threads = source.threads or 1
         several = source.threads == 0 and cores.count > 1

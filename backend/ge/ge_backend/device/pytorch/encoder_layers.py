@@ -7,6 +7,7 @@ import torch
 from ge_backend.device.pytorch.encoder import UNUSED, Layers, PackedEncoder
 from ge_backend.device.pytorch.language.linear import Linear, linear
 from ge_backend.device.pytorch.packed_rows import CurrentRows, PackedRows, packed_attention
+from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.tensors import Array
 
 __all__ = ["TorchLayers"]
@@ -20,6 +21,7 @@ class TorchLayers:
     def __init__(self, encoder: PackedEncoder) -> None:
         import transformers
 
+        tell_slow_bf16(encoder.whole.name_or_path, encoder.dtype)
         self._encoder, self._rows = encoder, CurrentRows()
         # No mask is registered for ours: none is made then.
         transformers.AttentionInterface.register(PACKED, packed_attention)

@@ -15,9 +15,9 @@ TYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 @pytest.mark.parametrize("rows", [0, 1, 5, 40])
 def test_a_layer_is_a_product_with_a_bias_and_a_sum(monkeypatch, packs, bias, dtype, rows):
     """Whether weights are packed shows in the time alone."""
-    if packs and not module.packs(dtype):
+    if packs and not module._packs(dtype):
         pytest.skip("this torch or processor cannot pack")
-    monkeypatch.setattr(module, "packs", lambda _: packs)
+    monkeypatch.setattr(module, "_packs", lambda _: packs)
     generator = torch.Generator().manual_seed(2)
 
     def numbers(*shape):
@@ -34,9 +34,9 @@ def test_a_layer_is_a_product_with_a_bias_and_a_sum(monkeypatch, packs, bias, dt
         torch.testing.assert_close(added, expected + other.float(), **close)
 
 
-def test_this_torchpacks_on_cpus():
+def test_this_torch_packs_on_cpus():
     """Else everything works and nothing is gained: a new torch may have renamed the operators."""
-    assert module.packs(torch.float32)
+    assert module._packs(torch.float32)
 
 
 def test_where_torch_cannot_pack_it_multiplies(monkeypatch):
@@ -46,4 +46,4 @@ def test_where_torch_cannot_pack_it_multiplies(monkeypatch):
     assert type(linear(torch.ones(2, 2))).__name__ == "_Plain"
     monkeypatch.undo()
     monkeypatch.setattr(torch.ops, "mkldnn", object())
-    assert not module.packs(torch.float32)
+    assert not module._packs(torch.float32)

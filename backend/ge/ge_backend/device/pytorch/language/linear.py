@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-__all__ = ["Linear", "linear", "packs"]
+__all__ = ["Linear", "linear"]
 
 PACKED_TYPES = (torch.bfloat16, torch.float32)
 
@@ -30,12 +30,12 @@ class Linear(Protocol):
 
 def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
     """Return the layer for weights [out, in]: packed where this torch and device can do it."""
-    if weight.device.type == "cpu" and weight.dtype in PACKED_TYPES and packs(weight.dtype):
+    if weight.device.type == "cpu" and weight.dtype in PACKED_TYPES and _packs(weight.dtype):
         return _Packed(weight, bias)
     return _Plain(weight, bias)
 
 
-def packs(dtype: torch.dtype) -> bool:
+def _packs(dtype: torch.dtype) -> bool:
     """Return whether the operators are there and take this type on this processor."""
     if not torch.backends.mkldnn.is_available():
         return False

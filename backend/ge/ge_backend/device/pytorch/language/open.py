@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 
 from ge_backend.device.cores import usable_cores
@@ -13,15 +11,13 @@ from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm
-from ge_backend.device.pytorch.language.linear import packs
 from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
+from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["open_torch", "opened_with"]
-
-log = logging.getLogger(__name__)
 
 
 def open_torch(asked: OpenLanguage) -> OpenedLanguage:
@@ -31,12 +27,8 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     device = _device(asked.device if streams is None else streams.vendor.device)
     dtype = held_as(checkpoint.dtype, asked.precision, asked.device)
     cache_dtype = DTYPES[cached_as(dtype, asked.cache_dtype)]
-    if device.type == "cpu" and dtype == "BF16" and not packs(DTYPES[dtype]):
-        log.warning(
-            "%s: torch computes BF16 slowly on this processor, which has no arithmetic for it; set "
-            "the parameter 'precision' to 'fp32' if there is room for weights of twice the size",
-            asked.folder,
-        )
+    if device.type == "cpu":
+        tell_slow_bf16(str(asked.folder), DTYPES[dtype])
     decoder = load_decoder(checkpoint, dtype=dtype, device=device)
     if streams is not None:
         streams.settle()  # weights were brought by another stream

@@ -1,0 +1,24 @@
+"""Who is told that BF16 is slow here."""
+
+import pytest
+import torch
+
+from ge_backend.device.pytorch import slow_bf16
+from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_the_line_names_the_model_and_what_to_set(monkeypatch, caplog, dtype, has_bf16):
+    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    tell_slow_bf16("models/a/1/model.pt2", dtype)
+    if dtype == torch.bfloat16 and not has_bf16:
+        assert "models/a/1/model.pt2: torch computes BF16 slowly" in caplog.text
+        assert "'precision'" in caplog.text
+    else:
+        assert not caplog.text
+
+
+def test_this_torch_says_whether_the_processor_has_it():
+    """A new torch may have renamed what is asked."""
+    assert slow_bf16._has_bf16() in {True, False}
