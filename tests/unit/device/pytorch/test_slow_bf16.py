@@ -22,3 +22,10 @@ def test_the_line_names_the_model_and_what_to_set(monkeypatch, caplog, dtype, ha
 def test_this_torch_says_whether_the_processor_has_it():
     """A new torch may have renamed what is asked."""
     assert slow_bf16._has_bf16() in {True, False}
+
+
+def test_a_torch_without_onednn_has_none(monkeypatch):
+    """There the operator is missing, and a model is loaded all the same."""
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    assert not slow_bf16._has_bf16()

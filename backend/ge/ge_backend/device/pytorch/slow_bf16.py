@@ -28,5 +28,6 @@ def tell_slow_bf16(path: str, dtype: torch.dtype | None) -> None:
 
 
 def _has_bf16() -> bool:
-    """Return what oneDNN says; torch has no public name for it."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+    """Return what oneDNN says, which a torch may be built without; there is no public name."""
+    available: bool = torch.backends.mkldnn.is_available()
+    return available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
