@@ -144,8 +144,8 @@ def _module(checkpoint: EncoderFolder) -> Any:
 
     from ge_backend.device.pytorch.pretrained import auto_class
 
-    # Attention written out: of a fused one the exporter makes more nodes, which take 5 % more time
-    # in ONNX Runtime, most of them to make what nobody reads of a row without tokens a number.
+    # Attention written out: of a fused one the exporter makes more nodes, which cost time in ONNX
+    # Runtime, most of them to make what nobody reads of a row without tokens a number.
     encoder = auto_class(checkpoint).from_pretrained(
         checkpoint.folder,
         local_files_only=True,
