@@ -10,7 +10,7 @@ import pytest
 from builders.null_models import (
     comes_true,
     link_to,
-    num_descriptors,
+    num_ours,
     order,
     run_values,
     running,
@@ -169,12 +169,12 @@ def test_closing_twice_is_no_error(session):
 def test_thousands_of_runs_leak_nothing(session):
     """Descriptors and memory stay as they are, however many runs there are."""
     run_values(session, *range(8))
-    before, pages = num_descriptors(), resident_pages()
+    before, pages = num_ours(), resident_pages()
     for round_ in range(500):
         run_values(session, *range(8))
         session.reserve(1024)
         list(running(session, [order(session, round_, predict=False)]))
-    assert comes_true(lambda: num_descriptors() == before)
+    assert comes_true(lambda: num_ours() == before)
     assert resident_pages() - pages < 2000
 
 
