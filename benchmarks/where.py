@@ -20,7 +20,7 @@ from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Served, Window, make_traffic, serve
-from benchmarks.systems import OURS, System
+from benchmarks.systems import ALL_OURS, OURS, OURS_INLINE, System
 
 __all__ = ["budget", "main", "sums"]
 
@@ -83,14 +83,16 @@ def main() -> None:
     """Load our backend and print the budget per mix."""
     parser = argparse.ArgumentParser(prog="where", description=__doc__)
     add = parser.add_argument
-    add("--engine", choices=tuple(ENGINES), default="onnx")
+    add("--system", choices=ALL_OURS, default=OURS)
+    add("--engine", choices=tuple(ENGINES), default="onnx", help=f"of {OURS}")
     add("--mix", nargs="+", choices=tuple(MIXES), default=["lognormal"])
     add("--concurrency", type=int, default=32)
     add("--seconds", type=float, default=6.0)
     add("--instances", type=int, default=2)
     add("--protocol", choices=("http", "grpc"), default="http")
     options = parser.parse_args()
-    ours = System(name=OURS, instances=options.instances)
+    instances = 1 if options.system == OURS_INLINE else options.instances
+    ours = System(name=options.system, instances=instances)
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         traffic = make_traffic(options.engine, options.mix, 1, Path(temporary))
         with serve((ours,), options.engine, traffic, options.protocol) as served:
@@ -107,9 +109,9 @@ def main() -> None:
 
 
 def _print(window: Window, served: Served) -> None:
-    before = _metrics(served)
+    before = _metrics(served, window.system)
     report = served.measure(window)
-    after = _metrics(served)
+    after = _metrics(served, window.system)
     metrics = {name: value - before.get(name, 0.0) for name, value in after.items()}
     print(f"\n{MIXES[window.mix].help}, {window.concurrency} in flight: microseconds per request")
     for name, spent, remark in budget(report, metrics, os.cpu_count() or 1):
@@ -117,10 +119,10 @@ def _print(window: Window, served: Served) -> None:
     print(shape(metrics), flush=True)
 
 
-def _metrics(served: Served) -> dict[str, float]:
+def _metrics(served: Served, system: System) -> dict[str, float]:
     time.sleep(PUBLISHED_S)
     with urllib.request.urlopen(served.server.metrics, timeout=10) as page:
-        return sums(page.read().decode(), OURS)
+        return sums(page.read().decode(), system.model)
 
 
 if __name__ == "__main__":
