@@ -38,11 +38,15 @@ def deadly():
     return {"on": "run", "do": "die", "value": DEADLY}
 
 
+def num_descriptors():
+    """Return how many descriptors this process has open, those in garbage not among them."""
+    return len(_descriptors())
+
+
 def num_ours():
     """Return how many descriptors this process has open of the kinds that the backend opens.
 
-    Those in garbage are not among them. An engine in this process has threads of its own, which
-    open files when they like.
+    An engine in this process has threads of its own, which open files when they like.
     """
     lines = Path("/proc/net/unix").read_text().splitlines()[1:]
     ours = {f"socket:[{line.split()[6]}]" for line in lines} | {"anon_inode:[pidfd]"}
