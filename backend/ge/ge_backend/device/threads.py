@@ -34,6 +34,9 @@ LEAST_GAIN = 1.15
 # So many runs of each kind decide, the best of each: what others do can only lengthen a run.
 TRIALS = 3
 REMEMBERED = 5
+# So many runs in a row are of one kind until some size has decided. The first of them does not
+# count: each kind has weights of its own, and it finds the other's in the cache.
+IN_A_ROW = 4
 # One run of so many is of the kind that lost, so that a busy moment does not decide for good. A
 # narrow run in the place of a wide one costs more than the other way round.
 NARROW_EVERY, WIDE_EVERY = 64, 32
@@ -89,18 +92,6 @@ class _Size:
     narrow: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     wide: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
-    def next_wide(self, *, expected: bool | None) -> bool:
-        """Return how the next run is to be: in turn at first, then the better way.
-
-        Args:
-            expected: whether it gains, by what other sizes have shown; None: its own runs decide.
-        """
-        self.runs += 1
-        if expected is None and self.runs <= 2 * TRIALS:
-            return self.runs % 2 == 0
-        gains = bool(self.gains) if expected is None else expected
-        return gains != (self.runs % (NARROW_EVERY if gains else WIDE_EVERY) == 0)
-
     def take(self, seconds: float, *, wide: bool) -> None:
         """Note a run; where it turns what was known into its opposite, both kinds are tried anew.
 
@@ -146,6 +137,7 @@ class ThreadChoice(Generic[_Session]):
         self._freeing = freeing
         self._given_up: _Session | None = None  # until the run that gave it up has let go of it
         self._sizes: dict[int, _Size] = {}
+        self._tried = 0  # runs before any size had decided
         self._lock = threading.Lock()
         self._opening: threading.Thread | None = None
         self._given_up_until = -math.inf
@@ -162,10 +154,12 @@ class ThreadChoice(Generic[_Session]):
             return
         number = _class_of(elements)
         size = self._sizes.setdefault(number, _Size())
-        use_wide = size.next_wide(expected=self._expected(number) if size.gains is None else None)
+        size.runs += 1
+        use_wide, counts = self._next(number, size)
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
-        size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
+        if counts:
+            size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
         self._judge()
 
     def close(self) -> None:
@@ -178,6 +172,17 @@ class ThreadChoice(Generic[_Session]):
         with self._freeing():
             self._wide = self._given_up = None
             del self._narrow
+
+    def _next(self, number: int, size: _Size) -> tuple[bool, bool]:
+        """Return whether the next run of a size is wide, and whether it says which is better."""
+        gains = self._expected(number) if size.gains is None else size.gains
+        if gains is not None:
+            return gains != (size.runs % (NARROW_EVERY if gains else WIDE_EVERY) == 0), True
+        if any(other.gains is not None for other in list(self._sizes.values())):
+            return size.runs % 2 == 0, True
+        row, place = divmod(self._tried, IN_A_ROW)
+        self._tried += 1
+        return row % 2 == 1, place > 0
 
     def _expected(self, number: int) -> bool | None:
         """Return whether a size gains by what others say: where a smaller one does, it does too.
@@ -220,7 +225,7 @@ class ThreadChoice(Generic[_Session]):
             self._given_up, self._wide, self._opening = self._wide, None, None
             self._given_up_until = self._cores.now() + self._given_up_s
             self._given_up_s *= 2
-            self._sizes = {}
+            self._sizes, self._tried = {}, 0
 
 
 def _class_of(elements: int) -> int:
