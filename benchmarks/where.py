@@ -20,7 +20,7 @@ from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Served, Window, make_traffic, serve
-from benchmarks.systems import ALL_OURS, OURS, OURS_INLINE, System
+from benchmarks.systems import ALL_OURS, OURS, System, systems
 
 __all__ = ["budget", "main", "sums"]
 
@@ -84,15 +84,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="where", description=__doc__)
     add = parser.add_argument
     add("--system", choices=ALL_OURS, default=OURS)
-    add("--engine", choices=tuple(ENGINES), default="onnx", help=f"of {OURS}")
+    add(
+        "--engine",
+        choices=tuple(ENGINES),
+        default="onnx",
+        help=f"what {OURS} runs, and the precision of all",
+    )
     add("--mix", nargs="+", choices=tuple(MIXES), default=["lognormal"])
     add("--concurrency", type=int, default=32)
     add("--seconds", type=float, default=6.0)
     add("--instances", type=int, default=2)
     add("--protocol", choices=("http", "grpc"), default="http")
     options = parser.parse_args()
-    instances = 1 if options.system == OURS_INLINE else options.instances
-    ours = System(name=options.system, instances=instances)
+    ours = next(s for s in systems(options.instances) if s.name == options.system)
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         traffic = make_traffic(options.engine, options.mix, 1, Path(temporary))
         with serve((ours,), options.engine, traffic, options.protocol) as served:

@@ -137,7 +137,6 @@ class ThreadChoice(Generic[_Session]):
         self._freeing = freeing
         self._given_up: _Session | None = None  # until the run that gave it up has let go of it
         self._sizes: dict[int, _Size] = {}
-        self._tried = 0  # runs before any size had decided
         self._lock = threading.Lock()
         self._opening: threading.Thread | None = None
         self._given_up_until = -math.inf
@@ -178,10 +177,10 @@ class ThreadChoice(Generic[_Session]):
         gains = self._expected(number) if size.gains is None else size.gains
         if gains is not None:
             return gains != (size.runs % (NARROW_EVERY if gains else WIDE_EVERY) == 0), True
-        if any(other.gains is not None for other in list(self._sizes.values())):
+        sizes = list(self._sizes.values())
+        if any(other.gains is not None for other in sizes):
             return size.runs % 2 == 0, True
-        row, place = divmod(self._tried, IN_A_ROW)
-        self._tried += 1
+        row, place = divmod(sum(other.runs for other in sizes) - 1, IN_A_ROW)
         return row % 2 == 1, place > 0
 
     def _expected(self, number: int) -> bool | None:
@@ -225,7 +224,7 @@ class ThreadChoice(Generic[_Session]):
             self._given_up, self._wide, self._opening = self._wide, None, None
             self._given_up_until = self._cores.now() + self._given_up_s
             self._given_up_s *= 2
-            self._sizes, self._tried = {}, 0
+            self._sizes = {}
 
 
 def _class_of(elements: int) -> int:

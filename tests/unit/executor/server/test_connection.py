@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.null_models import comes_true, link_to, num_ours, write_null
+from builders.null_models import comes_true, link_to, num_descriptors, num_ours, write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
 from ge_backend.config.sequence_batching import State
@@ -312,13 +312,11 @@ def test_a_reply_that_is_too_long_becomes_an_error(stub, monkeypatch):
     """A run is always answered, also when its answer does not fit into a record."""
     long = TensorRef(name="n" * wire.MAX_MESSAGE_BYTES, dtype="FP32", shape=(), offset=0, nbytes=4)
     done = Done(id=10, settled=(), spilled=(long,), queue_ns=0, run_ns=0)
-    monkeypatch.setattr(
-        connection_module, "run", lambda *_, **__: (done, os.memfd_create("ge-spilled"))
-    )
-    before = num_ours()
+    monkeypatch.setattr(connection_module, "run", lambda *_, **__: (done, os.memfd_create("s")))
+    before = num_descriptors()
     stub.send(stub.run())
     assert "at most" in stub.receive().message
-    assert comes_true(lambda: num_ours() == before)
+    assert comes_true(lambda: num_descriptors() == before)
 
 
 def test_a_very_long_error_is_cut(stub, monkeypatch):
@@ -375,9 +373,9 @@ def test_a_report_counts_runs_and_holders(stub, source):
 
 def test_a_detached_arena_is_unmapped(stub):
     """After a detach nothing of the arena is left in the executor, and runs in it are refused."""
-    before = num_ours()
+    before = num_descriptors()
     stub.ask(Detach(id=3, arena=0), Ok)
-    assert comes_true(lambda: num_ours() == before - 1)
+    assert comes_true(lambda: num_descriptors() == before - 1)
     stub.send(stub.run())
     assert "never attached" in stub.receive().message
 
@@ -421,14 +419,14 @@ def test_a_malformed_message_ends_its_own_connection_only(stub, source, block, c
 
 def test_descriptors_that_nobody_asked_for_are_closed(stub):
     """A message with descriptors it should not have leaves none open."""
-    before = num_ours()
-    extra = os.memfd_create("ge-extra")
+    before = num_descriptors()
+    extra = os.memfd_create("extra")
     stub.raw(wire.encode(Inspect(id=3)), [extra])
     assert isinstance(stub.receive(), Report)
     stub.raw(wire.encode(Inspect(id=4)), [extra] * 20)
     assert isinstance(stub.receive(), Report)
     os.close(extra)
-    assert comes_true(lambda: num_ours() == before)
+    assert comes_true(lambda: num_descriptors() == before)
 
 
 def test_a_stub_that_leaves_gives_back_its_graphs(source, device):

@@ -33,8 +33,8 @@ from ge_backend.tensors import Array
 
 __all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 
-# What is computed at once: masks and scores take the square of it. Longer runs take 5 to 13 % less
-# time in such pieces than in ones of 512 (FP32, AVX2). A longer row is by itself.
+# What is computed at once: masks and scores take the square of it, and twice as many took longer
+# (FP32, AVX2). A longer row is by itself.
 MOST_TOKENS = 256
 LONGEST_ROW = 2048
 
