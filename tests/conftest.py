@@ -7,6 +7,7 @@ have something, its absence is a failure.
 import os
 import subprocess
 import sys
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ TESTS = Path(__file__).resolve().parent
 # A folder of this name marks what is in it.
 FOLDERS = ("server", "process", "contract")
 LOGS = pytest.StashKey[dict[str, Path]]()
+ENDING = pytest.StashKey[list[Future[None]]]()
 TAIL_LINES = 80
 
 
@@ -34,6 +36,7 @@ def example_models(tmp_path_factory) -> Path:
 
 def pytest_configure(config):
     config.stash[LOGS] = {}
+    config.stash[ENDING] = []
     use_here()
     # How long an example takes depends on what else the machine does.
     patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -99,3 +102,19 @@ def private_cache(tmp_path_factory):
 def server_logs(pytestconfig) -> dict[str, Path]:
     """Logs by name; the end of each is attached to failures while it is in here."""
     return pytestconfig.stash[LOGS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(request, pytestconfig):
+    """Servers end beside the next tests of servers, but before any others.
+
+    Those count what this process has open and which children, and replace what its threads call.
+    """
+    if folder_of(request.path) != "server":
+        wait(pytestconfig.stash[ENDING])
+
+
+@pytest.fixture(scope="session")
+def servers_ending(pytestconfig) -> list[Future[None]]:
+    """Servers that are being stopped, or have been."""
+    return pytestconfig.stash[ENDING]

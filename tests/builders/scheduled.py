@@ -87,6 +87,10 @@ class Scheduled:
         """Wait until a metric has this value."""
         return comes_true(lambda: self.figure(name, **labels) == value, 30)
 
+    def comes_to_batches(self, batches, model):
+        """Wait until the host has counted these; it does when their answers have gone out."""
+        return comes_true(lambda: self.batches(model) == batches, 30)
+
     def batches(self, model):
         """Return how many batches of each size the host has executed."""
         told = self.client.get_inference_statistics(model, as_json=True)["model_stats"][0]

@@ -41,11 +41,10 @@ def installation() -> ServerInstallation:
 class Servers:
     """The servers that run, and the ones that are being stopped beside the next tests."""
 
-    def __init__(self, folders, logs: dict[str, Path]) -> None:
-        self._folders, self._logs = folders, logs
+    def __init__(self, folders, logs: dict[str, Path], ending: list[Future[None]]) -> None:
+        self._folders, self._logs, self._ending = folders, logs, ending
         self._running: dict[str, TritonServer] = {}
         self._stopping = ThreadPoolExecutor(thread_name_prefix="stop")
-        self._stops: list[Future[None]] = []
         self.shared: list[Path] = []
 
     def start(
@@ -71,7 +70,7 @@ class Servers:
             (repository,) = server.options.repositories
             if repository.resolve() not in self.shared:
                 self._logs.pop(f"the server of {repository}", None)
-                self._stops.append(self._stopping.submit(stop_without_a_trace, server))
+                self._ending.append(self._stopping.submit(stop_without_a_trace, server))
                 del self._running[key]
 
     def close(self) -> None:
@@ -79,14 +78,14 @@ class Servers:
         self.shared.clear()
         self.leave()
         self._stopping.shutdown()
-        for stop in self._stops:
+        for stop in self._ending:
             stop.result()
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory, server_logs) -> Iterator[Servers]:
+def servers(tmp_path_factory, server_logs, servers_ending) -> Iterator[Servers]:
     """All servers of `triton_server`."""
-    servers = Servers(tmp_path_factory, server_logs)
+    servers = Servers(tmp_path_factory, server_logs, servers_ending)
     yield servers
     servers.close()
 

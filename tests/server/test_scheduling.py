@@ -121,7 +121,7 @@ def test_a_preferred_batch_goes_at_once(host):
     answers = [host.send("preferring", value) for value in range(4)]
     assert [answer.get().as_numpy("y")[0, 0] for answer in answers] == [0, 1, 2, 3]
     assert time.monotonic() - begun < 50
-    assert host.batches("preferring") == {4: 1}
+    assert host.comes_to_batches({4: 1}, "preferring")
 
 
 def test_others_wait_for_company_as_long_as_they_may(host):
@@ -130,7 +130,7 @@ def test_others_wait_for_company_as_long_as_they_may(host):
     for answer in [host.send("delaying", value) for value in range(3)]:
         answer.get()
     assert time.monotonic() - begun >= 1
-    assert host.batches("delaying") == {3: 1}
+    assert host.comes_to_batches({3: 1}, "delaying")
 
 
 def test_answers_keep_their_order(host):
@@ -291,7 +291,7 @@ def test_errors_are_cached_as_answers_without_outputs(host):
 def test_warm_up_goes_the_whole_way(host):
     """Triton sends `batch_size` requests of one row each before the model is ready."""
     assert host.comes_to(2, "ge_requests_total", model="warmed")
-    assert host.batches("warmed") == {2: 1}
+    assert host.comes_to_batches({2: 1}, "warmed")
 
 
 def test_models_with_one_resource_take_turns(host):

@@ -1,5 +1,7 @@
 """`ge-backend top` against readings made up."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ge_backend.cli import top
@@ -51,7 +53,7 @@ def test_an_interrupt_ends_it_quietly(monkeypatch, readings):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top.time, "sleep", interrupted)
+    monkeypatch.setattr(top, "time", SimpleNamespace(sleep=interrupted))
     assert main(["top"]) == 0
 
 
