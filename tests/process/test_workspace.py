@@ -156,6 +156,8 @@ def test_an_executor_killed_at_any_step_leaves_nothing_behind(machine, load, tmp
     thread.join()
     for runner in runners:
         assert sums(runner.join()) == list(map(expected, range(30)))
+    for session in neighbours:  # one that was done before the death is with the next executor now
+        assert sums(run_values(session, 1)) == [expected(1)]
     assert done[1] == [21.0]
     assert len(settled(done[0]).pool.holders) == 3
 
