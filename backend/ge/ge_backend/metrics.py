@@ -275,7 +275,7 @@ class Recorder:
     _values: dict[tuple[str, Labels], float] = field(default_factory=dict)
     _observed: list[tuple[str, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _labels: Mapping[str, str] = field(default_factory=dict)
+    _labels: dict[str, str] = field(default_factory=dict)
     _keys: dict[tuple[object, ...], tuple[str, Labels]] = field(default_factory=dict)
 
     def labelled(self, **labels: str) -> Recorder:
@@ -284,24 +284,21 @@ class Recorder:
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter or a level."""
-        key = self._key(name, labels)
+        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        key = self._key(name, labels)
+        key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = value
 
-    def _key(self, name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
-        """Return what a metric with these labels is summed under; each is made once."""
+    def _new_key(self, name: str, labels: dict[str, str]) -> tuple[str, Labels]:
+        """Return what a metric with these labels is summed under from now on."""
         given = (name, *labels.items())
-        key = self._keys.get(given)
-        if key is None:
-            key = METRICS[name].name, tuple(sorted({**self._labels, **labels}.items()))
-            self._keys[given] = key
-        return key
+        self._keys[given] = METRICS[name].name, tuple(sorted((self._labels | labels).items()))
+        return self._keys[given]
 
     def observe(self, name: str, values: Sequence[float]) -> None:
         """Add observations to a histogram, which has the model's labels alone."""

@@ -47,22 +47,19 @@ class DataType:
         numpy: the storage type; `uint16` bit patterns for BF16, `object` for BYTES.
         onnx: ONNX Runtime's name, as in `tensor(float)`.
         torch: the attribute of `torch`, or "" where torch has no such type.
+        itemsize: bytes of one element; 0 for BYTES, whose elements differ.
     """
 
     name: str
     numpy: np.dtype[Any]
     onnx: str
     torch: str
+    itemsize: int
 
     @property
     def config_name(self) -> str:
         """The name in config.pbtxt."""
         return "TYPE_STRING" if self.name == "BYTES" else f"TYPE_{self.name}"
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element; 0 for BYTES, whose elements differ."""
-        return 0 if self.name == "BYTES" else self.numpy.itemsize
 
 
 _ROWS: tuple[tuple[str, str, str, str], ...] = (
@@ -83,7 +80,13 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 DATA_TYPES: Mapping[str, DataType] = {
-    name: DataType(name=name, numpy=np.dtype(numpy), onnx=onnx, torch=torch)
+    name: DataType(
+        name=name,
+        numpy=np.dtype(numpy),
+        onnx=onnx,
+        torch=torch,
+        itemsize=0 if name == "BYTES" else np.dtype(numpy).itemsize,
+    )
     for name, numpy, onnx, torch in _ROWS
 }
 

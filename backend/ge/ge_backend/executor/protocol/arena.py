@@ -33,6 +33,7 @@ class Segment:
     """A mapped memfd. Views of it keep the mapping alive after the segment is dropped."""
 
     memory: mmap.mmap
+    nbytes: int
 
     @classmethod
     def create(cls, nbytes: int) -> tuple[Segment, int]:
@@ -46,7 +47,7 @@ class Segment:
         try:
             descriptor = os.memfd_create("ge-arena", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, nbytes)
-            return cls(mmap.mmap(descriptor, nbytes)), descriptor
+            return cls(mmap.mmap(descriptor, nbytes), nbytes), descriptor
         except (OSError, OverflowError, ValueError) as error:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -64,14 +65,9 @@ class Segment:
         if nbytes <= 0 or actual < nbytes:
             raise ProtocolError(f"arena of {nbytes} bytes announced, its descriptor holds {actual}")
         try:
-            return cls(mmap.mmap(descriptor, nbytes))
+            return cls(mmap.mmap(descriptor, nbytes), nbytes)
         except OSError as error:
             raise OutOfMemory(f"cannot map {nbytes} bytes of shared memory: {error}") from error
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the segment."""
-        return len(self.memory)
 
     def view(self, ref: TensorRef) -> Array:
         """Return the tensor without copying; BYTES is decoded into a fresh object array.
@@ -104,17 +100,14 @@ class Arena:
 
     Attributes:
         id: changes whenever the segment is a new one, which the executor must then attach.
+        nbytes: the size of the segment.
     """
 
     def __init__(self, nbytes: int) -> None:
         self.id = 0
-        self._segment, self.descriptor = Segment.create(max(aligned(nbytes), mmap.PAGESIZE))
+        self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
+        self._segment, self.descriptor = Segment.create(self.nbytes)
         self._used = 0
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the arena."""
-        return self._segment.nbytes
 
     def reserve(self, nbytes: int, *, keep: bool = False) -> bool:
         """Make room for `nbytes`; True when the segment is a new one.
@@ -157,7 +150,7 @@ class Arena:
     def _replace(self, nbytes: int) -> None:
         segment, descriptor = Segment.create(nbytes)
         os.close(self.descriptor)
-        self._segment, self.descriptor = segment, descriptor
+        self._segment, self.descriptor, self.nbytes = segment, descriptor, nbytes
         self._used = 0
         self.id += 1
 
