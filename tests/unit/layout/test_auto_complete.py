@@ -51,6 +51,23 @@ def test_an_encoder_becomes_ragged_and_batched():
     }
 
 
+def test_axes_without_names_follow_no_mask():
+    """Nobody knows which of them are one: padding might be harmful, and a mask cannot be made."""
+    ids, mask = (
+        spec(name, "INT64", (-1, -1), ("", "")) for name in ("input_ids", "attention_mask")
+    )
+    other = spec("regions", "FP32", (-1, -1, 4), ("", "", ""))
+
+    def told(**parameters):
+        given = {key: {"string_value": text} for key, text in parameters.items()}
+        config = complete([ids, mask, other], [OUT], max_batch_size=8, parameters=given)
+        return [(it["optional"], it.get("allow_ragged_batch", False)) for it in config["input"]]
+
+    assert told() == [(False, False)] * 3
+    named = {f"axes.{name}": "batch,length" for name in ("input_ids", "attention_mask")}
+    assert told(**named) == [(False, True), (True, True), (False, False)]
+
+
 def test_a_compiled_file_says_how_large_a_batch_may_be():
     """Its largest gear counts, beyond the default too; what leaves it open has the default."""
     signature = Signature(inputs=(IDS,), outputs=(OUT,), axis_limits={"batch": 64})

@@ -104,6 +104,18 @@ def test_another_file_or_precision_is_another_choice(config, tmp_path, monkeypat
     assert len(measured.asked) == 4
 
 
+def test_engines_that_have_come_or_gone_are_measured_anew(config, tmp_path, monkeypatch):
+    """A cache may outlive an installation: what was chosen there need not be here."""
+    times = {"onnxruntime": {SMALL: 2.0}, "openvino": {SMALL: 1.0}}
+    measured, store = Measured(monkeypatch, **times), Store(tmp_path / "cache")
+    assert with_engine(config, store).engine == "openvino"
+    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "openvino" else name)
+    measured.costs["openvino"] = DeviceUnavailable("not installed")
+    assert with_engine(config, store).engine == "onnxruntime"
+    assert with_engine(config, store).engine == "onnxruntime"
+    assert len(measured.asked) == 4
+
+
 def test_an_engine_that_cannot_run_the_model_is_left_out(config, tmp_path, monkeypatch, caplog):
     """Not installed, or lacking an operation."""
     missing = DeviceUnavailable("not installed")

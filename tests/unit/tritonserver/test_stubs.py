@@ -27,7 +27,9 @@ def test_a_server_is_known_by_its_port(processes):
     processes(11, "/opt/bin/tritonserver", "--model-repository=/m")
     processes(12, "/usr/bin/python3", "--http-port=5")
     processes(13)  # a zombie
-    assert [server_at(port) for port in (27000, 8000, 5, 1)] == [10, 11, 0, 0]
+    processes(14, "tritonserver", "--http-port", "27001", "--http-port-too=3", "--model=x")
+    processes(15, "tritonserver", "--http-port=many", "--http-port")
+    assert [server_at(port) for port in (27000, 27001, 8000, 5, 1)] == [10, 14, 11, 0, 0]
 
 
 def test_only_a_servers_own_stubs_are_counted(processes):

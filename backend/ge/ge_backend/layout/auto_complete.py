@@ -105,17 +105,18 @@ def _input(
         )
     made = {**WELL_KNOWN, **ours.generate}
     mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
-    block = _block(spec, batched=batched)
-    block["optional"] = batched and spec.name in made
-    if batched and mask is not None and _follows(spec, mask):
+    block, axes = _block(spec, batched=batched), _free_axes(spec, ours)
+    block["optional"] = batched and spec.name in made and "" not in axes
+    if batched and mask is not None and axes <= _free_axes(mask, ours) - {""}:
         block["allow_ragged_batch"] = True
     return block
 
 
-def _follows(spec: TensorSpec, mask: TensorSpec) -> bool:
-    """Whether every free axis of a tensor is one that the mask covers."""
-    free = [axis for dim, axis in zip(spec.dims, spec.axes, strict=True) if dim < 0]
-    return set(free) <= set(mask.axes)
+def _free_axes(spec: TensorSpec, ours: ModelConfig) -> set[str]:
+    """Return the names of a tensor's free axes behind the batch; "" for those without."""
+    names = ours.axes.get(spec.name) or spec.axes
+    pairs = zip(spec.dims[1:], names[1:], strict=False)
+    return {axis for dim, axis in pairs if dim < 0}
 
 
 def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from ge_backend.buckets.grid import Bucket, label
 from ge_backend.config.engine_table import EngineRow, engines_for
@@ -100,6 +101,9 @@ def _candidates(config: ModelConfig) -> list[EngineRow]:
 def _key(config: ModelConfig, engines: Sequence[EngineRow]) -> list[str]:
     path = find_model_file(config.directory, config.filename, config.device)
     names = [row.name for row in engines]
+    # What is installed here, which may be less than when a choice was kept, or more.
+    libraries = sorted({library for row in engines for library in row.libraries})
+    names += filter(find_spec, libraries)
     given: Mapping[str, object] = {"precision": config.precision, "threads": config.threads}
     return [*map(fingerprint, model_files(path)), str(given), processor(), *names]
 

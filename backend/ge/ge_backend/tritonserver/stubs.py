@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ __all__ = ["Stub", "server_at", "stubs_of"]
 SERVER = "tritonserver"
 STUB = "triton_python_backend_stub"
 DEFAULT_HTTP_PORT = 8000
+# As one word or as two, as getopt_long(3) takes it.
+HTTP_PORT = re.compile(r"\0--http-port[=\0](\d{1,5})(?=\0)")
 PROC = Path("/proc")
 
 
@@ -35,8 +38,8 @@ def server_at(port: int) -> int:
         words = _words(process)
         if not words or Path(words[0]).name != SERVER:
             continue
-        ports = [word.partition("=")[2] for word in words if word.startswith("--http-port=")]
-        if int((ports or [str(DEFAULT_HTTP_PORT)])[-1]) == port:
+        ports = HTTP_PORT.findall("\0".join([*words, ""]))
+        if int((ports or [DEFAULT_HTTP_PORT])[-1]) == port:
             return int(process.name)
     return 0
 

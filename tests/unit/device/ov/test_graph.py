@@ -208,3 +208,27 @@ def test_an_operation_that_fails_is_told_in_one_line(load):
     with pytest.raises(GraphFailed) as caught:
         load().run({"x": np.zeros((1, 2, 63), np.float32)}, {}, exclusive=False)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["read-only", "strided"])
+def test_copies_of_inputs_live_as_long_as_the_run(load, tmp_path, kind):
+    """Of two inputs, the memory of the first one's copy would be the second one's."""
+    names = ("x", "z", "y")
+    tensors = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", "length"])
+        for name in names
+    }
+    nodes = [helper.make_node("Add", ["x", "z"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [tensors["x"], tensors["z"]], [tensors["y"]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    (tmp_path / "sum.onnx").write_bytes(model.SerializeToString())
+    added = load(tmp_path / "sum.onnx")
+    for count in range(1, 50):
+        given = {name: rows(count, 2)[:, at] for at, name in enumerate("xz")}
+        if kind == "read-only":
+            given = {name: np.ascontiguousarray(array) for name, array in given.items()}
+            for array in given.values():
+                array.flags.writeable = False
+        y = added.run(given, {}, exclusive=False)["y"]
+        assert np.array_equal(y, given["x"] + given["z"])

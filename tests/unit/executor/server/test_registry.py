@@ -8,7 +8,7 @@ import pytest
 from builders.null_models import write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import NO_POOL, GraphSource
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.server.registry import Entry, Registry
 from ge_backend.workspace.pool import Pool
@@ -195,6 +195,22 @@ def test_a_shortage_closes_what_is_idle_and_only_then_refuses(tmp_path):
     assert "the device has 200 B of 1000 B free; loaded: " in str(caught.value)
     assert held.holder in str(caught.value)
     assert registry.evictions == 1
+
+
+def test_what_others_give_up_is_room_too(tmp_path):
+    """A text generator's memory, say, with no graph idle."""
+    device = NullDevice(memory_bytes=1000)
+    registry = Registry(device, Pool(0), linger_s=60)
+    sources = [write_null(tmp_path / f"{n}.null", weights_bytes=600) for n in range(2)]
+    theirs = device.load(sources[0], NO_POOL)
+
+    def give_up():
+        theirs.close()
+        return 1
+
+    registry.on_shortage = give_up
+    registry.acquire(sources[1])
+    assert registry.evictions == 0
 
 
 def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):

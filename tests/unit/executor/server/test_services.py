@@ -42,8 +42,22 @@ def test_it_stays_for_the_linger_time():
     executor.services.close_idle()
     assert executor.services.open("counting", "a") is service
     executor.services.release("counting", "a")
-    executor.registry.on_shortage()
+    assert executor.registry.on_shortage() == 1
     assert service.closed
+    executor.close()
+
+
+def test_one_that_nobody_uses_makes_room_for_the_next():
+    """What it has of the device would be lacking in the other one's cache for as long as that lives."""
+    executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
+    idle = executor.services.open("counting", "a")
+    executor.services.release("counting", "a")
+    used = executor.services.open("counting", "b")
+    assert idle.closed
+    executor.services.open("counting", "c")
+    assert not used.closed
+    for key in "bc":
+        executor.services.release("counting", key)
     executor.close()
 
 

@@ -168,8 +168,9 @@ class OpenVinoGraph:
         self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> dict[str, Array]:
         request = compiled.create_infer_request()
-        for index, spec in enumerate(self.signature.inputs):
-            request.set_input_tensor(index, _tensor(spec, _readable(inputs[spec.name])))
+        given = [_readable(inputs[spec.name]) for spec in self.signature.inputs]  # kept meanwhile
+        for index, (spec, array) in enumerate(zip(self.signature.inputs, given, strict=True)):
+            request.set_input_tensor(index, _tensor(spec, array))
         places: list[tuple[Array | None, Any]] = []
         for index, spec in enumerate(self.signature.outputs):
             place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))

@@ -70,12 +70,13 @@ class Registry:
 
     Attributes:
         evictions: graphs that nobody held and that were closed before their time, to make room.
-        on_shortage: called first where memory is short: lets others give up what they hold idly.
+        on_shortage: called first where memory is short: lets others give up what they hold idly,
+            and returns how many did.
     """
 
     def __init__(self, device: Device, pool: Pool, linger_s: float) -> None:
         self.evictions = 0
-        self.on_shortage: Callable[[], None] = lambda: None
+        self.on_shortage: Callable[[], int] = lambda: 0
         self._device = device
         self._pool = pool
         self._linger_s = linger_s
@@ -208,9 +209,9 @@ class Registry:
         try:
             return action()
         except OutOfMemory as error:
-            self.on_shortage()
+            given_up = self.on_shortage()
             evicted = self.close_idle(now=True)
-            if not evicted:
+            if not given_up + evicted:
                 raise self.explained(error) from error
             with self._lock:
                 self.evictions += evicted

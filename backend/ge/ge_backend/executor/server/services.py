@@ -153,6 +153,7 @@ class Services:
         try:
             with opened.lock:
                 if opened.service is None:
+                    self.close_idle(now=True)  # else their memory is lacking in this one's cache
                     opened.service = self._made(kind, key)
                 return opened.service
         except BaseException:
@@ -168,8 +169,12 @@ class Services:
             if not opened.clients and opened.service is None:
                 del self._opened[kind, key]
 
-    def close_idle(self, *, now: bool = False) -> None:
-        """Close the services that have had no client for the linger time, or all of those."""
+    def close_idle(self, *, now: bool = False) -> int:
+        """Close the services that have had no client for the linger time, or all of those.
+
+        Returns:
+            How many were closed.
+        """
         due = time.monotonic() - (0.0 if now else self._linger_s)
         with self._lock:
             idle = {k: o for k, o in self._opened.items() if not o.clients and o.idle_since <= due}
@@ -179,6 +184,7 @@ class Services:
             with opened.lock:
                 if opened.service is not None:
                     opened.service.close()
+        return len(idle)
 
     def _made(self, kind: str, key: str) -> Service:
         if kind not in self._kinds:
