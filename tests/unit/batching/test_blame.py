@@ -1,5 +1,7 @@
 """An index or a length that the model does not take is the client's fault, and is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,21 @@ def test_an_index_is_found_in_its_input():
         assert str(error) == "input 'ids' holds 999 at [0, 2]; the model takes -100 to 99"
 
 
+def test_every_input_that_may_hold_the_index_is_named():
+    """A mask is no index, whatever it holds."""
+    kinds = InputLayout(name="kinds", fill=0.0, made="", **TENSOR)
+    layout = replace(LAYOUT, inputs=(*LAYOUT.inputs, kinds))
+    given = {"ids": [0, 5, 2], "mask": [1, 1, 1], "kinds": [0, 0, 1]}
+    for ids, said in (
+        (given["ids"], "input 'kinds' holds 1 at [0, 2]; the model takes -1 to 0"),
+        ([1, 5], "input 'ids' holds 1 at [0, 0] and input 'kinds' holds 1 at [0, 2]; the model"),
+    ):
+        tensors = {name: np.array([values]) for name, values in (given | {"ids": ids}).items()}
+        request = Request(index=0, rows=1, tensors=tensors, sizes=(3,))
+        error = blamed(GraphFailed(GATHER.format(1, 1, 0)), request, layout, planned=True)
+        assert str(error).startswith(said)
+
+
 def test_an_index_that_no_client_sent_is_a_position():
     """The graph counts positions itself, and has no row for the last ones."""
     error = cause(GATHER.format(4, 4, 3), [1] * 6)
@@ -48,9 +65,15 @@ def test_an_index_that_no_client_sent_is_a_position():
     assert str(error) == "axis 'length' of 'ids' is 6 long; the model takes at most 4"
 
 
-def test_bytes_that_are_no_text_are_the_clients():
-    """The device names input and element; what it says is what to change."""
-    said = "input 'x', element 1: invalid start byte; ONNX Runtime takes UTF-8 text only, so send …"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "input 'x', element 1: invalid start byte; ONNX Runtime takes UTF-8 text only, so send …",
+        "input 'x' has values from 0 to 5000000000, and OpenVINO computes whole numbers in 32 bits",
+    ],
+)
+def test_values_that_the_device_does_not_take_are_the_clients(said):
+    """It names input and element; what it says is what to change."""
     error = cause(said, [1])
     assert isinstance(error, InvalidRequest)
     assert str(error) == said

@@ -13,6 +13,7 @@ from builders.null_models import SHORT
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
+from ge_backend.buckets.bucketed import BucketedCosts
 from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.config.model import ModelConfig
@@ -259,6 +260,16 @@ def test_a_full_device_is_not_tried_again(open_pipeline):
     pipeline = open_pipeline(faults=[{"on": "run", "do": "out_of_memory", "nth": 1}])
     replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2]]))
     assert {type(reply.error) for reply in replies.values()} == {OutOfMemory}
+
+
+def test_a_request_that_no_memory_is_enough_for_fails_alone(open_pipeline):
+    """However little it sends: its output is the square of that."""
+    square = {"name": "square", "dtype": "FP32", "dims": ["batch", "length", "length"]}
+    pipeline = open_pipeline(outputs=[*ECHO["outputs"], square])
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1, 2]], [[3] * 400_000], [[4]]))
+    assert isinstance(replies[1].error, OutOfMemory)
+    assert [replies[index].error for index in (0, 2)] == [None, None]
+    assert replies[2].outputs["echo"].tolist() == [[4]]
 
 
 def test_requests_that_are_too_late_are_told_so(open_pipeline):
@@ -577,67 +588,110 @@ def test_a_lost_executor_fails_the_batch():
     assert all(reply.error is error for reply in replies)
 
 
-def test_a_concatenating_model_runs_its_batch_as_it_came(tmp_path, open_pipeline):
-    """One run, in the order of arrival, and each request gets its own shape back."""
-    del open_pipeline
-    path = tmp_path / "model.null"
-    flat = {"dtype": "INT64", "dims": [-1]}
-    path.write_text(
-        json.dumps(
+@pytest.fixture
+def open_concatenating(tmp_path):
+    """A function from costs, and more of the graph, to a pipeline that lays requests end to end."""
+    pipelines = []
+
+    def build(costs, **graph):
+        path = tmp_path / "model.null"
+        flat = {"dtype": "INT64", "dims": [-1]}
+        described = {
+            "inputs": [
+                {"name": "x", **flat},
+                {"name": "n", "dtype": "INT32", "dims": [-1]},
+                {"name": "sizes", "dtype": "INT32", "dims": ["batch"]},
+            ],
+            "outputs": [
+                {"name": "y", "compute": "echo", "of": "x", **flat},
+                {
+                    "name": "size",
+                    "compute": "echo",
+                    "of": "sizes",
+                    "dtype": "INT32",
+                    "dims": ["batch"],
+                },
+            ],
+        }
+        path.write_text(json.dumps(described | graph))
+        told = {"data_type": "TYPE_INT32", "source_input": ["x"]}
+        config = ModelConfig.read(
             {
-                "inputs": [{"name": "x", **flat}, {"name": "n", "dtype": "INT32", "dims": [-1]}],
-                "outputs": [{"name": "y", "compute": "echo", "of": "x", **flat}],
-            }
+                "name": "m",
+                "max_batch_size": 8,
+                "input": [
+                    {
+                        "name": "x",
+                        "data_type": "TYPE_INT64",
+                        "dims": [-1],
+                        "allow_ragged_batch": True,
+                    }
+                ],
+                "output": [
+                    {"name": "y", "data_type": "TYPE_INT64", "dims": [-1]},
+                    {"name": "size", "data_type": "TYPE_INT32", "dims": [1], "reshape": {"shape": []}},
+                ],
+                "batch_input": [
+                    {"kind": "BATCH_ACCUMULATED_ELEMENT_COUNT", "target_name": ["n"], **told},
+                    {"kind": "BATCH_ITEM_SHAPE_FLATTEN", "target_name": ["sizes"], **told},
+                ],
+                "batch_output": [
+                    {
+                        "kind": "BATCH_SCATTER_WITH_INPUT_SHAPE",
+                        "target_name": ["y"],
+                        "source_input": ["x"],
+                    }
+                ],
+            },
+            directory=None,
+            version="1",
+            environment={},
         )
-    )
-    config = ModelConfig.read(
-        {
-            "name": "m",
-            "max_batch_size": 8,
-            "input": [
-                {"name": "x", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
-            ],
-            "output": [{"name": "y", "data_type": "TYPE_INT64", "dims": [-1]}],
-            "batch_input": [
-                {
-                    "kind": "BATCH_ACCUMULATED_ELEMENT_COUNT",
-                    "target_name": ["n"],
-                    "data_type": "TYPE_INT32",
-                    "source_input": ["x"],
-                }
-            ],
-            "batch_output": [
-                {
-                    "kind": "BATCH_SCATTER_WITH_INPUT_SHAPE",
-                    "target_name": ["y"],
-                    "source_input": ["x"],
-                }
-            ],
-        },
-        directory=None,
-        version="1",
-        environment={},
-    )
-    session = Session(
-        functools.partial(connect_inline, "null"),
-        GraphSource.of(path),
-        arena_bytes=1,
-        on_restart=lambda: None,
-    )
-    layout = build_layout(config, session.signature, static_shapes=False)
-    pipeline = Pipeline(
-        layout=layout,
-        fleet=Fleet({"null": session}, SHORT),
-        costs=DynamicCosts({(1,): 1.0}, 8),
-        policy=Policy(axes=()),
-        recorder=Recorder(),
-        traffic=Traffic(()),
-    )
-    batch = [[[5, 6, 7]], [[1]], [[2, 3], [4, 4]]]
-    requests = [
+        session = Session(
+            functools.partial(connect_inline, "null"),
+            GraphSource.of(path),
+            arena_bytes=1,
+            on_restart=lambda: None,
+        )
+        pipelines.append(
+            Pipeline(
+                layout=build_layout(config, session.signature, static_shapes=False),
+                fleet=Fleet({"null": session}, SHORT),
+                costs=costs,
+                policy=Policy(axes=()),
+                recorder=Recorder(),
+                traffic=Traffic(()),
+            )
+        )
+        return pipelines[-1]
+
+    yield build
+    for pipeline in pipelines:
+        pipeline.close()
+
+
+def concatenated(layout, batch):
+    return [
         check_request(i, {"x": np.array(rows, np.int64)}, layout) for i, rows in enumerate(batch)
     ]
-    replies = replies_of(pipeline, requests)
+
+
+def test_a_concatenating_model_runs_its_batch_as_it_came(open_concatenating):
+    """One run, in the order of arrival, and each request gets its own shape back."""
+    pipeline = open_concatenating(DynamicCosts({(1,): 1.0}, 8))
+    batch = [[[5, 6, 7]], [[1]], [[2, 3], [4, 4]]]
+    replies = replies_of(pipeline, concatenated(pipeline.layout, batch))
     assert [replies[i].outputs["y"].tolist() for i in range(3)] == batch
     assert counted(pipeline.recorder)["ge_sub_batches_total", "1"] == 1
-    pipeline.close()
+
+
+def test_what_runs_alone_of_a_concatenating_model_gets_no_further_rows(open_concatenating):
+    """A bucket has some; concatenated, they would have no elements."""
+    table = {(1,): 1.0, (4,): 2.0}
+    costs = BucketedCosts(StaticCosts(table), DynamicCosts(table, 8))
+    bad = {"on": "run", "do": "fail", "value": POISON}
+    pipeline = open_concatenating(costs, faults=[bad])
+    batch = [[[5], [6], [7]], [[POISON]], [[2], [4]]]
+    replies = replies_of(pipeline, concatenated(pipeline.layout, batch))
+    assert isinstance(replies[1].error, GraphFailed)
+    assert [replies[i].outputs["y"].tolist() for i in (0, 2)] == [batch[0], batch[2]]

@@ -139,6 +139,13 @@ def test_measuring_is_bounded_where_nothing_is_configured(grid):
     assert (64, 512) in grid(rows=64, static=False, buckets__length="512").entries
 
 
+def test_every_number_of_rows_is_measured_at_the_smallest_sizes(grid):
+    """Else more rows would seem to cost as many times one, and nothing would be batched."""
+    built = grid(rows=8, axes=("depth", "height", "width"), static=False)
+    assert {rows for rows, *sizes in built.entries if sizes == [16, 16, 16]} == {1, 2, 4, 8}
+    assert max(math.prod(entry) for entry in built.entries if entry[0] > 1) == 8 * 16**3
+
+
 def test_a_budget_of_graphs_follows_traffic(grid):
     """What traffic needs stays; without traffic every bucket is as likely; sizes stay covered."""
     traffic = {

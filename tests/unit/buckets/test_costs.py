@@ -56,6 +56,22 @@ def test_static_buckets_cover_what_one_row_of_some_bucket_covers(table, sizes):
     assert StaticCosts(table).covers(sizes) == math.isfinite(cheapest(table, 1, sizes))
 
 
+def test_the_table_is_searched_once_for_sizes_between_the_same_buckets(monkeypatch):
+    """Planning by two axes asks for every pair of sizes that comes."""
+    searched, search = [], StaticCosts._covering
+
+    def covering(costs, sizes):
+        searched.append(sizes)
+        return search(costs, sizes)
+
+    monkeypatch.setattr(StaticCosts, "_covering", covering)
+    costs = StaticCosts(element_costs(list(itertools.product((1, 4), (8, 16), (8, 16)))))
+    for sizes in itertools.product(range(1, 20), repeat=2):
+        costs.cost(1, sizes)
+    both = [(a, b) for a, b in searched if a <= 16 and b <= 16]
+    assert sorted(both) == [(8, 8), (8, 16), (16, 8), (16, 16)]
+
+
 def test_static_limits_and_labels_name_the_buckets():
     """Limits are the largest size per axis, over all buckets; a label is the bucket itself."""
     costs = StaticCosts({(1, 64, 8): 1.0, (4, 16, 32): 1.0})

@@ -27,8 +27,8 @@ _SIZES = (
     re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)"),
 )
 
-# What a device says of bytes that are to be a text; it names input and element.
-_NO_TEXT = "takes UTF-8 text only"
+# What a device says of bytes that are to be a text, and of numbers; it names input and element.
+_NOT_TAKEN = ("takes UTF-8 text only", "computes whole numbers in 32 bits")
 
 
 def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: bool) -> GeError:
@@ -41,12 +41,12 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
         planned: the run had a prepared shape, whose sizes the graph takes.
     """
     text = str(error)
-    if _NO_TEXT in text:
+    if any(words in text for words in _NOT_TAKEN):
         return InvalidRequest(text)
     index = _INDEX.search(text)
     if index is not None:
         value, least, most = map(int, index.groups())
-        return _index(request, value, least, most) or _size(request, layout, most + 1) or error
+        return _index(request, layout, value, least, most) or _size(request, layout, most + 1) or error
     if _UNNAMED_INDEX.search(text):
         spans = [
             f"{name} from {array.min()} to {array.max()}"
@@ -71,15 +71,19 @@ def limit_in(text: str) -> int | None:
     return next((min(map(int, sizes.groups())) for sizes in found if sizes is not None), None)
 
 
-def _index(request: Request, value: int, least: int, most: int) -> InvalidRequest | None:
-    """Name the input that holds this value, which is out of range."""
-    for name, array in request.tensors.items():
-        if array.dtype.kind in "iu" and bool(np.any(array == value)):
-            at = [int(place) for place in np.argwhere(array == value)[0]]
-            return InvalidRequest(
-                f"input {name!r} holds {value} at {at}; the model takes {least} to {most}"
-            )
-    return None
+def _index(
+    request: Request, layout: Layout, value: int, least: int, most: int
+) -> InvalidRequest | None:
+    """Name the input that holds this value, which is out of range, or those: a mask is no index."""
+    masks = {item.name for item in layout.inputs if item.made == "mask"}
+    found = [
+        f"input {name!r} holds {value} at {np.argwhere(array == value)[0].tolist()}"
+        for name, array in request.tensors.items()
+        if array.dtype.kind in "iu" and name not in masks and bool(np.any(array == value))
+    ]
+    if not found:
+        return None
+    return InvalidRequest(f"{' and '.join(found)}; the model takes {least} to {most}")
 
 
 def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None:

@@ -27,7 +27,7 @@ from ge_backend.errors import GraphFailed
 from ge_backend.layout.layout import InputLayout, OutputLayout
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["batch_shape", "one_run", "scatter", "write_batch"]
+__all__ = ["as_it_came", "batch_shape", "one_run", "scatter", "write_batch"]
 
 
 def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> BatchPlan:
@@ -40,10 +40,11 @@ def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> 
     for position, request in enumerate(requests):
         key = request.key if batched else position
         groups.setdefault(key, []).append(RowSpan(position, 0, request.rows))
-    return BatchPlan(sub_batches=tuple(_as_it_came(tuple(s), costs) for s in groups.values()))
+    return BatchPlan(sub_batches=tuple(as_it_came(tuple(s), costs) for s in groups.values()))
 
 
-def _as_it_came(spans: tuple[RowSpan, ...], costs: CostModel) -> SubBatch:
+def as_it_came(spans: tuple[RowSpan, ...], costs: CostModel) -> SubBatch:
+    """Return a run of exactly these rows, since a bucket's further ones would have no elements."""
     rows = sum(span.count for span in spans)
     cost_ns = costs.cost(rows, ())
     return SubBatch(spans=spans, bucket=(rows,), rows=rows, cost_ns=cost_ns, planned=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import blamed
-from ge_backend.batching.concatenate import one_run
+from ge_backend.batching.concatenate import as_it_came, one_run
 from ge_backend.batching.kept import Keeping, KeptTensor
 from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
 from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
@@ -19,7 +19,7 @@ from ge_backend.batching.request import Request
 from ge_backend.batching.split import Piece, join, refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
-from ge_backend.errors import GeError, GraphFailed, StateLost
+from ge_backend.errors import GeError, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
@@ -144,7 +144,7 @@ class Pipeline:
         yield from self._execute(batch.sub_batches, progress, count, keep=False)
         if progress.suspects:
             alone = tuple(
-                run_of((span,), requests[span.request].sizes, costs)
+                self._alone(span, requests, costs)
                 for span in progress.suspects
                 if not progress.failed(span.request)
             )
@@ -207,6 +207,11 @@ class Pipeline:
         self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
         return batch
 
+    def _alone(self, span: RowSpan, requests: Sequence[Request], costs: CostModel) -> SubBatch:
+        if self.layout.concatenated:
+            return as_it_came((span,), costs)
+        return run_of((span,), requests[span.request].sizes, costs)
+
     def _execute(
         self,
         sub_batches: Sequence[SubBatch],
@@ -219,7 +224,9 @@ class Pipeline:
         waiting = time.perf_counter()
         uncounted = [count]
 
-        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[RunOrder]:
+        def staged(
+            session: Session, chosen: Sequence[int], *, again: bool
+        ) -> list[RunOrder | GeError]:
             nonlocal waiting
             parts = [sub_batches[index] for index in chosen]
             orders = self._stage(parts, progress, session, keep=keep or again)
@@ -259,15 +266,16 @@ class Pipeline:
         session: Session,
         *,
         keep: bool,
-    ) -> list[RunOrder]:
+    ) -> list[RunOrder | GeError]:
         started = time.perf_counter()
         requests, keeping = progress.requests, progress.keeping
         drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
         room_bytes = self._room_bytes
-        session.reserve(sum([drawn.nbytes + room_bytes for drawn in drafts]), keep=keep)
+        too_large = _reserve(session, [each.nbytes + room_bytes for each in drafts], keep=keep)
         orders = [
-            stage(drawn, requests, self.layout, session.arena, room_bytes=room_bytes)
-            for drawn in drafts
+            too_large.get(index)
+            or stage(drawn, requests, self.layout, session.arena, room_bytes=room_bytes)
+            for index, drawn in enumerate(drafts)
         ]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
@@ -384,6 +392,20 @@ class Pipeline:
         add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
         add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
         self.costs.observe(sub_batch.priced, took_ns)
+
+
+def _reserve(session: Session, sizes: Sequence[int], *, keep: bool) -> dict[int, GeError]:
+    """Make room for runs, or for those that leave out the largest ones; return why these failed."""
+    fitting = sorted(range(len(sizes)), key=sizes.__getitem__)
+    errors: dict[int, GeError] = {}
+    while fitting:
+        try:
+            session.reserve(sum([sizes[index] for index in fitting]), keep=keep)
+        except OutOfMemory as error:
+            errors[fitting.pop()] = error
+        else:
+            break
+    return errors
 
 
 @dataclass(slots=True)

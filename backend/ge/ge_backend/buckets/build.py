@@ -159,10 +159,14 @@ def _axis(config: ModelConfig, layout: Layout, name: str, *, finer: bool) -> Axi
 
 
 def _affordable(grid: BucketGrid) -> BucketGrid:
-    """Return the grid without its most expensive points; every size keeps one row at least."""
+    """Return the grid without its most expensive points.
+
+    Every size keeps one row at least, and every number of rows the smallest sizes: without them
+    nobody would know that more rows together cost less.
+    """
+    rows, *sizes = (axis.values for axis in grid.axes)
+    most = max(DEFAULT_MEASURED_ELEMENTS, rows[-1] * math.prod(values[0] for values in sizes))
     kept = tuple(
-        entry
-        for entry in grid.entries
-        if entry[0] == grid.axes[0].values[0] or math.prod(entry) <= DEFAULT_MEASURED_ELEMENTS
+        entry for entry in grid.entries if entry[0] == rows[0] or math.prod(entry) <= most
     )
     return replace(grid, entries=kept)

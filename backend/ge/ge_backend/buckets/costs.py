@@ -73,12 +73,15 @@ class StaticCosts:
     table: Mapping[Bucket, float]
     steps: tuple[int, ...] = field(init=False)
     limits: Shape = field(init=False)
+    _columns: list[list[int]] = field(init=False)
     _by_sizes: dict[Shape, tuple[list[tuple[int, float]], list[Bucket]]] = field(
         init=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        self.steps = tuple(sorted({bucket[0] for bucket in self.table}))
+        rows, *sizes = zip(*self.table, strict=True)
+        self.steps = tuple(sorted(set(rows)))
+        self._columns = [sorted(set(column)) for column in sizes]
         self.limits = _limits(self.table)
 
     def covers(self, sizes: Shape) -> bool:
@@ -113,20 +116,24 @@ class StaticCosts:
         if known is None:
             if len(self._by_sizes) >= REMEMBERED_SIZES:
                 self._by_sizes.clear()
-            known = self._by_sizes[sizes] = self._covering(sizes)
+            # What covers these covers the buckets' own sizes at or above them, of which few exist.
+            rounded = tuple(map(_rounded_up, self._columns, sizes))
+            known = self._by_sizes.get(rounded) or self._covering(rounded)
+            self._by_sizes[rounded] = self._by_sizes[sizes] = known
         return known
 
     def _covering(self, sizes: Shape) -> tuple[list[tuple[int, float]], list[Bucket]]:
         """Walk the steps downwards, so that a step also sees every bucket with more rows."""
-        fitting = [
-            (cost, bucket) for bucket, cost in self.table.items() if covers(bucket[1:], sizes)
-        ]
+        cheapest: dict[int, tuple[float, Bucket]] = {}
+        for bucket, cost in self.table.items():
+            if covers(bucket[1:], sizes):
+                entry = cost, bucket
+                cheapest[bucket[0]] = min(cheapest.get(bucket[0], entry), entry)
         costs: list[tuple[int, float]] = []
         buckets: list[Bucket] = []
         best: tuple[float, Bucket] | None = None
         for step in reversed(self.steps):
-            here = [entry for entry in fitting if entry[1][0] == step]
-            best = min([*here, best] if best else here, default=None)
+            best = min(filter(None, (cheapest.get(step), best)), default=None)
             if best is not None:
                 costs.append((step, best[0]))
                 buckets.append(best[1])
@@ -231,6 +238,12 @@ class DynamicCosts:
         xs = sorted(points)
         costs = list(accumulate((points[x] for x in reversed(xs)), min))
         return xs, costs[::-1]
+
+
+def _rounded_up(values: list[int], size: int) -> int:
+    """Return the least of ascending values that is not below a size, or the size beyond them."""
+    at = bisect_left(values, size)
+    return values[at] if at < len(values) else size
 
 
 def _limits(table: Mapping[Bucket, float]) -> Shape:

@@ -56,8 +56,8 @@ class StageRuns(Protocol):
 
     def __call__(
         self, session: Session, chosen: Sequence[int], *, again: bool
-    ) -> Sequence[RunOrder]:
-        """Return the orders of the chosen runs, staged in this session's arena.
+    ) -> Sequence[RunOrder | GeError]:
+        """Return the orders of the chosen runs, staged in this session's arena, or why there is none.
 
         Args:
             session: of the device that was chosen for them.
@@ -215,10 +215,15 @@ class Fleet:
                     flight = member.session.flight()
                 except ExecutorLost as error:
                     member.lose(error)
-                except GeError as error:  # no memory for the arena
+                except GeError as error:
                     yield from _failing(indices, error)
                 else:
-                    by_index = dict(zip(indices, orders, strict=True))
+                    by_index: dict[int, RunOrder] = {}
+                    for index, order in zip(indices, orders, strict=True):
+                        if isinstance(order, GeError):  # no memory for it
+                            yield from _failing([index], order)
+                        else:
+                            by_index[index] = order
                     if again:
                         yield from _stateful(by_index)
                     # The other devices' runs are not to wait until this thread has made one.

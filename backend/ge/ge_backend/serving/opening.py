@@ -70,8 +70,8 @@ def open_model(
         log.info("buckets %s", line)
     if _only_equal(config, layout):
         log.info(
-            "requests of different lengths are not batched: there is no mask; allow_ragged_batch "
-            "says that padding is harmless"
+            "requests of different lengths are not batched: there is no mask for their axes, or "
+            "these have no names (axes.<tensor>); allow_ragged_batch says that padding is harmless"
         )
     started = time.monotonic()
     later = _measured_later(config, layout, session)
