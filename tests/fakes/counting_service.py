@@ -47,7 +47,7 @@ class CountingService:
             client.post(b"%d" % at)
             if (client, number) in self.cancelled:
                 client.post(b"cancelled")
-            elif at < count:
+            elif at < count and client not in self.left:
                 self.step(client, count, at + 1, number)
             else:
                 client.post(b"end")
@@ -55,8 +55,8 @@ class CountingService:
         self.workshop.lanes.submit(Job(work=work, owner=client))
 
     def leave(self, client):
-        self.workshop.lanes.cancel(client)
         self.left.append(client)
+        self.workshop.lanes.cancel(client)
 
     def close(self):
         self.closed = True

@@ -52,7 +52,7 @@ WITH_STATE = {
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
 SEQUENCES = SequenceBatching(strategy="oldest", capacity=2, idle_s=9, controls=(), states=(STATE,))
 # A run's cost grows with the length, as padding's does.
-BY_LENGTH = {f"{rows}x{length}": 0.03 * length for rows in (1, 4) for length in range(101)}
+BY_LENGTH = {f"{rows}x{length}": 0.1 * length for rows in (1, 4) for length in range(101)}
 BUCKETS = [(rows, size) for rows in (1, 4) for size in (8, 32)]
 
 
@@ -75,7 +75,7 @@ def config_of(dims=1, **changes):
         version="1",
         environment={},
     )
-    return replace(read, warmup_repeats=1, learn_every_s=0.0, **changes)
+    return replace(read, warmup_repeats=3, learn_every_s=0.0, **changes)
 
 
 class Instance:
