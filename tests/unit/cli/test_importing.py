@@ -1,10 +1,15 @@
 import json
 
+import numpy as np
 import pytest
 
-from builders.checkpoints import as_sentence_encoder, write_words
+from builders.checkpoints import LENGTH, as_sentence_encoder, write_checkpoint, write_words
 from ge_backend.cli import importing
+from ge_backend.config.model_folder import read_document
+from ge_backend.device.base import GraphSource
+from ge_backend.device.preprocess.tokenizer import TokenizerGraph
 from ge_backend.device.pytorch.encoder_export import Exported
+from ge_backend.device.threads import Cores
 from ge_backend.errors import ModelError
 
 
@@ -55,6 +60,37 @@ def test_nothing_is_left_of_what_cannot_be_exported(folder, exporting, ge_backen
     assert code == 2
     assert "it differs" in err
     assert list((tmp_path / "models").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_texts_have_the_tokens_of_sentence_transformers(
+    exporting, ge_backend, tmp_path, monkeypatch, lower_case
+):
+    """White space and capitals count as they do there; special tokens in a text are kept."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    theirs = pytest.importorskip("sentence_transformers", minversion="5.4")
+    import transformers
+
+    folder = write_checkpoint(tmp_path / "weather")
+    as_sentence_encoder(folder, max_seq_length=LENGTH, do_lower_case=lower_case)
+    write_words(folder, exact=True)
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "sep_token": "[SEP]"}
+    file = str(folder / "tokenizer.json")
+    transformers.PreTrainedTokenizerFast(tokenizer_file=file, **special).save_pretrained(folder)
+    assert ge_backend("import", folder, "--into", tmp_path / "models")[0] == 0
+
+    path = tmp_path / "models" / "weather_tokenizer" / "1" / "tokenizer.json"
+    document = read_document(path.parent.parent)
+    parameters = {key: value["string_value"] for key, value in document["parameters"].items()}
+    options = tuple((k, v) for k, v in parameters.items() if k.startswith("tokenizer."))
+    graph = TokenizerGraph(GraphSource.of(path, options=options), Cores(1))
+    model = theirs.SentenceTransformer(str(folder), device="cpu")
+    for text in ("rain snow", " rain", "rain ", "Rain SNOW", "rain [SEP] snow", " \tRAIN\n"):
+        column = np.array([[text.encode()]], object)
+        found = graph.run({"text": column}, {}, exclusive=True)["input_ids"]
+        assert found.tolist() == model.tokenize([text])["input_ids"].tolist(), text
 
 
 def test_a_prompt_before_each_text_is_refused(folder, exporting, ge_backend, tmp_path):

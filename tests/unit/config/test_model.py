@@ -318,6 +318,16 @@ def test_tensors_are_read_as_the_host_gives_them():
     assert config.max_batch_size == 8
 
 
+@pytest.mark.parametrize("key", ["name", "data_type"])
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_a_tensor_that_is_not_wholly_declared_is_refused(kind, key):
+    """Before the host says so; other models of a repository are still read."""
+    block = {"name": "x", "data_type": "TYPE_FP32", "dims": [4]}
+    del block[key]
+    with pytest.raises(ConfigError, match=rf"model 'm': an {kind} has no {key}; add it beside"):
+        read(**{kind: [block]})
+
+
 def test_an_unknown_data_type_names_the_model():
     """The error of a tensor is the error of its model."""
     with pytest.raises(ConfigError, match=r"'m'.*TYPE_FP8"):

@@ -1,4 +1,5 @@
 import builtins
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,18 @@ def test_a_folder_that_is_no_model(tmp_path):
     """A repository, for example, has no config.pbtxt of its own."""
     with pytest.raises(ConfigError, match="expected the folder of one model"):
         read_folder(tmp_path)
+
+
+def test_a_folder_that_may_not_be_listed(folder, monkeypatch):
+    """As one that another user may enter only; the tests' own user may list any."""
+    path = folder('backend: "ge"')
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ConfigError, match=r"tiny cannot be read \(.*Permission denied"):
+        read_folder(path)
 
 
 def test_a_missing_library_is_named_with_its_extra(folder, monkeypatch):

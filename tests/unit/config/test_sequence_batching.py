@@ -108,6 +108,17 @@ def test_states_begin_with_zeros_or_a_file(tmp_path):
     assert found.states[0].initial_file == found.states[3].initial_file == ""
 
 
+@pytest.mark.parametrize("key", ["input_name", "output_name", "data_type"])
+def test_a_state_that_is_not_wholly_declared_is_refused(tmp_path, key):
+    """So is a control without a name."""
+    block = {name: value for name, value in state([2]).items() if name != key}
+    with pytest.raises(ConfigError, match=f"a state has no {key}"):
+        read({"state": [block]}, tmp_path)
+    unnamed = {name: value for name, value in control("START").items() if name != "name"}
+    with pytest.raises(ConfigError, match="a control_input has no name"):
+        read({"control_input": [unnamed]}, tmp_path)
+
+
 @pytest.mark.parametrize("dims", [[3], [2, 2], [-1]])
 def test_an_initial_state_of_another_shape_is_refused(tmp_path, dims):
     """Both shapes are named."""

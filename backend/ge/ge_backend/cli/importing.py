@@ -13,6 +13,7 @@ from ge_backend.cli.model.imported import (
     LABELS,
     encoder_config,
     ensemble_config,
+    lower_cased,
     tokenizer_config,
 )
 from ge_backend.cli.report.waiting import waiting
@@ -134,7 +135,10 @@ def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) ->
     encoder, tokenizer, ensemble = (root / f"{name}{end}" for end in ("_encoder", "_tokenizer", ""))
     for folder in (encoder, tokenizer, ensemble):
         (folder / "1").mkdir(parents=True)
-    write_tokenizer(checkpoint.folder, tokenizer / "1" / "tokenizer.json")
+    file = tokenizer / "1" / "tokenizer.json"
+    write_tokenizer(checkpoint.folder, file)
+    if checkpoint.lower_case:
+        file.write_text(lower_cased(file.read_text(encoding="utf-8")), encoding="utf-8")
     if packed:
         exported = copy_checkpoint(checkpoint, encoder / "1")
     else:

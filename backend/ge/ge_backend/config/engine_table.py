@@ -168,6 +168,7 @@ ENGINES: tuple[EngineRow, ...] = (
         constructor="TokenizerGraph",
         libraries=("tokenizers",),
         extra="text",
+        precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it
         options="tokenizer.",
         runs="tokenizer.json, so that texts can be sent",
     ),
@@ -179,6 +180,7 @@ ENGINES: tuple[EngineRow, ...] = (
         constructor="ImageGraph",
         libraries=("PIL",),
         extra="image",
+        precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it
         runs="image.json, so that image files can be sent",
     ),
 )

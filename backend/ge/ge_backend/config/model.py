@@ -24,6 +24,7 @@ from ge_backend.config.inside import inside
 from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.queue_policy import QueuePolicy
+from ge_backend.config.required import required
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.config.settings import (
     COMPILE_PREFIXES,
@@ -275,8 +276,8 @@ def _read_model(
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=sequence,
         instances=instances,
-        inputs=tuple(map(_tensor, config.get("input", []))),
-        outputs=tuple(map(_tensor, config.get("output", []))),
+        inputs=tuple(_tensor(block, "an input") for block in config.get("input", [])),
+        outputs=tuple(_tensor(block, "an output") for block in config.get("output", [])),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
         placement=placement,
@@ -464,12 +465,12 @@ def _generator(key: str, text: str) -> str:
     return text
 
 
-def _tensor(block: Mapping[str, Any]) -> TensorConfig:
+def _tensor(block: Mapping[str, Any], what: str) -> TensorConfig:
     dims = _dims(block.get("dims", []))
     reshape = block.get("reshape")
     return TensorConfig(
-        name=str(block["name"]),
-        dtype=data_type(str(block["data_type"])),
+        name=required(block, "name", what),
+        dtype=data_type(required(block, "data_type", what)),
         dims=dims,
         graph_dims=dims if reshape is None else _dims(reshape.get("shape", [])),
         ragged=bool(block.get("allow_ragged_batch", False)),

@@ -150,14 +150,16 @@ def served_version(path: Path, document: Mapping[str, Any]) -> str:
     """Return the version that the host serves: numbered, listed if any are listed, the latest.
 
     Raises:
-        ConfigError: there is none, and without one the host refuses any model.
+        ConfigError: there is none, and without one the host refuses any model; or nobody may look.
     """
     listed = document.get("version_policy", {}).get("specific", {}).get("versions")
-    found = [
-        entry.name
-        for entry in path.iterdir()
-        if entry.name.isdecimal() and entry.is_dir() and (listed is None or entry.name in listed)
-    ]
+    try:
+        folders = [e.name for e in path.iterdir() if e.name.isdecimal() and e.is_dir()]
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); expected the folder of a model"
+        ) from error
+    found = [name for name in folders if listed is None or name in listed]
     if not found:
         wanted = "1" if listed is None else ", ".join(listed)
         empty = is_ensemble(document) or "fuse" in document.get("parameters", {})

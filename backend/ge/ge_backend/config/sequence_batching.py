@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.inside import inside
+from ge_backend.config.required import required
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import DataType, Shape, data_type
 
@@ -121,7 +122,7 @@ def _capacity(config: Mapping[str, Any], block: Mapping[str, Any], strategy: str
 
 
 def _control(declared: Mapping[str, Any], part: Mapping[str, Any]) -> Control:
-    name = str(declared["name"])
+    name = required(declared, "name", "a control_input")
     kind = str(part.get("kind", "CONTROL_SEQUENCE_START")).removeprefix("CONTROL_SEQUENCE_")
     if kind not in KINDS:
         raise ConfigError(
@@ -150,7 +151,7 @@ def _state(declared: Mapping[str, Any], directory: Path) -> State:
     initial: Mapping[str, Any] = next(iter(declared.get("initial_state", [])), {})
     # Triton's documentation: 1 for what varies, where nothing is said.
     initial_dims = tuple(map(int, initial.get("dims", []))) or tuple(abs(dim) for dim in dims)
-    name = str(declared["input_name"])
+    name = required(declared, "input_name", "a state")
     fits = len(initial_dims) == len(dims) and all(
         size == dim or (dim < 0 <= size) for dim, size in zip(dims, initial_dims, strict=False)
     )
@@ -162,8 +163,8 @@ def _state(declared: Mapping[str, Any], directory: Path) -> State:
     file = str(initial.get("data_file", ""))
     return State(
         input=name,
-        output=str(declared["output_name"]),
-        dtype=data_type(str(declared["data_type"])),
+        output=required(declared, "output_name", "a state"),
+        dtype=data_type(required(declared, "data_type", "a state")),
         dims=dims,
         initial_dims=initial_dims,
         initial_file=str(inside(directory.parent / "initial_state", file, "data_file"))

@@ -416,8 +416,8 @@ FAMILIES: tuple[Family, ...] = (
         "a text that is longer. `pairs`: whether a second text comes with each, as "
         "`text_pair` (`false`). `add_special_tokens`: `true` (default) or `false`. `strip`, "
         "`lower_case`: whether white space around a text is left out, and whether it is put in "
-        "lower case first, as sentence-transformers does (`false`). `data_type`: `INT64` (default) "
-        "or `INT32`.",
+        "lower case first, as sentence-transformers up to 5.3 does (`false`). `data_type`: `INT64` "
+        "(default) or `INT32`.",
     ),
 )
 # Those of them that only an engine understands; the first ones only a compiler.

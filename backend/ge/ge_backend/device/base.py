@@ -85,7 +85,7 @@ class GraphSource:
         known = canonical(path)
         return cls(
             path=str(known),
-            stamp=stamp_of(model_files(known)),
+            stamp=stamp_of(model_files(known, options)),
             precision=precision,
             engine=engine,
             threads=threads,
@@ -93,10 +93,18 @@ class GraphSource:
             declared=declared,
         )
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that the model is made of, those that options name included.
+
+        Raises:
+            ModelError: as `of`.
+        """
+        return model_files(Path(self.path), self.options)
+
     def is_current(self) -> bool:
         """Whether the files are still those that the stamp was taken of."""
         try:
-            return stamp_of(model_files(Path(self.path))) == self.stamp
+            return stamp_of(self.files()) == self.stamp
         except (OSError, ModelError):
             return False
 
@@ -108,7 +116,7 @@ class GraphSource:
         """
         now = self
         with contextlib.suppress(OSError, ModelError):  # the engine says what is wrong with them
-            now = replace(self, stamp=stamp_of(model_files(Path(self.path))))
+            now = replace(self, stamp=stamp_of(self.files()))
 
         def opened_again() -> _Opened:
             result = opened()

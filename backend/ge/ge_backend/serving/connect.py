@@ -19,7 +19,7 @@ from ge_backend.config.settings import VLLM
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
 from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.model_file import find_model_file, model_files
+from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.executor.client.link import Link
@@ -109,8 +109,7 @@ def open_session(
         priority=config.priority,
         served_as=served_as or config.name,
     )
-    files = functools.partial(model_files, path)
-    session.fall_back_on(kept_files(config, path.parent, files, source.stamp))
+    session.fall_back_on(kept_files(config, path.parent, source.files, source.stamp))
     if config.lanes not in {0, session.lanes}:
         log.warning(
             "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",

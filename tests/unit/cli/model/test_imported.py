@@ -1,12 +1,19 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
-from ge_backend.cli.model.imported import encoder_config, ensemble_config, tokenizer_config
+from ge_backend.cli.model.imported import (
+    encoder_config,
+    ensemble_config,
+    lower_cased,
+    tokenizer_config,
+)
 from ge_backend.config.model_folder import parse_config
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.encoder_export import Exported
+from ge_backend.errors import ModelError
 
 SENTENCE = EncoderFolder(
     folder=Path("x"),
@@ -81,17 +88,43 @@ def test_pairs_of_texts_go_the_whole_way():
 @pytest.mark.parametrize(
     ("changes", "switches"),
     [
-        ({}, {"tokenizer.strip"}),
-        ({"lower_case": True}, {"tokenizer.strip", "tokenizer.lower_case"}),
+        ({}, set()),
+        ({"lower_case": True}, set()),  # in its file
         ({"pooling": ""}, set()),
         ({"pooling": "", "pairs": True}, {"tokenizer.pairs"}),
     ],
 )
 def test_the_tokenizer_prepares_texts_as_the_folder_says(changes, switches):
-    """Those of sentence-transformers."""
+    """No white space is left out: sentence-transformers does so no more since 5.4."""
     checkpoint = dataclasses.replace(SENTENCE, **changes)
     parameters = parse_config(tokenizer_config(checkpoint), "tokenizer").parameters
     assert {key for key in parameters if parameters[key].string_value == "true"} == switches
+
+
+BERT = {"type": "BertNormalizer", "lowercase": True}
+LOWER, NFC = {"type": "Lowercase"}, {"type": "NFC"}
+
+
+@pytest.mark.parametrize(
+    ("own", "steps"),
+    [
+        (None, [LOWER]),
+        (BERT, [LOWER, BERT]),
+        ({"type": "Sequence", "normalizers": [NFC, BERT]}, [LOWER, NFC, BERT]),
+        ({"type": "Sequence", "normalizers": [NFC, LOWER]}, [NFC, LOWER]),
+        (LOWER, [LOWER]),
+    ],
+)
+def test_a_tokenizer_puts_texts_in_lower_case_before_anything_else(own, steps):
+    """Unless it does so already; all else of its file stays."""
+    said = json.loads(lower_cased(json.dumps({"normalizer": own, "model": {"é": 1}})))
+    assert said == {"normalizer": {"type": "Sequence", "normalizers": steps}, "model": {"é": 1}}
+
+
+def test_a_file_that_is_cut_off_is_no_tokenizer():
+    """One line says so."""
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
+        lower_cased('{"normalizer": nu')
 
 
 def test_the_tokenizer_is_on_a_cpu():

@@ -88,6 +88,88 @@ def test_a_model_that_cannot_be_read_is_told_and_others_are_read(add, tmp_path):
     assert "no model file" in needs.broken["empty"]
 
 
+def says(**parameters: str) -> str:
+    blocks = (
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
+        for key, value in parameters.items()
+    )
+    return " ".join(('backend: "ge"', *blocks))
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "reason"),
+    [
+        ("model.om", {}, "model.om: the cpu device runs .onnx, .xml"),
+        ("model.null", {}, "model.null: the cpu device runs .onnx, .xml"),
+        ("tokenizer.json", {"device": "cuda:1"}, "the cuda device runs .onnx, .pt2, .pt"),
+        ("tokenizer.json", {"device": "npu"}, "the npu device runs .om, .onnx, .pt2, .pt"),
+        ("model.onnx", {"device": "null"}, "the null device runs .null"),
+        (
+            "model.onnx",
+            {"engine": "torch"},
+            "'engine' is 'torch'; model.onnx is run by onnxruntime, openvino on cpu",
+        ),
+        ("model.onnx", {"engine": "vllm"}, "'engine' is 'vllm'; model.onnx is run by"),
+        ("config.json", {"engine": "torch"}, "config.json is run by openvino, transformers"),
+        (
+            "model.onnx",
+            {"precision": "fp16"},
+            "'precision' is 'fp16'; model.onnx is run in origin, bf16 by onnxruntime, openvino",
+        ),
+        (
+            "model.onnx",
+            {"precision": "bf16", "engine": "onnxruntime"},
+            "'precision' is 'bf16'; model.onnx is run in origin by onnxruntime on cpu",
+        ),
+        ("model.pt2", {"precision": "fp32", "engine": "auto"}, "in origin, bf16, fp16 by torch"),
+    ],
+)
+def test_a_model_that_no_engine_runs_is_told(add, tmp_path, file, said, reason):
+    """As loading it would, whatever is installed."""
+    add("m", file, says(**said))
+    needs = read_needs(tmp_path, {})
+    assert reason in needs.broken["m"]
+    assert (needs.devices, needs.engines) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("model.om", {"device": "npu"}),
+        ("model.onnx", {"device": "npu", "precision": "fp16"}),
+        ("model.null", {"device": "null"}),
+        ("model.onnx", {"device": "abacus"}),  # which the device's own line tells
+        ("model.onnx", {"precision": "bf16"}),
+        ("model.onnx", {"engine": "auto"}),
+        ("tokenizer.json", {"precision": "bf16"}),
+        ("image.json", {"precision": "fp32"}),
+    ],
+)
+def test_a_model_that_runs_is_not_told(add, tmp_path, file, said):
+    """What devices run themselves is in no table, and a tokenizer computes in no precision."""
+    add("m", file, says(**said))
+    (tmp_path / "m" / "1" / file).write_bytes(b"\x08\x08")  # of an ONNX file, its version alone
+    assert read_needs(tmp_path, {"GE_CACHE_DIR": "off"}).broken == {}
+
+
+@pytest.mark.parametrize("engine", ["openvino", "torch", "vllm"])
+def test_text_generators_have_engines_of_their_own(add, tmp_path, engine):
+    """And precisions, whatever an encoder of such a file has."""
+    add("writer", "config.json", says(engine=engine, precision="fp16"))
+    said = '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}'
+    (tmp_path / "writer" / "1" / "config.json").write_text(said)
+    assert read_needs(tmp_path, {}).broken == {}
+
+
+def test_one_incomplete_configuration_does_not_hide_the_others(add, tmp_path):
+    """An input without its type, for example."""
+    add("good", "model.onnx")
+    add("bad", "model.onnx", 'backend: "ge" input { name: "x" dims: [ 4 ] }')
+    needs = read_needs(tmp_path, {})
+    assert needs.devices == {"cpu": ("good",)}
+    assert "an input has no data_type" in needs.broken["bad"]
+
+
 @pytest.mark.parametrize("row", [row for row in ENGINES if "cpu" in row.kinds])
 def test_every_engine_of_the_table_is_one_that_a_model_may_need(add, tmp_path, row):
     """By the parameter `engine`, whether it is installed or not."""

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from ge_backend.cli.model.repository import CONFIG, is_ours, model_folders, refused_folders
@@ -37,6 +39,23 @@ def test_folders_without_a_configuration_are_refused(tmp_path):
     ((name, reason),) = refused_folders(tmp_path)
     assert name == "forgotten"
     assert "has no config.pbtxt, and Triton takes each folder for a model; expected one" in reason
+
+
+def test_folders_that_may_not_be_entered_are_told(tmp_path, monkeypatch):
+    """And those after them are looked at; the tests' own user may enter any."""
+    for name in ("a", "b"):
+        (tmp_path / name / "1").mkdir(parents=True)
+    exists = Path.exists
+
+    def refuse(self):
+        if self.parent.name == "a":
+            raise PermissionError(13, "Permission denied", str(self))
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    refused = dict(refused_folders(tmp_path))
+    assert "a cannot be read: [Errno 13] Permission denied" in refused["a"]
+    assert "has no config.pbtxt" in refused["b"]
 
 
 @pytest.mark.parametrize("config", ['platform: "ensemble"', 'backend: "python"'])

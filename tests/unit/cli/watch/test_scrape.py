@@ -1,6 +1,7 @@
 """A server's metrics, read over HTTP."""
 
 import http.server
+import socket
 import threading
 
 import pytest
@@ -27,6 +28,8 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.path == "/metrics":  # the host's metrics port answers other paths with nothing
             self.wfile.write(TEXT.encode())
+        if self.path == "/page":
+            self.wfile.write(b'{"name":"triton"}\n<html>x y z</html>')
 
     def log_message(self, *_):
         pass
@@ -70,6 +73,30 @@ def test_an_answer_of_nothing_is_refused(url):
     """A server that has served nothing yet says much of itself already."""
     with pytest.raises(ServerError, match=r"the answer is empty; expected .* --url names another"):
         scrape(url.replace("/metrics", "/v2"))
+
+
+def test_another_page_is_refused(url):
+    """Whatever else speaks HTTP there."""
+    with pytest.raises(ServerError, match=r"no metrics at .*/page: .*--url names another"):
+        scrape(url.replace("/metrics", "/page"))
+
+
+def test_a_port_that_does_not_speak_http_is_refused():
+    """As that of gRPC, which answers with the first frame of HTTP/2."""
+    frame = b"\0\0\x06\x04\0\0\0\0\0\0\x03\x7f\xff\xff\xff"
+    with socket.create_server(("localhost", 0)) as server:
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(frame)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ServerError, match=r"no metrics at .*metrics port") as caught:
+            scrape(f"localhost:{server.getsockname()[1]}")
+        thread.join()
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1/metrics", "nonsense"])

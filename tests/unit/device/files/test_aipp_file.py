@@ -18,6 +18,16 @@ def test_fields_are_read_with_and_without_spaces_quotes_and_comments(tmp_path):
     assert (first["input_format"], second["input_format"]) == ("RGB888_U8", "YUV400_U8")
 
 
+def test_a_comment_may_be_in_another_encoding(tmp_path):
+    """As an editor in China writes it."""
+    path = tmp_path / "aipp.cfg"
+    fields = "aipp_op { aipp_mode: static\ninput_format: RGB888_U8 }"
+    path.write_bytes(f"# 均值\n{fields} # 图像".encode("gbk"))
+    assert read_blocks(path, "static", "x") == [
+        {"aipp_mode": "static", "input_format": "RGB888_U8"}
+    ]
+
+
 def test_a_size_that_nobody_says():
     """A model with dynamic AIPP leaves it open, so the file must have it."""
     block = {"input_format": "RGB888_U8"}

@@ -41,16 +41,15 @@ def test_a_folder_of_sentence_transformers_pools_as_it_says(folder, mode, poolin
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert"])
 def test_what_is_done_to_a_text_before_its_tokens(folder, kind):
-    """White space around it is left out, and it is put in lower case where the folder says so."""
+    """It is put in lower case where a folder of sentence-transformers says so."""
     there = as_sentence_encoder(folder(architectures=["BertModel"]))
     assert not read_encoder_folder(there).lower_case
     said = {"max_seq_length": 99, "do_lower_case": True}
     (there / f"sentence_{kind}_config.json").write_text(json.dumps(said))
     found = read_encoder_folder(there)
-    assert (found.strips, found.lower_case, found.max_length) == (True, True, 99)
+    assert (found.lower_case, found.max_length) == (True, 99)
     (there / "modules.json").unlink()
-    plain = read_encoder_folder(there)
-    assert (plain.strips, plain.lower_case) == (False, False)
+    assert not read_encoder_folder(there).lower_case
 
 
 def test_newer_folders_name_the_pooling_in_one_key(folder):

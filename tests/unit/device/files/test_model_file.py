@@ -1,6 +1,7 @@
 """The model file of a version folder is found, or its absence is explained."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_default_model_filename_decides(tmp_path):
 def test_empty_folder_is_explained(tmp_path):
     """The error lists what was looked for."""
     with pytest.raises(ModelError, match=r"looked for model.onnx.*found nothing"):
+        find_model_file(tmp_path, "")
+
+
+@pytest.mark.parametrize("method", ["is_file", "iterdir"])
+def test_a_folder_that_may_not_be_read_is_explained(tmp_path, monkeypatch, method):
+    """As another user's; the tests' own user may read any."""
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(ModelError, match=r"no model file in .*, which cannot be read.*denied"):
         find_model_file(tmp_path, "")
 
 
@@ -140,6 +153,24 @@ def test_weights_beside_an_onnx_file_are_the_models(tmp_path):
     assert GraphSource.of(path) == before
     os.utime(weights, (1, 1))
     assert GraphSource.of(path) != before
+
+
+@pytest.mark.parametrize("key", ["npu.aipp", "atc.insert_op_conf", "session.ge.insertOpFile"])
+def test_a_file_that_an_option_names_is_the_models(tmp_path, key):
+    """If it lies in the folder of the model: changed, it makes another model of it."""
+    (tmp_path / "1" / "more").mkdir(parents=True)
+    path = tmp_path / "1" / "model.null"
+    for name in ("1/model.null", "1/more/aipp.cfg", "aipp.cfg"):
+        (tmp_path / name).write_text("{}")
+    values = ("../aipp.cfg", str(tmp_path / "aipp.cfg"), "x" * 999, "", "no", "more", path.name)
+    others = tuple((f"atc.o{number}", value) for number, value in enumerate(values))
+    options = (*others, (key, "more/aipp.cfg"), ("torch.mode", "../aipp.cfg"))
+    assert model_files(path, options) == (path, path.parent / "more" / "aipp.cfg")
+    before = GraphSource.of(path, options=options)
+    assert before.files() == model_files(path, options)
+    (path.parent / "more" / "aipp.cfg").write_text("other")
+    assert not before.is_current()
+    assert GraphSource.of(path, options=options) != before
 
 
 def test_weights_that_are_not_there_are_named(tmp_path):

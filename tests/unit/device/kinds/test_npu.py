@@ -33,6 +33,7 @@ from builders.npu import (
     tokens,
 )
 from ge_backend.device.base import GraphSource, Range, open_device
+from ge_backend.device.files.copying import copy_files
 from ge_backend.device.health import Health
 from ge_backend.device.kinds.npu import NpuDevice
 from ge_backend.errors import (
@@ -764,6 +765,23 @@ def test_a_model_is_told_what_to_do_with_its_images(npu, gears):
         expected = sent.astype(np.float32).mean(axis=(1, 2))
         expected[:, 0] = (expected[:, 0] - 100) / 2
         assert np.allclose(run(graph, x=sent)["y"], expected, rtol=1e-5)
+
+
+def test_what_is_done_to_images_is_read_again_with_the_model(npu):
+    """Another file makes another source of it; a copy that is kept has the file beside it."""
+    path = npu.write(PixelMeans(), Static({"x": (1, 8, 6, 3)}), aipp_max=1000)
+    file, kept = npu.folder / "aipp.cfg", npu.folder / "kept"
+    file.write_text(DYNAMIC_AIPP)
+    kept.mkdir()
+    options = {"npu.aipp": "aipp.cfg"}
+    source = GraphSource.of(path, options=tuple(options.items()))
+    copy_files(source.files(), npu.folder, kept, 1 << 20)
+    file.write_text(DYNAMIC_AIPP.replace("100", "0"))
+    assert not source.is_current()
+    photos = np.full((1, 8, 6, 3), 200, np.uint8)
+    changed, before = npu.load(path, **options), npu.load(kept / path.name, **options)
+    assert run(changed, x=photos)["y"][0, 0] == 100
+    assert run(before, x=photos)["y"][0, 0] == 50
 
 
 def test_parameters_for_images_and_models_that_want_none(npu):

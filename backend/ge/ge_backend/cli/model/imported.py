@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.encoder_export import Exported
+from ge_backend.errors import ModelError
 
-__all__ = ["LABELS", "encoder_config", "ensemble_config", "tokenizer_config"]
+__all__ = ["LABELS", "encoder_config", "ensemble_config", "lower_cased", "tokenizer_config"]
 
 MAX_ROWS = 32
 LABELS = "labels.txt"
@@ -32,21 +35,36 @@ parameters {{ key: "max_length" value: {{ string_value: "{checkpoint.max_length}
 
 def tokenizer_config(checkpoint: EncoderFolder) -> str:
     """Return the config.pbtxt of the tokenizer; its tensors are filled in from the file."""
-    length, strips, lower = checkpoint.max_length, checkpoint.strips, checkpoint.lower_case
-    switches = (("pairs", checkpoint.pairs), ("strip", strips), ("lower_case", lower))
-    first = "".join(_switch(name) for name, on in switches if on)
+    switch = 'parameters { key: "tokenizer.pairs" value: { string_value: "true" } }\n'
+    pairs = switch if checkpoint.pairs else ""
     return f"""\
 backend: "ge"
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 # Wherever the encoder runs (GE_DEVICE): texts are cut into tokens on a CPU.
 parameters {{ key: "device" value: {{ string_value: "cpu" }} }}
 # Longer texts are cut.
-parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{length}" }} }}
-{first}"""
+parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{checkpoint.max_length}" }} }}
+{pairs}"""
 
 
-def _switch(name: str) -> str:
-    return f'parameters {{ key: "tokenizer.{name}" value: {{ string_value: "true" }} }}\n'
+def lower_cased(tokenizer: str) -> str:
+    """Return a `tokenizer.json` that puts a text in lower case first, special tokens excepted.
+
+    Source: sentence-transformers 5.4 to 6.2, base/modules/transformer.py, `do_lower_case`.
+
+    Raises:
+        ModelError: it is none.
+    """
+    try:
+        said = json.loads(tokenizer)
+    except ValueError as error:
+        raise ModelError(f"the folder's tokenizer.json cannot be read: {error}") from error
+    own = said.get("normalizer") or {"type": "Sequence", "normalizers": []}
+    steps = own["normalizers"] if own["type"] == "Sequence" else [own]
+    if not any(step["type"] == "Lowercase" for step in steps):
+        steps = [{"type": "Lowercase"}, *steps]
+    said["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    return json.dumps(said, ensure_ascii=False)
 
 
 def ensemble_config(checkpoint: EncoderFolder, exported: Exported, name: str) -> str:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.cli.model.repository import is_ours, model_folders, refused_folders
-from ge_backend.config.engine_table import engines_for
+from ge_backend.config.engine_table import EngineRow, engines_for, file_ends
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import read_folder
+from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
+from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.device.files.model_file import find_model_file
-from ge_backend.errors import GeError
+from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.serving.connect import AUTO
 from ge_backend.serving.engine_choice import described_choice
 from ge_backend.warmup.store import Store
 
 __all__ = ["Needs", "read_needs"]
+
+# What devices run themselves, without an engine of the table.
+OWN = {"npu": (".om", ".onnx"), "null": (".null",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +87,37 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
 
 
 def _engines(directory: Path, config: ModelConfig) -> tuple[str, ...]:
-    """Return the modules that run the model file of a version folder."""
-    path = find_model_file(directory, config.filename, config.device)
-    rows = engines_for(path.name, config.placement.kind)
+    """Return the modules that run the model file of a version folder.
+
+    Raises:
+        ConfigError, ModelError: nothing can, whatever is installed; as loading says it.
+    """
+    path, kind = find_model_file(directory, config.filename, config.device), config.placement.kind
+    rows = engines_for(path.name, kind)
     named = [row for row in rows if row.name == config.engine]
+    # Text generators have engines of their own, and that a device is unknown it says itself.
+    apart = path.name.endswith(OWN.get(kind, ())) or is_checkpoint(directory)
+    if kind in DEVICE_KINDS and not apart:
+        _check(path, config, rows, named)
     return preferred(named or rows, config.precision).libraries if rows else ()
+
+
+def _check(
+    path: Path, config: ModelConfig, rows: Sequence[EngineRow], named: Sequence[EngineRow]
+) -> None:
+    """See that there is an engine for a file, its configured name, and its precision."""
+    kind = config.placement.kind
+    if not rows:
+        ends = ", ".join((*OWN.get(kind, ()), *file_ends(kind)))
+        raise ModelError(f"{path}: the {kind} device runs {ends}")
+    names = ", ".join(row.name for row in named or rows)
+    if config.engine not in {"", AUTO} and not named:
+        raise ConfigError(
+            f"parameter 'engine' is {config.engine!r}; {path.name} is run by {names} on {kind}"
+        )
+    known = dict.fromkeys(precision for row in named or rows for precision in row.precisions)
+    if config.precision not in known:
+        raise ConfigError(
+            f"parameter 'precision' is {config.precision!r}; {path.name} is run in "
+            f"{', '.join(known)} by {names} on {kind}"
+        )

@@ -56,7 +56,12 @@ def refused_folders(repository: Path) -> Iterator[tuple[str, str]]:
     """
     for folder in sorted(entry for entry in repository.iterdir() if entry.is_dir()):
         bare = [path for name in SERVED_BARE for path in folder.glob(f"[0-9]*/{name}")]
-        if not (bare or (folder / CONFIG).exists()):
+        try:
+            there = (folder / CONFIG).exists()
+        except OSError as error:
+            yield folder.name, f"{folder} cannot be read: {error}"
+            continue
+        if not (bare or there):
             reason = (
                 f"{folder} has no {CONFIG}, and Triton takes each folder for a model; expected one "
                 f'with the line backend: "{BACKEND}", or that the folder is elsewhere'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import time
-import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -25,23 +25,26 @@ def scrape(url: str) -> Reading:
         url: `HOST:PORT` is enough.
 
     Raises:
-        ServerError: nobody answers there, or with nothing.
+        ServerError: nobody answers there, or with nothing or something else.
         DeviceUnavailable: the library that reads the format is missing.
     """
     whole = _whole(url)
     try:
         with urllib.request.urlopen(whole, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a user's url
             text = answer.read().decode()
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise ServerError(
-            f"no metrics at {whole}: {error}; expected a running server's metrics port; {WHERE}"
-        ) from error
-    if not text.strip():
-        raise ServerError(
-            f"no metrics at {whole}: the answer is empty; expected a running server's metrics "
-            f"port; {WHERE}"
-        )
-    return parse(text, at_s=time.monotonic())
+        if text.strip():
+            return parse(text, at_s=time.monotonic())
+    except http.client.HTTPException as error:  # its text may be bytes of another protocol
+        raise _none(whole, f"the answer is not in HTTP/1.1: {error!r}") from error
+    except (OSError, ValueError) as error:
+        raise _none(whole, str(error)) from error
+    raise _none(whole, "the answer is empty")
+
+
+def _none(whole: str, why: str) -> ServerError:
+    return ServerError(
+        f"no metrics at {whole}: {why}; expected a running server's metrics port; {WHERE}"
+    )
 
 
 def _whole(url: str) -> str:
@@ -55,6 +58,7 @@ def parse(text: str, *, at_s: float) -> Reading:
 
     Raises:
         DeviceUnavailable: the library that reads the format is missing.
+        ValueError: the text is not in that format.
     """
     try:
         from prometheus_client.parser import text_string_to_metric_families

@@ -21,12 +21,12 @@ from pathlib import Path
 from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
 from ge_backend.device.atc.cann import Cann, find_cann
 from ge_backend.device.atc.options import (
-    PREFIXES,
     CompileRequest,
     arguments,
     gears_of,
     precision_note,
 )
+from ge_backend.device.files.model_file import named_files
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
 
@@ -69,12 +69,13 @@ def compile_onnx(
     if note := precision_note(request):
         log.warning("%s: %s", request.model, note)
     external = external_data(request.model)
+    named = named_files(request.model.parent, request.options)
     cann = find_cann(os.environ)
     recipe = {
         "model": file_digest(request.model),
         "external": {name: file_digest(path) for name, path in external},
         "arguments": list(line),
-        "files": {key: file_digest(path) for key, path in _named_files(request).items()},
+        "files": {key: file_digest(path) for key, path in named.items()},
         "cann": cann.version,
     }
     compiled = cache.find_or_make(
@@ -91,22 +92,10 @@ def compile_onnx(
     return compiled
 
 
-def _named_files(request: CompileRequest) -> dict[str, Path]:
-    """Return the options whose value is a file; relative ones lie beside the model."""
-    files = {}
-    for key, value in request.options:
-        try:
-            path = request.model.parent / value
-            if value and key.startswith(PREFIXES) and path.is_file():
-                files[key] = path
-        except (OSError, ValueError):
-            continue  # too long for a path, or with a NUL
-    return files
-
-
 def _compile(cann: Cann, request: CompileRequest, folder: Path, quiet: Quiet) -> Path:
     """Run `atc` in a folder and return the `.om` that it wrote there."""
-    files = {key: str(path.resolve()) for key, path in _named_files(request).items()}
+    named = named_files(request.model.parent, request.options)
+    files = {key: str(path.resolve()) for key, path in named.items()}
     options = tuple((key, files.get(key, value)) for key, value in request.options)
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]
     num_gears = len(gears_of(request).values)

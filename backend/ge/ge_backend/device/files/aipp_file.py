@@ -48,7 +48,8 @@ def read_blocks(path: Path, mode: str, key: str) -> Sequence[Block]:
         ConfigError: it cannot be read, or does not say what it must.
     """
     try:
-        text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+        # Only comments are ever in another encoding, such as GBK.
+        text = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise ConfigError(f"option {key!r}: {error}") from error
     blocks = [

@@ -63,14 +63,6 @@ class EncoderFolder:
     pairs: bool = False
 
     @property
-    def strips(self) -> bool:
-        """Whether white space around a text is left out, which sentence-transformers always does.
-
-        Source: sentence_transformers/models/Transformer.py, `tokenize`.
-        """
-        return bool(self.pooling)
-
-    @property
     def classifies(self) -> bool:
         """Whether the output has a score for each label."""
         return self.output in HEADS.values()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ge_backend.config.engine_table import ENGINES, file_ends
+from ge_backend.config.settings import COMPILE_PREFIXES
 from ge_backend.device.files.encoder_folder import CONFIG, encoder_files
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
 from ge_backend.device.files.onnx_external import external_data
 from ge_backend.errors import ModelError
 
-__all__ = ["canonical", "find_model_file", "model_files", "stamp_of"]
+__all__ = ["canonical", "find_model_file", "model_files", "named_files", "stamp_of"]
 
 # A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
 SUFFIXES = tuple(end for end in file_ends() if end.startswith("."))
@@ -24,6 +25,8 @@ NAMES = (
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
+# Options whose value may be the name of a file: the compiler's, and what an offline model is told.
+NAMING = (*COMPILE_PREFIXES, "npu.aipp")
 
 
 def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
@@ -38,8 +41,15 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
         device: `cpu`, `npu:0`; what was compiled for one kind of device comes first there.
 
     Raises:
-        ModelError: there is none; says what was looked for and what is there.
+        ModelError: there is none; says what was looked for and what is there. Or nobody may look.
     """
+    try:
+        return _found(directory, filename, device)
+    except OSError as error:
+        raise ModelError(f"no model file in {directory}, which cannot be read: {error}") from error
+
+
+def _found(directory: Path, filename: str, device: str) -> Path:
     known = (*OFFLINE, *NAMES) if device.startswith("npu") else (*NAMES, *OFFLINE)
     candidates = (filename,) if filename else known
     for name in candidates:
@@ -77,12 +87,33 @@ def canonical(path: Path) -> Path:
     return path.parent.resolve() / path.name if by_name else file
 
 
-def model_files(path: Path) -> tuple[Path, ...]:
+def model_files(path: Path, options: Iterable[tuple[str, str]] = ()) -> tuple[Path, ...]:
     """Return all files that make the model that a file is, or is one of.
+
+    Those that options name are among them if they lie in its folder, or below it.
 
     Raises:
         ModelError: their names do not fit together, or weights outside an ONNX file are missing.
     """
+    named = (file for file in named_files(path.parent, options).values() if ".." not in file.parts)
+    beside = (file for file in named if file.is_relative_to(path.parent))
+    return tuple(dict.fromkeys((*_own_files(path), *beside)))
+
+
+def named_files(folder: Path, options: Iterable[tuple[str, str]]) -> dict[str, Path]:
+    """Return the options whose value is a file; relative ones lie in the model's folder."""
+    files = {}
+    for key, value in options:
+        try:
+            path = folder / value
+            if value and key.startswith(NAMING) and path.is_file():
+                files[key] = path
+        except (OSError, ValueError):
+            continue  # too long for a path, or with a NUL
+    return files
+
+
+def _own_files(path: Path) -> tuple[Path, ...]:
     if path.name == CONFIG:
         return encoder_files(path.parent)
     if path.suffix == ".onnx":

@@ -45,6 +45,24 @@ def test_new_keys_and_values_go_to_their_tokens_slots(cache):
     assert step.sampled.tolist() == [0, 2]
 
 
+def test_what_padding_computes_from_no_numbers_stays_with_it(cache):
+    """A row's padding attends to the row; block 0 is read by others, masked, and holds zeros."""
+    batch = Batch(
+        ids=np.zeros(4, np.int64),
+        positions=np.array([0, 1, 0, 0]),
+        slots=np.array([8, 9, 4, 0]),
+        groups=(group(2, 2, [2, 1], [[2, 0], [1, 0]]),),
+        sampled=np.array([1, 2]),
+        rows=(),
+    )
+    key = torch.ones(4, 2, 3)
+    key[2:] = torch.nan
+    found = stage(batch, cache, CPU).attend(0, Attend(scale=1.0), torch.zeros(4, 2, 3), key, key)
+    assert torch.equal(found[:2], torch.ones(2, 6))
+    assert not cache.keys[0][0].any()
+    assert not cache.values[0][0].any()
+
+
 def test_one_row_alone_reads_no_more_than_its_keys(cache):
     """Rows together are as long as the longest table."""
     batch = Batch(
