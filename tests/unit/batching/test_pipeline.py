@@ -629,7 +629,12 @@ def open_concatenating(tmp_path):
                 ],
                 "output": [
                     {"name": "y", "data_type": "TYPE_INT64", "dims": [-1]},
-                    {"name": "size", "data_type": "TYPE_INT32", "dims": [1], "reshape": {"shape": []}},
+                    {
+                        "name": "size",
+                        "data_type": "TYPE_INT32",
+                        "dims": [1],
+                        "reshape": {"shape": []},
+                    },
                 ],
                 "batch_input": [
                     {"kind": "BATCH_ACCUMULATED_ELEMENT_COUNT", "target_name": ["n"], **told},

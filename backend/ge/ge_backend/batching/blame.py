@@ -46,7 +46,9 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
     index = _INDEX.search(text)
     if index is not None:
         value, least, most = map(int, index.groups())
-        return _index(request, layout, value, least, most) or _size(request, layout, most + 1) or error
+        return (
+            _index(request, layout, value, least, most) or _size(request, layout, most + 1) or error
+        )
     if _UNNAMED_INDEX.search(text):
         spans = [
             f"{name} from {array.min()} to {array.max()}"

@@ -166,7 +166,5 @@ def _affordable(grid: BucketGrid) -> BucketGrid:
     """
     rows, *sizes = (axis.values for axis in grid.axes)
     most = max(DEFAULT_MEASURED_ELEMENTS, rows[-1] * math.prod(values[0] for values in sizes))
-    kept = tuple(
-        entry for entry in grid.entries if entry[0] == rows[0] or math.prod(entry) <= most
-    )
+    kept = tuple(entry for entry in grid.entries if entry[0] == rows[0] or math.prod(entry) <= most)
     return replace(grid, entries=kept)

@@ -57,7 +57,7 @@ class StageRuns(Protocol):
     def __call__(
         self, session: Session, chosen: Sequence[int], *, again: bool
     ) -> Sequence[RunOrder | GeError]:
-        """Return the orders of the chosen runs, staged in this session's arena, or why there is none.
+        """Return the orders of the chosen runs, staged in this session's arena, or errors.
 
         Args:
             session: of the device that was chosen for them.
