@@ -1,9 +1,11 @@
 """LoRA adapters of tiny models: as peft trains and saves them, and as mere values."""
 
 import copy
+import shutil
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from builders.language import quiet
 from ge_backend.device.language.adapter import LayerChange, StoredAdapter
@@ -37,6 +39,15 @@ def make_adapter(checkpoint: Path, name: str, base, *, seed=1, save=True, **sett
         if save:
             model.save_pretrained(checkpoint / "adapters" / name)
     return model.eval()
+
+
+def make_broken(checkpoint: Path, name: str, *, like: str):
+    """Put an adapter beside a checkpoint that is as another one, without a number in it."""
+    folder = checkpoint / "adapters" / name
+    shutil.copytree(checkpoint / "adapters" / like, folder, dirs_exist_ok=True)
+    weights = folder / "adapter_model.safetensors"
+    broken = {key: torch.full_like(one, torch.nan) for key, one in load_file(weights).items()}
+    save_file(broken, weights)
 
 
 def stored_adapter(name="pirate", nbytes=100, stamp="1"):

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from builders import language
+from builders.adapters import make_adapter, make_broken
 from builders.generation import Foretelling, Serving
+from ge_backend.device.language.adapter_folder import AdapterFolder
+from ge_backend.errors import GraphFailed
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
 
 OUTPUT = 34
@@ -129,3 +132,17 @@ def test_beams_are_generates(checkpoint):
         )
         assert [served.tokens(str(number), sample) for sample in range(2)] == best
     assert served.engine.figures().counts["copied_blocks"] > 0
+
+
+def test_an_adapter_that_is_not_numbers_leaves_none_of_it_to_others(checkpoint, expected):
+    """Blocks that it had are OpenVINO's next, which multiplies what it masks."""
+    folder, oracle = checkpoint
+    make_adapter(folder, "pirate", oracle)
+    make_broken(folder, "broken", like="pirate")
+    served = serving(checkpoint)
+    broken = AdapterFolder(folder, served.model.products, served.model.dtype).find("broken")
+    served.submit("broken", PROMPTS[7], adapter=broken)
+    served.run()
+    assert isinstance(served.error("broken"), GraphFailed)
+    submit(served)
+    assert outputs(served.run()) == expected

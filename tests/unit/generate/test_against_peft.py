@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from builders import language
-from builders.adapters import make_adapter
+from builders.adapters import make_adapter, make_broken
 from builders.generation import Foretelling, Serving
 from ge_backend.device.language.adapter_folder import AdapterFolder
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
@@ -143,6 +143,32 @@ def test_beams_are_those_of_the_adapted_model(checkpoint):
             oracle, PROMPTS[3], OUTPUT, num_beams=3, num_return_sequences=2, eos_token_id=stop
         )
         assert [served.tokens(f"{name}", sample) for sample in range(2)] == best
+
+
+SIZES = {"batch_buckets": "1,2,4", "query_buckets": "5,20", "context_buckets": "16"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"prefill_chunk": 5}, {"blocks": 26}, SIZES])
+@pytest.mark.parametrize("n", [1, 3])
+def test_an_adapter_that_is_not_numbers_fails_its_own_texts(checkpoint, expected, settings, n):
+    """Not those beside, nor those that get its blocks: also where it was cancelled, or is padded."""
+    folder, _ = checkpoint
+    make_broken(folder, "broken", like="pirate")
+    served = Adapted(checkpoint, max_num_seqs=8, max_num_batched_tokens=64, **settings)
+    if settings is SIZES:
+        lists = rule_shapes(served.engine._settings, served.engine.limits.max_length, 4)
+        served.engine.use(prepared_shapes(served.model, lists, served.clock))
+    sampled = {"n": n, "temperature": 1 if n > 1 else 0}
+    for turn in range(3):
+        served.ask_all()
+        for number, length in enumerate((17, 45, 3)):
+            served.ask(f"{turn}.{number}", PROMPTS[7][:length], "broken", **sampled)
+        served.step()
+        served.engine.cancel(f"{turn}.1")
+        served.run()
+        assert served.texts() == expected
+        assert {u.id for u in served.updates if u.error} >= {f"{turn}.0", f"{turn}.2"}
+        served.updates.clear()
 
 
 def test_half_precision_by_log_probabilities(checkpoint):

@@ -126,6 +126,20 @@ def test_a_block_without_its_label_is_not_found_nor_kept():
     assert (pool.num_kept, pool.integrity([])) == (0, [])
 
 
+def test_a_block_that_may_hold_no_numbers_says_so_to_its_next_owner():
+    """If its last one was not proven; kept or not, and once."""
+    pool = BlockPool(5, 16)
+    one, two, three, four = pool.allocate(4)
+    pool.label(two, content("a"))
+    pool.share([three])
+    pool.release([three], proven=False)
+    pool.release([one, two], proven=False)
+    pool.release([three, four])
+    again = pool.allocate(4)
+    assert sorted(pool.take_unproven(again)) == [one, two]
+    assert pool.take_unproven(again) == []
+
+
 def test_integrity_sees_kept_blocks_that_are_somebodys():
     """A kept block has no owner, and what is found has its label."""
     pool = BlockPool(4, 16)

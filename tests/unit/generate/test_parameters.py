@@ -90,6 +90,14 @@ def test_none_is_as_good_as_absent_and_lifts_the_limit_of_tokens():
     assert (asked.sampling.temperature, asked.sampling.seed, asked.max_tokens) == (1.0, 11, None)
 
 
+def test_none_leaves_a_checkpoints_default():
+    """As if it had not been said; so many clients write all fields."""
+    defaults = {"temperature": 0.6, "top_p": 0.9}
+    given = {"temperature": None, "top_p": None, "max_tokens": None}
+    asked = parse_parameters(given, defaults=defaults)
+    assert (asked.sampling.temperature, asked.sampling.top_p, asked.max_tokens) == (0.6, 0.9, None)
+
+
 def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
     """What a checkpoint says holds until the client says otherwise."""
     asked = parse_parameters({"temperature": 0.7}, defaults={"temperature": 0.3, "max_tokens": 9})

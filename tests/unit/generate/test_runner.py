@@ -11,7 +11,7 @@ from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 from ge_backend.generate.adapters import AdapterShelf
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import ShapeLists, StepShapes
-from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
+from ge_backend.generate.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.runner import Runner
 from ge_backend.generate.settings import PreemptionMode
@@ -166,6 +166,18 @@ def test_copies_are_made_before_anybody_writes():
         next_token(tokens, 0, 64) for tokens in ((5, 6, 7), (5, 6, 9))
     ]
     assert rig.tally.counts["copied_blocks"] == 1
+
+
+def test_cleaning_a_block_is_no_copy_of_a_text():
+    """It gets what is in block 0, and the figure of copies does not count it."""
+    rig = Rig()
+    span = rig.span(0, (5, 6))
+    rig.model.tokens[:] = 9
+    rig.model.tokens[:4] = 0
+    plan = StepPlan(spans=(span,), copies=(BlockCopy(span.sequence, CLEAN_BLOCK, 1),))
+    rig.runner.run(plan)
+    assert rig.model.tokens[4:9].tolist() == [5, 6, 0, 0, 9]
+    assert rig.tally.counts["copied_blocks"] == 0
 
 
 def test_a_failed_copy_fails_only_those_who_wanted_one():

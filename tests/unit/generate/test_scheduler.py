@@ -28,7 +28,7 @@ class Rig:
     swap_blocks: int = 0
     optimist: bool = False
     prefix_cache: bool = False
-    cache: dict = field(default_factory=dict)
+    cache: dict = field(default_factory=lambda: {0: {}})
     saved: dict = field(default_factory=dict)
     made: list = field(default_factory=list)
     lengths: dict = field(default_factory=dict)
@@ -620,6 +620,52 @@ def test_what_a_failed_sequence_computed_is_for_nobody():
     assert rig.pool.num_kept == 0
     second = rig.add(prompt=10, output=2)
     assert computed(rig.run(), second)[0] == (0, 10)
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "cancelled late"])
+def test_blocks_that_may_hold_no_numbers_are_cleaned_for_whoever_gets_them(end):
+    """Those of a text that failed, or from which no token has been drawn yet; and no others."""
+    rig = Rig(blocks=4, max_tokens=40)
+    one = rig.add(prompt=8, output=6)
+    rig.step(chunk=7 if end == "cancelled" else 8)
+    held = set(one.blocks)
+    rig.scheduler.remove(one, failed=end == "failed")
+    other = rig.add(prompt=15, output=1)
+    plan = rig.step()
+    expected = set() if end == "cancelled late" else {(other, 0, block) for block in held}
+    assert {(c.sequence, c.source, c.destination) for c in plan.copies} == expected
+
+
+def test_who_had_to_leave_amid_its_prompt_leaves_blocks_to_be_cleaned():
+    """In the very step in which another one gets them."""
+    rig = Rig(blocks=6, max_tokens=40, optimist=True)
+    first = rig.add(prompt=4, output=12)
+    late = rig.add(prompt=11, output=4)
+    plan, held = rig.step(chunk=5), ()
+    while not plan.recomputed:
+        held = set(late.blocks)
+        plan = rig.step(chunk=1)
+    assert plan.recomputed == (late,)
+    assert [(c.sequence, c.source) for c in plan.copies] == [(first, 0)]
+    assert plan.copies[0].destination in held
+    rig.run()
+
+
+def test_what_others_read_is_cleaned_when_the_last_of_them_has_failed():
+    """And once: who has got it clean writes to it, and leaves numbers."""
+    rig = Rig(blocks=4, max_tokens=40)
+    one = rig.add(prompt=6, output=6)
+    rig.step()
+    two, held = rig.fork(one), set(one.blocks)
+    rig.scheduler.remove(one, failed=True)
+    rig.scheduler.remove(two, failed=True)
+    third = rig.add(prompt=16, output=1)
+    plan = rig.step()
+    assert {copy.destination for copy in plan.copies} == held
+    assert third.proven
+    rig.run()
+    rig.add(prompt=16, output=1)
+    assert rig.step().copies == ()
 
 
 def test_who_had_to_leave_is_found_again_when_it_has_come_back():

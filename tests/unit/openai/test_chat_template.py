@@ -52,6 +52,22 @@ def test_a_variant_for_tools(tmp_path):
     assert made.render(MESSAGES, [{"f": "ü<"}]) == '[{"f": "ü<"}]'
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("", '[{"f": "ü<", "a": 1}]'),
+        ("ensure_ascii=False, sort_keys=True", '[{"a": 1, "f": "ü<"}]'),
+        ("True", '[{"f": "\\u00fc<", "a": 1}]'),
+        ("indent=1", '[\n {\n  "f": "ü<",\n  "a": 1\n }\n]'),
+        ("separators=(',', ':')", '[{"f":"ü<","a":1}]'),
+    ],
+)
+def test_json_is_written_as_transformers_filter_does(tmp_path, arguments, text):
+    """With its arguments, in their order."""
+    made = template(tmp_path, {"chat_template": f"{{{{ tools | tojson({arguments}) }}}}"})
+    assert made.render(MESSAGES, [{"f": "ü<", "a": 1}]) == text
+
+
 def test_names_and_tags_of_transformers(tmp_path):
     """Loop controls, the date, and the mark of what is generated."""
     text = "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}{% generation %}x{% endgeneration %}{{ strftime_now('%Y') | length }}"

@@ -67,6 +67,22 @@ def test_calls_are_streamed_when_they_are_complete():
     assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
 
 
+def test_one_call_where_the_client_wants_no_more():
+    """The first; whole, and in a stream, in which the others are no event."""
+    whole = ChatForm(None, TaggedCalls, several=False).choice(
+        0, Piece(text=CALL + CALL, tokens=9, finish="stop")
+    )
+    assert len(whole["message"]["tool_calls"]) == 1
+    assert (whole["message"]["content"], whole["finish_reason"]) == (None, "tool_calls")
+    form = ChatForm(None, TaggedCalls, several=False)
+    first, second = (form.delta(0, Piece(text=CALL, tokens=1), 0) for _ in range(2))
+    assert len(first["delta"]["tool_calls"]) == 1
+    assert second is None
+    assert form.delta(1, Piece(text=CALL, tokens=1), 0) is not None
+    end = form.delta(0, Piece(text=CALL, tokens=1, finish="stop"), 0)
+    assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
+
+
 def test_the_call_of_a_named_tool_ends_as_openai_has_it():
     """With `stop`, or `length` where it was cut off."""
     for finish in ("stop", "length"):

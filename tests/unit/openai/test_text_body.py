@@ -147,6 +147,15 @@ def test_tools_can_be_left_out():
     assert {chat(tools=TOOLS, tool_choice=c).forced for c in (None, "auto", "none")} == {None}
 
 
+def test_several_calls_are_the_clients_choice():
+    """Forced or not; as many as the model writes if nothing is said."""
+    assert [chat(tools=TOOLS, parallel_tool_calls=s).several for s in (False, True, None)] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_a_forced_call_is_a_structure():
     """Of the one tool's arguments, or of a list of calls; each tool has a schema."""
     asked = chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})

@@ -1,12 +1,16 @@
 """The blocks of a paged cache: who has how many, which are free, who shares which.
 
 A block holds the keys and values of `block_size` tokens in all layers. Block 0 is nobody's: padding
-writes there. A block has as many references as sequences name it in their tables; it is nobody's
-again when the last one lets go. A block with one reference may be written; a shared one never is.
+writes there, and it holds numbers. A block has as many references as sequences name it in their
+tables; it is nobody's again when the last one lets go. A block with one reference may be written; a
+shared one never is.
 
 A full block may be labelled with its content. Then it is kept when the last one lets go, and found
 again by that content, until somebody needs the room: the blocks that were let go first go first, of
 one table the last ones, so that a beginning outlives what follows it.
+
+A block whose last owner was not proven to have computed numbers may hold something else. Who gets
+it next has to clean it: what is not written yet is masked, but multiplied all the same.
 """
 
 from __future__ import annotations
@@ -61,6 +65,7 @@ class BlockPool:
         self._kept: OrderedDict[int, None] = OrderedDict()  # let go long ago first
         self._labels: dict[int, BlockContent] = {}
         self._by_content: dict[BlockContent, int] = {}
+        self._unproven: set[int] = set()
 
     @property
     def num_free(self) -> int:
@@ -108,8 +113,12 @@ class BlockPool:
             self._references[block] += 1
             self._kept.pop(block, None)
 
-    def release(self, blocks: Sequence[int]) -> None:
+    def release(self, blocks: Sequence[int], *, proven: bool = True) -> None:
         """Take a reference from each of these blocks of a table; a last one keeps or frees it.
+
+        Args:
+            blocks: of a table, in order.
+            proven: they hold numbers.
 
         Raises:
             ProtocolError: nobody has one of them, or one is named twice; no reference was taken.
@@ -119,10 +128,18 @@ class BlockPool:
             self._references[block] -= 1
             if self._references[block]:
                 continue
+            if not proven:
+                self._unproven.add(block)
             if block in self._labels:
                 self._kept[block] = None
             else:
                 self._free.append(block)
+
+    def take_unproven(self, blocks: Sequence[int]) -> list[int]:
+        """Return those of these blocks that may hold no numbers; the caller cleans them."""
+        found = [block for block in blocks if block in self._unproven]
+        self._unproven.difference_update(found)
+        return found
 
     def label(self, block: int, content: BlockContent) -> None:
         """Let a block that somebody has be found; without effect where another is found already.

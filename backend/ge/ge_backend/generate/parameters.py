@@ -133,10 +133,9 @@ def parse_parameters(
         raise InvalidRequest(
             f"sampling parameter {unknown[0]!r} is unknown; known are {', '.join(_READERS)}"
         )
+    said = {name: one for name, one in given.items() if one is not None or name == "max_tokens"}
     values = {
-        name: _READERS[name](name, value)
-        for name, value in {**(defaults or {}), **given}.items()
-        if value is not None or name == "max_tokens"
+        name: _READERS[name](name, value) for name, value in {**(defaults or {}), **said}.items()
     }
     words = values.pop("bad_words", ())
     structure = _structure(values)

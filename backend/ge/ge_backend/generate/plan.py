@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from ge_backend.generate.sequence import Sequence
 
-__all__ = ["BlockCopy", "Move", "Span", "StepPlan"]
+__all__ = ["CLEAN_BLOCK", "BlockCopy", "Move", "Span", "StepPlan"]
+
+CLEAN_BLOCK = 0  # nobody's, and it holds numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A block that a sequence is about to write to and others read: it gets a copy of its own."""
+    """A block that a sequence is about to write to and others read: it gets a copy of its own.
+
+    Where the source is `CLEAN_BLOCK`, its own block may hold something else than numbers.
+    """
 
     sequence: Sequence
     source: int

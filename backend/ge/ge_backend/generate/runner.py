@@ -20,7 +20,7 @@ from ge_backend.generate.adapters import AdapterShelf, adapters_of
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import Shape, StepShapes, free_groups
-from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
+from ge_backend.generate.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.sequence import Sequence
 from ge_backend.generate.speculation.verify import num_right
@@ -130,7 +130,7 @@ class Runner:
         pairs = [(copy.source, copy.destination) for copy in copies]
         error = _error_of(lambda: self._model.copy_blocks(pairs))
         if error is None:
-            self._tally.add("copied_blocks", len(pairs))
+            self._tally.add("copied_blocks", sum(source != CLEAN_BLOCK for source, _ in pairs))
         else:
             outcome.failed.update({copy.sequence: error for copy in copies})
 

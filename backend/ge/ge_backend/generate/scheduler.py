@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from ge_backend.generate.admission import LengthForecast, PeakLoad
 from ge_backend.generate.blocks import BlockPool
-from ge_backend.generate.plan import BlockCopy, Move, Span, StepPlan
+from ge_backend.generate.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
 from ge_backend.generate.queue import enqueue
@@ -156,6 +156,7 @@ class Scheduler:
         """
         if failed:
             self._pool.unlabel(sequence.blocks)
+            sequence.proven = False
         if sequence.state is SequenceState.RUNNING:
             if not failed:
                 self._prefixes.note(sequence)
@@ -265,7 +266,10 @@ class Scheduler:
         self._pool.unlabel(sequence.blocks[place:])
         missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
         if missing > 0:
-            sequence.blocks.extend(self._pool.allocate(missing))
+            new = self._pool.allocate(missing)
+            unproven = self._pool.take_unproven(new)
+            draft.copies.extend(BlockCopy(sequence, CLEAN_BLOCK, block) for block in unproven)
+            sequence.blocks.extend(new)
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
         """Let the last sequence wait again."""
@@ -280,6 +284,7 @@ class Scheduler:
             draft.recomputed.append(sequence)
             sequence.num_computed = 0
         self._free(sequence)
+        sequence.proven &= sequence.swapped > 0
         sequence.state = SequenceState.WAITING
         enqueue(self.waiting, sequence)
 
@@ -289,6 +294,7 @@ class Scheduler:
         for one in group:
             draft.drop(one)
             self.running.remove(one)
+            one.proven = False  # it may have blocks that this step was to clean
             self._free(one)
             one.num_computed, one.state = 0, SequenceState.FINISHED
         first = group[0]
@@ -365,6 +371,6 @@ class Scheduler:
         enqueue(self.running, sequence)
 
     def _free(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.blocks)
+        self._pool.release(sequence.blocks, proven=sequence.proven)
         del sequence.blocks[:]
         sequence.labelled = 0

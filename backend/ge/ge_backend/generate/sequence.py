@@ -66,6 +66,7 @@ class Sequence:
         saved: those.
         leader: another sample of the same prompt, whose blocks it may share.
         begun: it has run, though it may wait again.
+        proven: a token was drawn from what it has computed, which therefore are numbers.
         group: sequences that run and leave together, itself included; the first begins again.
         guide: where it is in the structure that it has to keep to, which then says alone when the
             text may end: `min_tokens` and `ignore_eos` do not.
@@ -90,6 +91,7 @@ class Sequence:
     saved: SavedBlocks | None = None
     leader: Sequence | None = None
     begun: bool = False
+    proven: bool = False
     group: list[Sequence] | None = None
     guide: Guide | None = None
     last_s: float = 0.0
@@ -126,7 +128,7 @@ class Sequence:
 
     def restart(self) -> None:
         """Forget all output."""
-        self.num_tokens = self.num_prompt
+        self.num_tokens, self.proven = self.num_prompt, False
         self.contents.clear()
 
     def ids(self, start: int, stop: int) -> Array:
@@ -139,6 +141,7 @@ class Sequence:
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
         self._ids[self.num_tokens] = token
         self.num_tokens += 1
+        self.proven = True
         if self.guide is not None:
             self.guide.advance(token)
 

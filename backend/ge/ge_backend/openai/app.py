@@ -172,7 +172,8 @@ class Endpoints:
         model, adapter = await self._writer(asked.reply.model)
         template = self._templates.of(model)
         prompt = template.render(asked.messages, asked.tools)
-        form = ChatForm(asked.reply.top, _reader(asked, template.calls))
+        reader = _reader(asked, template.calls)
+        form = ChatForm(asked.reply.top, reader, several=asked.several)
         calls = self._calls(asked.reply, model, (prompt,), {**asked.sampling, **adapter})
         return await self._written(request, asked.reply, form, calls)
 

@@ -74,14 +74,18 @@ class ChatForm:
     Args:
         top: as in `ReplyForm`.
         make_reader: reads calls of tools out of a choice; None: there are none to read.
+        several: a choice may have more than one call; else those behind its first are not told.
     """
 
     prefix = "chatcmpl"
     whole = "chat.completion"
     part = "chat.completion.chunk"
 
-    def __init__(self, top: int | None, make_reader: MakeReader | None = None) -> None:
+    def __init__(
+        self, top: int | None, make_reader: MakeReader | None = None, *, several: bool = True
+    ) -> None:
         self._top = top
+        self._several = several
         self._make_reader = make_reader
         self._readers: dict[int, CallReader] = {}
         self._calls: Counter[int] = Counter()
@@ -120,6 +124,8 @@ class ChatForm:
             return Said(piece.text)
         reader = self._readers.get(index) or self._readers.setdefault(index, self._make_reader())
         said = _joined([reader.take(piece.text), *([reader.end()] if piece.finish else [])])
+        if not self._several:
+            said = Said(said.text, said.calls[: 0 if self._calls[index] else 1])
         self._calls[index] += len(said.calls)
         return said
 

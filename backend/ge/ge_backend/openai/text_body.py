@@ -71,12 +71,14 @@ class ChatBody:
     Attributes:
         tools: for the chat template; none where the client wants no calls.
         forced: the tool that has to be called, "" if any of them; None: none has to.
+        several: an answer may have more than one call.
     """
 
     reply: ReplyForm
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...]
     forced: str | None
+    several: bool
     sampling: dict[str, Any]
 
 
@@ -142,6 +144,7 @@ def read_chat(block: bytes) -> ChatBody:
         messages=messages,
         tools=() if choice == "none" else tools,
         forced=forced,
+        several=several,
         sampling={
             "add_special_tokens": False,
             **sampling,

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models
 
 from builders.any_messages import hostile_json
 from builders.null_models import comes_true, sums
@@ -23,6 +24,7 @@ from builders.sharing import Runner, Sharing
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
 from ge_backend.device.language.open import OpenedLanguage
+from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client import generation
 from ge_backend.executor.client.generation import GenerationClient, Prompt
@@ -239,6 +241,71 @@ def test_a_stop_text_ends_its_sample(rig):
     assert comes_true(free)
     ends = [sum(one.counts[reason] for one in seen) for reason in ("stop", "cancelled")]
     assert ends == [1, 0]
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """Return a tokenizer like SentencePiece's: what comes first loses its space; 3 ends no text."""
+    words = ["<s>", "</s>", "<x>", "<y>", *(f"▁w{number}" for number in range(4, 64))]
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}))
+    tokenizer.add_special_tokens(words[:4])
+    strip = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), strip])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return open_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("prompt", [[9], [0, 9], [9, 2, 2], [*range(5, 60), 1]])
+def test_a_text_goes_on_behind_its_prompt(monkeypatch, pieces, prompt):
+    """With the space between them, which tokenizers take from what comes first; each sample."""
+    rig = Rig(monkeypatch, tokenizer=pieces)
+    sink = ask(rig.client(), ids=prompt, n=2)
+    assert sink.end() is None
+    for sample in range(2):
+        written = pieces.decode([*prompt, *sink.ids(sample)])
+        assert pieces.decode(prompt) + sink.text(sample) == written
+        assert sink.text(sample).startswith(" w")
+    stopped = ask(rig.client(), ids=prompt, stop=[sink.text()[:3]])
+    assert stopped.end() is None
+    assert stopped.text() == ""
+    rig.close()
+
+
+@pytest.mark.parametrize("prompt", [[0], [0, 2], [2] * 40])
+def test_a_text_behind_special_tokens_alone_is_the_first(monkeypatch, pieces, prompt):
+    """They are no text, and so it has no space before it."""
+    rig = Rig(monkeypatch, tokenizer=pieces)
+    sink = ask(rig.client(), ids=prompt)
+    assert sink.end() is None
+    assert sink.text() == pieces.decode(sink.ids())
+    assert not sink.text().startswith(" ")
+    rig.close()
+
+
+class Halves(Letters):
+    """A tokenizer whose token 63 is half a character; it notes what its streams go on behind."""
+
+    def __init__(self):
+        self.known = []
+
+    def decode(self, ids):
+        return "".join("\ufffd" if token == 63 else chr(token + 55) for token in ids)
+
+    def stream(self, ids=()):
+        self.known.append(tuple(ids))
+        return self
+
+
+@pytest.mark.parametrize(
+    ("prompt", "known"), [((9, 63, 9, 10, 11, 12), 4), ((9,) * 50, 4), ((9, 10, 63), 0)]
+)
+def test_a_stream_begins_with_whole_characters(monkeypatch, prompt, known):
+    """Else it would tell what is in the prompt."""
+    tokenizer = Halves()
+    rig = Rig(monkeypatch, tokenizer=tokenizer)
+    assert ask(rig.client(), ids=prompt).end() is None
+    assert tokenizer.known == [prompt[len(prompt) - known :]]
+    rig.close()
 
 
 def test_a_stop_text_ends_one_sample_of_several(rig):
@@ -459,6 +526,44 @@ def test_log_probabilities_have_the_form_of_the_vllm_backend(rig):
         True
     ] * 3
     assert set(next(iter(tokens[0].values()))) == {"logprob", "rank", "decoded_token"}
+
+
+def test_log_probabilities_name_every_token(monkeypatch, pieces, tmp_path):
+    """Special ones too, which are no text, and others with the space that begins them."""
+    rig = Rig(monkeypatch, tokenizer=pieces)
+    rig.key = replace(spec(), folder=str(tmp_path)).key()
+    sink = ask(rig.client(), ids=[9], logprobs=20, max_tokens=8)
+    assert sink.end() is None
+    names = ["<s>", "</s>", "<x>", "<y>", *(f" w{number}" for number in range(4, 64))]
+    told = {
+        int(token): entry["decoded_token"]
+        for deltas in sink.deltas
+        for entries in json.loads(deltas[0].logprobs)
+        for token, entry in entries.items()
+    }
+    assert told == {token: names[token] for token in told}
+    assert {*range(4), *sink.ids()} <= set(told)
+    spoken = [names[token] for token in sink.ids() if token > 3]
+    assert sink.text() == "".join(spoken) != ""
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("\ufffd", "\ufffd"), ("▁", " "), ("▁▁", "  "), ("a", "a")]
+)
+def test_the_text_of_a_token_is_what_it_adds_to_another(monkeypatch, tmp_path, text, told):
+    """A space alone is one, and half a character is not more than that behind itself."""
+
+    class One(Letters):
+        def decode(self, ids):
+            return (text * len(ids)).replace("▁", " ").removeprefix(" ")
+
+    rig = Rig(monkeypatch, tokenizer=One())
+    sink = ask(rig.client(), ids=[9], logprobs=0, max_tokens=1)
+    assert sink.end() is None
+    ((entries,),) = (json.loads(deltas[0].logprobs) for deltas in sink.deltas)
+    assert [entry["decoded_token"] for entry in entries.values()] == [told]
+    rig.close()
 
 
 def test_the_drawn_token_has_its_rank_though_it_is_not_among_the_best(rig):

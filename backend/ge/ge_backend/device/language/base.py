@@ -71,7 +71,7 @@ class LanguageModel(Protocol):
         """
 
     def open_cache(self, num_blocks: int) -> None:
-        """Allocate the cache, once. Block 0 is for padding; nobody's keys are there.
+        """Allocate the cache, once. Block 0 is for padding: nobody's keys are there, but numbers.
 
         Raises:
             OutOfMemory: the device has less; names both numbers.

@@ -154,7 +154,7 @@ class GenerationService:
             guide=self._guide(parameters),
             adapter=self._adapter(parameters.lora_name),
         )
-        answer = self._answer(member, asked, parameters, len(prompt))
+        answer = self._answer(member, asked, parameters, prompt)
         member.numbers.add(asked.number)
         try:
             self._engine.submit(request, lambda update: self._tell(member, answer, update))
@@ -164,14 +164,14 @@ class GenerationService:
         self._kick()
 
     def _answer(
-        self, member: _Member, asked: Submit, parameters: Parameters, prompt_tokens: int
+        self, member: _Member, asked: Submit, parameters: Parameters, prompt: tuple[int, ...]
     ) -> TextAnswer:
-        tokenizer = self._opened.tokenizer
+        text = self._opened.tokenizer, self._opened.special, prompt
         if not parameters.ranked:
-            return TextAnswer(asked, parameters, member.outbox, tokenizer, prompt_tokens)
+            return TextAnswer(asked, parameters, member.outbox, *text)
         told = frozenset(place for place, sample in enumerate(asked.samples) if sample.ended)
         ranking = Ranking(member.outbox, parameters.n, told)
-        return TextAnswer(replace(asked, samples=()), parameters, ranking, tokenizer, prompt_tokens)
+        return TextAnswer(replace(asked, samples=()), parameters, ranking, *text)
 
     def _parameters(self, asked: Submit) -> Parameters:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ge_backend.device.language.base import Tokenizer
@@ -17,6 +18,7 @@ from ge_backend.generate.update import Update
 
 __all__ = ["TextAnswer"]
 
+KNOWN = range(4, 24)  # so many of a prompt's last tokens, that a text goes on behind
 WORDS = {Finish.COMPLETE: Finish.STOP.value}  # what clients know; else as they are
 
 
@@ -37,19 +39,22 @@ class TextAnswer:
         asked: the request; samples that it has already are gone through again, without a word.
         outbox: of its client, or what ranks its samples before.
         tokenizer: None where the checkpoint has none: then the text is empty.
-        prompt_tokens: how many tokens the prompt has.
+        special: names of the tokens that are no text, by token; log-probabilities have them.
+        prompt: its tokens, behind which the text goes on.
     """
 
     asked: Submit
     parameters: Parameters
     outbox: Outbox | Ranking
     tokenizer: Tokenizer | None
-    prompt_tokens: int
+    special: Mapping[int, str]
+    prompt: tuple[int, ...]
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self._samples = [_Sample(self._assembler()) for _ in range(self.parameters.num_drawn)]
+        known = () if self.tokenizer is None else _last_text(self.tokenizer, self.prompt)
+        self._samples = [_Sample(self._assembler(known)) for _ in range(self.parameters.num_drawn)]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
             sample.ended, sample.cumulative = given.ended, given.cumulative
             if sample.text is not None:
@@ -90,7 +95,7 @@ class TextAnswer:
                 logprobs=self._logprobs(update),
                 cumulative=sample.cumulative,
                 finish="" if finish is None else WORDS.get(finish, finish.value),
-                prompt_tokens=self.prompt_tokens,
+                prompt_tokens=len(self.prompt),
             )
         )
 
@@ -123,8 +128,16 @@ class TextAnswer:
         return json.dumps(tokens, separators=(",", ":"))
 
     def _entry(self, token: int, value: float, rank: int | None) -> dict[str, object]:
-        text = "" if self.tokenizer is None else self.tokenizer.decode([token])
-        return {"logprob": value, "rank": rank, "decoded_token": text}
+        return {"logprob": value, "rank": rank, "decoded_token": self._name(token)}
+
+    def _name(self, token: int) -> str:
+        """Return a special token's name, or the text that a token adds to another one."""
+        if self.tokenizer is None or token in self.special:
+            return self.special.get(token, "")
+        once, twice = (self.tokenizer.decode([token] * count) for count in (1, 2))
+        # A decoder may take the space from what comes first. Parts of characters join to others.
+        whole = "\ufffd" not in once and twice.startswith(once)
+        return twice[len(once) :] if whole else once
 
     def _refuse(self, error: GeError) -> None:
         if not self._refused:
@@ -132,8 +145,19 @@ class TextAnswer:
             self.outbox.say(Refused(number=number, error=type(error).__name__, message=str(error)))
         self._refused = True
 
-    def _assembler(self) -> TextAssembler | None:
+    def _assembler(self, known: tuple[int, ...]) -> TextAssembler | None:
         if self.tokenizer is None:
             return None
         parameters = self.parameters
-        return TextAssembler(self.tokenizer.stream(), parameters.stop, parameters.min_tokens)
+        return TextAssembler(self.tokenizer.stream(known), parameters.stop, parameters.min_tokens)
+
+
+def _last_text(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a prompt's last tokens that are a text of whole characters; () where none are.
+
+    A stream that begins with them tells what stands between them and what follows, such as a space.
+    Source: vllm-project/vllm, vllm/v1/engine/detokenizer.py, which looks for them likewise.
+    """
+    ends = (prompt[-count:] for count in KNOWN)
+    texts = ((end, tokenizer.decode(end)) for end in ends)
+    return next((end for end, text in texts if text and "\ufffd" not in text), ())

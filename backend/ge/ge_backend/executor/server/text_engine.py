@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -46,6 +47,7 @@ class OpenedEngine:
 
     Attributes:
         find_adapter: as `AdapterFolder.find`.
+        special: names of the tokens that are no text, by token.
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
     """
 
@@ -55,6 +57,7 @@ class OpenedEngine:
     sampling: Mapping[str, float]
     compile_structure: Callable[[Structure], Guide | None] | None
     find_adapter: Callable[[str], StoredAdapter]
+    special: Mapping[int, str]
     scratch_bytes: int = 0
 
 
@@ -84,6 +87,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         sampling=opened.sampling,
         compile_structure=_left_to_vllm,
         find_adapter=_no_adapter,
+        special=_special_tokens(Path(spec.folder)),
     )
 
 
@@ -94,6 +98,13 @@ def _left_to_vllm(structure: Structure) -> None:
 
 def _no_adapter(name: str) -> StoredAdapter:
     raise Unsupported(f"lora_name {name!r} is not passed on to vLLM; take our own engine for it")
+
+
+def _special_tokens(folder: Path) -> dict[int, str]:
+    """Return the names of the tokens that a checkpoint's tokenizer leaves out of every text."""
+    path = folder / "tokenizer.json"
+    read = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {one["id"]: one["content"] for one in read.get("added_tokens", ()) if one.get("special")}
 
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
@@ -135,6 +146,7 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         sampling=opened.sampling,
         compile_structure=opened.compile_structure,
         find_adapter=AdapterFolder(beside, opened.model.products, opened.model.dtype).find,
+        special=_special_tokens(Path(spec.folder)),
         scratch_bytes=scratch_bytes,
     )
 

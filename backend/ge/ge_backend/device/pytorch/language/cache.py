@@ -94,6 +94,11 @@ class PagedCache:
             rows = new.reshape(-1, new.shape[-1]).to(cache.dtype)
             cache.view(-1, cache.shape[-1]).index_copy_(0, places, rows)
 
+    def clear_padding(self, layer: int) -> None:
+        """Let block 0 hold zeros, whatever padding has written there."""
+        self.keys[layer][0].zero_()
+        self.values[layer][0].zero_()
+
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks: (source, destination). All are read before any is written."""
         sources, destinations = torch.tensor(pairs, device=self.keys[0].device).unbind(1)

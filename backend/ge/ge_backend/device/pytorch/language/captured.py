@@ -94,6 +94,7 @@ class CapturedStep:
                 slots=slots,
                 sampled=sampled,
                 parts=lambda: (part,),
+                padded=query > 1,
             )
             out.copy_(decoder.logits(step))
 

@@ -32,6 +32,8 @@ class StepTensors:
         parts: returns the attention of the groups, in the order of their tokens; made when it is
             first asked for, since some engine attends by itself.
         groups: the batch's own; none where a step is captured.
+        padded: there may be padding beside a row's own tokens. It attends to what the row does, and
+            what it writes is not for others, least of all if it is no number.
         adapters: of the tokens that have one; None: none has.
     """
 
@@ -42,6 +44,7 @@ class StepTensors:
     sampled: torch.Tensor
     parts: Callable[[], tuple[Part, ...]]
     groups: tuple[Group, ...] = ()
+    padded: bool = False
     adapters: StepAdapters | None = None
     _places: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -65,6 +68,8 @@ class StepTensors:
             value: likewise.
         """
         self.cache.write(layer, self._places_of(key.shape[1]), key, value)
+        if self.padded:
+            self.cache.clear_padding(layer)
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         dtype, query = query.dtype, query.to(keys.dtype)
         parts = self.parts()
@@ -122,6 +127,7 @@ def stage(batch: Batch, cache: PagedCache, device: torch.device) -> StepTensors:
         sampled=placed(batch.sampled),
         parts=parts,
         groups=batch.groups,
+        padded=bool((batch.slots < cache.block_size).any()),
     )
 
 
