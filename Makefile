@@ -54,10 +54,9 @@ fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# Two files at a time, those of servers first: much of a test is waiting for processes, and more at
-# once want memory. Small files are left for the end, so neither of the two waits for the other.
+# Two files at a time: much of a test is waiting for processes, and more at once want memory.
 test: $(VENV)/.test $(NPU_SOURCES) ## all tests, the real server among them
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)
