@@ -60,6 +60,8 @@ def test_every_session_survives_the_death_of_the_executor(machine, source):
     for thread in threads:
         thread.join()
     assert list(results.values()) == [[3.0 * value for value in range(8)]] * 4
+    for session in sessions:  # one that was done before the death finds out now
+        assert sums(run_values(session, 1)) == [3.0]
     assert machine.restarts == 4
     assert {session.executor_pid for session in sessions} == {machine.pid()}
 
