@@ -27,9 +27,8 @@ def test_a_recurrent_network_gives_each_signal_what_it_gets_alone(server, made_m
     signals = np.random.default_rng(5).standard_normal((SIGNALS, LENGTH)).astype(np.float32)
     before = executions(server)
     together = watch(server, dict(enumerate(signals, start=1)))
-    assert comes_true(
-        lambda: executions(server)[0] - before[0] == SIGNALS * LENGTH
-    )  # after answers
+    # The host counts when the answers have gone out.
+    assert comes_true(lambda: executions(server)[0] - before[0] == SIGNALS * LENGTH)
     assert executions(server)[1] - before[1] < SIGNALS * LENGTH
     alone = {
         name: watch(server, {name: signal})[name] for name, signal in enumerate(signals, start=1)
