@@ -9,6 +9,10 @@ torch = pytest.importorskip("torch")
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
 from ge_backend.errors import DeviceUnavailable, Unsupported  # noqa: E402
 
+# In CUDA's own words, which torch and ONNX Runtime each put behind something of their own.
+CONTAINED = "Invalid access of peer GPU memory over nvlink or a hardware error"
+OUTSIDE = "an async error has occured in external entity outside of CUDA"
+
 
 @pytest.fixture(autouse=True)
 def tf32():
@@ -105,6 +109,15 @@ def test_torchair_is_not_for_gpus(gpus):
         ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors", False, True),
         ("CUDA error: device-side assert triggered", False, True),
         ("CUDA failure 719: unspecified launch failure ; GPU=0 ; hostname=x", False, True),
+        (f"CUDA error: {CONTAINED}\nCUDA kernel errors", False, True),
+        (f"CUDA failure 226: {CONTAINED} ; GPU=0 ; hostname=x", False, True),
+        ("CUDA error: tensor memory not completely freed", False, True),
+        ("CUDA failure 721: tensor memory not completely freed ; GPU=0", False, True),
+        ("CUDA error: MPS client has been terminated by the server", False, True),
+        ("CUDA failure 810: MPS client has been terminated by the server ; GPU=0", False, True),
+        (f"CUDA error: {OUTSIDE}", False, True),
+        (f"CUDA failure 911: {OUTSIDE} ; GPU=0 ; hostname=x", False, True),
+        ("CUDA error: peer access is not supported between these two devices", False, False),
         ("CUDA error: operation not permitted when stream is capturing", False, False),
         ("The size of tensor a (3) must match the size of tensor b (4)", False, False),
     ],
