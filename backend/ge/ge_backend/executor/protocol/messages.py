@@ -20,7 +20,11 @@
 
 Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
 read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
-`TensorRef` says where they lie in an arena.
+`TensorRef` says where they lie in an arena. What begins with Kept or Fed is about those that
+`KeepTensors` lets stay on the device between the runs of several graphs of one owner; see
+`device/resident/buffers.py`.
+
+Anybody may ask what an executor holds, by `Inspect`, and what it did, by `LookBack`.
 
 All that a service and one of its clients say to each other has the id of the `OpenService` by which
 that client came. What stands in the bodies is between the two: the connection only routes them, and
@@ -33,26 +37,8 @@ from dataclasses import dataclass, field
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.protocol.report_messages import (
-    GraphReport,
-    History,
-    Inspect,
-    LookBack,
-    PastRun,
-    Report,
-)
-from ge_backend.executor.protocol.tensor_messages import (
-    FedRef,
-    FreeTensors,
-    Keeps,
-    KeepTensors,
-    KeptRef,
-    KeptRows,
-    PrepareInput,
-    Room,
-    TensorRef,
-)
 from ge_backend.tensors import Shape, Signature
+from ge_backend.workspace.pool import PoolFigures
 
 __all__ = [
     "NORMAL",
@@ -100,9 +86,6 @@ __all__ = [
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
 VERSION = 11
-
-# A run that has none: its message need not make one.
-NO_ROOM = Room()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +181,55 @@ class KeepStates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepTensors:
+    """Let runs of a graph keep tensors on the device, for runs of all graphs of one owner.
+
+    They end with the owner's last connection.
+
+    Attributes:
+        rooms: bytes of tensors to set memory aside for.
+    """
+
+    id: int
+    graph: int
+    owner: str
+    rooms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeps:
+    """How tensors can be kept.
+
+    Attributes:
+        memory: graphs that name the same one may take each other's tensors; "": nothing stays.
+        granule: only what begins and ends at multiples of so many bytes can be taken.
+    """
+
+    id: int
+    memory: str
+    granule: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeTensors:
+    """Forget tensors that stay on the device; sent when no run that takes them is in flight."""
+
+    id: int
+    graph: int
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareInput:
+    """A synthetic input: every element is `fill`."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    fill: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
     """Compile for these shapes if the engine does that, and time `repeats` runs: the shortest.
 
@@ -220,6 +252,75 @@ class Prepared:
     cost_ns: int
     workspace_bytes: int
     cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRef:
+    """Where a tensor lies in an arena: C order, `nbytes` from `offset`; BYTES serialised."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Bytes of an arena that a run may fill with outputs whose shapes it alone knows."""
+
+    offset: int = 0
+    nbytes: int = 0
+
+
+# A run that has none: its message need not make one.
+NO_ROOM = Room()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRows:
+    """Neighbouring rows of a tensor that stays on the device.
+
+    Attributes:
+        length: the real size of their first dimension; 1 where they have none.
+    """
+
+    key: int
+    first: int
+    count: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedRef:
+    """An input that is made on the device, of rows that earlier runs have left there.
+
+    Attributes:
+        shape: padding included; rows behind the last one given repeat the first.
+        fill: the byte that padding consists of.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    fill: int
+    rows: tuple[KeptRows, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRef:
+    """An output that stays on the device under a key, until that is freed.
+
+    Attributes:
+        shape: padding included.
+        shown: it comes to the arena as well.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    key: int
+    shown: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +411,97 @@ class Done:
     held_up_ns: int = 0
     states: dict[str, Shape] = field(default_factory=dict)
     alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspect:
+    """Ask what the executor holds."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphReport:
+    """One loaded graph: how many connections hold it, how many shapes are prepared."""
+
+    path: str
+    holders: int
+    prepared: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the executor holds, and how much memory its device has left.
+
+    Attributes:
+        evictions: graphs that nobody held and that were closed to make room for another.
+        kept_tensors: how many tensors stay on the device between runs now.
+        kept_bytes: the device memory that is set aside for such.
+        defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
+    """
+
+    id: int
+    device: str
+    pid: int
+    connections: int
+    graphs: tuple[GraphReport, ...]
+    free_bytes: int
+    total_bytes: int
+    pool: PoolFigures
+    evictions: int
+    defects: tuple[str, ...]
+    kept_tensors: int = 0
+    kept_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookBack:
+    """Ask for the runs that ended after the one with the number `after`; 0: for all kept ones."""
+
+    id: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A run that has ended, or a preparation. Times are CLOCK_MONOTONIC.
+
+    Attributes:
+        number: counts the runs of this executor, by their ends, from 1.
+        model: what it was loaded as; the file where nobody said.
+        bucket: rows and sizes; empty for a preparation.
+        lane: the name of the thread that ran it.
+        came_ns: when the executor received it.
+        held_up_ns: for how much of its waiting a lane was free and its workspace was not.
+        error: a class name of `ge_backend.errors`; "" if it went well.
+    """
+
+    number: int
+    model: str
+    bucket: Shape
+    real_rows: int
+    lane: str
+    came_ns: int
+    started_ns: int
+    ended_ns: int
+    held_up_ns: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Some of the runs that were asked for, the oldest first.
+
+    Attributes:
+        missed: how many are kept no more.
+        last: the number of the newest run; ask again until `runs` has it.
+    """
+
+    id: int
+    runs: tuple[PastRun, ...]
+    missed: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
-from ge_backend.executor.protocol.tensor_messages import FedRef, KeptRef, PrepareInput, TensorRef
 from ge_backend.tensors import DATA_TYPES, TensorSpec
 
 __all__ = ["RULES", "USUAL", "check_slots"]
@@ -45,17 +44,18 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.Run, "slots"): _ROWS,
         (GraphSource, "threads"): Rule(most=MOST_THREADS),
         (messages.ServiceOpened, "spec"): Rule(words=True),
-        (FedRef, "dtype"): _DTYPE,
-        (FedRef, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
-        (FedRef, "shape"): _SHAPE,
-        (KeptRef, "dtype"): _DTYPE,
-        (KeptRef, "shape"): _SHAPE,
-        (PrepareInput, "dtype"): _DTYPE,
-        (PrepareInput, "shape"): _SHAPE,
+        (messages.FedRef, "dtype"): _DTYPE,
+        (messages.FedRef, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
+        (messages.FedRef, "shape"): _SHAPE,
+        (messages.KeptRef, "dtype"): _DTYPE,
+        (messages.KeptRef, "shape"): _SHAPE,
+        (messages.PrepareInput, "dtype"): _DTYPE,
+        (messages.PrepareInput, "shape"): _SHAPE,
         (State, "dims"): _DIMS,
         (State, "initial_dims"): _SHAPE,
         (TensorSpec, "dims"): _DIMS,
-        (TensorRef, "shape"): _SHAPE,  # its type and its place: against the arena, `Segment.view`
+        # A reference's type and place are checked against the arena: `Segment.view`.
+        (messages.TensorRef, "shape"): _SHAPE,
     }
 )
 
