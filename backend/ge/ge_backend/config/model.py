@@ -21,7 +21,7 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import translate
 from ge_backend.config.inside import inside
-from ge_backend.config.instances import instance_names
+from ge_backend.config.instances import are_rate_limited, instance_names
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.required import required
@@ -154,6 +154,7 @@ class ModelConfig:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
         placement: the devices that it runs on.
+        rate_limited: the host has its instances take turns by `rate_limiter`.
         declared_buckets: shapes of all inputs that are its buckets; empty if none are declared so.
         notes: what is said and has no effect, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.
@@ -171,6 +172,7 @@ class ModelConfig:
     max_batch_size: int
     sequence: SequenceBatching | None
     instances: int
+    rate_limited: bool
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
     batch_inputs: tuple[BatchInput, ...]
@@ -276,6 +278,7 @@ def _read_model(
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=sequence,
         instances=instances,
+        rate_limited=are_rate_limited(config),
         inputs=tuple(_tensor(block, "an input") for block in config.get("input", [])),
         outputs=tuple(_tensor(block, "an output") for block in config.get("output", [])),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),

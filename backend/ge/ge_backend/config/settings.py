@@ -199,7 +199,8 @@ SETTINGS: tuple[Setting, ...] = (
         default="auto",
         choices=("auto", "never"),
         help="Whether requests of a sub-batch that ends well before its batch are answered at "
-        "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+        "once, and a batch begins before the one before has ended where a lane is free. It costs "
+        "0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
     ),
     Setting(
         key="priority",

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
+from ge_backend.host.overlap import Overlap
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.host.version_folder import version_folder
 from ge_backend.layout.layout import Layout
@@ -61,6 +62,7 @@ class Backend:
         self._pipeline = pipeline
         self._companions = companions
         self._backlog = self._opened_backlog()
+        self._overlap = self._opened_overlap()
 
     @classmethod
     def open(cls, args: dict[str, str]) -> Backend:
@@ -114,23 +116,45 @@ class Backend:
         queue = self._config.queue
         now_ns, timeout_us = time.monotonic_ns(), 0 if queue is None else queue.timeout_us
         arrivals = [Arrival.of(request, now_ns, timeout_us) for request in requests]
-        return self._serve(arrivals) if self._backlog is None else self._backlog.put(arrivals)
+        if self._backlog is not None:
+            return self._backlog.put(arrivals)
+        if self._overlap is not None and self._overlap.wants(len(arrivals)):
+            self._overlap.serve(arrivals)
+            return [None] * len(arrivals)
+        return self._serve(arrivals)
 
-    def _serve(self, arrivals: Sequence[Arrival]) -> list[Any]:
-        """Answer a batch: one response per request, or None where one was sent early."""
+    def _send(self, arrivals: Sequence[Arrival], begun: Callable[[], None]) -> None:
+        """Answer a batch, each request through its sender."""
+        responses = self._serve(arrivals, begun)
+        for arrival, response in zip(arrivals, responses, strict=True):
+            if response is not None:
+                _send(arrival.request, response)
+
+    def _serve(
+        self, arrivals: Sequence[Arrival], begun: Callable[[], None] | None = None
+    ) -> list[Any]:
+        """Answer a batch: one response per request, or None where one was sent early.
+
+        Args:
+            arrivals: the batch.
+            begun: of a batch beside others, see `Pipeline.run`; no answer of it waits for the rest.
+        """
         responses: list[Any] = [None] * len(arrivals)
         open_ = set(range(len(arrivals)))
         try:
             if self._steps is not None:  # what begins now is not among what is lost
                 self._pipeline.look_for_losses()
             readable = self._read(arrivals, responses, open_)
-            for reply in self._pipeline.run(readable):
+            for reply in self._replies(readable, begun):
                 index = readable[reply.request].index
                 if self._steps is not None:
                     self._steps.settle(index, reply)
                 request = arrivals[index].request
                 early = len(open_) > 1 or math.isinf(reply.remaining_ns)
                 responses[index] = self._answer(request, reply, early=early)
+                if begun is not None and responses[index] is not None:
+                    _send(request, responses[index])
+                    responses[index] = None
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
@@ -152,6 +176,8 @@ class Backend:
         """Serve what waits, end the threads beside serving, then leave the executors."""
         if self._backlog is not None:
             self._backlog.close()
+        if self._overlap is not None:
+            self._overlap.close()
         for companion in self._companions:
             companion.close()
         self._pipeline.close()
@@ -159,6 +185,24 @@ class Backend:
     @property
     def _layout(self) -> Layout:
         return self._pipeline.layout
+
+    def _opened_overlap(self) -> Overlap | None:
+        """Return what has batches go on beside each other, where no step has to wait for another.
+
+        A fused ensemble's batches take the same steps, one after the other.
+        """
+        config, pipeline = self._config, self._pipeline
+        one_by_one = config.sequence or config.queue or config.rate_limited
+        if one_by_one or not config.early_reply or not isinstance(pipeline, Pipeline):
+            return None
+        return Overlap(pipeline, self._send)
+
+    def _replies(
+        self, requests: Sequence[Request], begun: Callable[[], None] | None
+    ) -> Iterator[Reply]:
+        if begun is None or not isinstance(self._pipeline, Pipeline):
+            return self._pipeline.run(requests)
+        return self._pipeline.run(requests, begun=begun)
 
     def _opened_backlog(self) -> Backlog | None:
         """Return the model's own queue, where it has bounds."""
@@ -206,14 +250,18 @@ class Backend:
             response = write_response(request, reply.outputs, self._layout)
         if not (early and self._config.early_reply and reply.remaining_ns > EARLY_REPLY_NS):
             return response
-        sender = request.get_response_sender()
-        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        _send(request, response)
         self._pipeline.recorder.add("ge_early_replies_total")
         return None
 
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
         return error_response(error)
+
+
+def _send(request: Any, response: Any) -> None:
+    sender = request.get_response_sender()
+    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def _opened(

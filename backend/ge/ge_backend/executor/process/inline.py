@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import select
 import socket
 import threading
@@ -33,10 +34,16 @@ def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
     except BaseException:
         opened.close()
         raise
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection = executor.attend(theirs)
+    link = _attended(executor)
     threading.Thread(target=_retire, args=(executor,), daemon=True).start()
-    return _InlineLink(ours, connection)
+    return link
+
+
+def _attended(executor: Executor) -> Link:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link = _InlineLink(ours, executor.attend(theirs))
+    link.beside = functools.partial(_attended, executor)
+    return link
 
 
 class _InlineLink(Link):
