@@ -32,7 +32,7 @@ from ge_backend.device.pytorch.language.linear import linear
 from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
-from ge_backend.executor.process.heap import keep_freed_memory
+from ge_backend.executor.process.main import keep_freed_memory
 
 __all__ = ["decoding_batch", "main", "measure", "step_clock"]
 

@@ -12,8 +12,7 @@ import pytest
 
 from builders.null_models import comes_true, interpreter, run_values, sums, write_null
 from fakes.null_device import PYTHON
-from ge_backend.executor.process.keeper import keep_spare
-from ge_backend.executor.process.spare import spare_path
+from ge_backend.executor.process.spare import keep_spare, spare_path
 
 SPARE = {"spare_after_s": 0.0, "linger_s": 1.0}
 

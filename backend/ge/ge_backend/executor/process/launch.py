@@ -11,10 +11,9 @@ import threading
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.address import ExecutorAddress
-from ge_backend.executor.process.keeper import keep_spare
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
 from ge_backend.executor.process.owner import has_ended
-from ge_backend.executor.process.spare import hand_over
+from ge_backend.executor.process.spare import hand_over, keep_spare
 from ge_backend.executor.process.spawn import arguments_of, reach, reap, report_pipe, spawn
 
 __all__ = ["connect"]

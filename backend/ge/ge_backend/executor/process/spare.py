@@ -1,28 +1,52 @@
-"""A spare executor, as stubs see it: a process that has imported the engines and has no device.
+"""A spare executor: a process that has imported the engines and has no device.
 
 It waits at a socket beside the executor's, whose lock guards it too. When the executor dies, the
 stub that would start another has the spare become it: what is left is opening the device and
-loading the models. `stand_in.py` is the spare itself.
+loading the models. What others do with a spare comes first, and last what it does itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import select
 import signal
 import socket
+import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ge_backend.executor.protocol.peer import peer_pid
+from ge_backend.device.rehearsal import rehearse
+from ge_backend.errors import GeError
+from ge_backend.executor.process.address import ExecutorAddress
+from ge_backend.executor.process.lock import address_lock, remove_lock
+from ge_backend.executor.process.owner import has_ended
+from ge_backend.executor.process.spawn import reach, reap, report_pipe, spawn
+from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
-__all__ = ["ACCEPTED", "dismiss", "hand_over", "is_wanted", "spare_path", "tell"]
+__all__ = [
+    "dismiss",
+    "hand_over",
+    "is_wanted",
+    "keep_spare",
+    "spare_path",
+    "tell",
+    "wait_for_promotion",
+]
+
+log = logging.getLogger(__name__)
 
 ACCEPTED = b"accepted"
 # It may be importing a large engine on a busy machine; one that takes longer is stopped, or hangs.
 ACCEPTS_WITHIN_S = 30.0
 LEAST_CORES, LEAST_BYTES = 4, 16 << 30
+MESSAGE_BYTES = 1 << 16
+PATIENCE_S = 5.0  # a spare's, with who connects and says nothing
+LOOK_S = 60.0  # between a spare's looks whether there is an executor to stand in for
 
 
 def is_wanted(setting: str, cores: int, memory_bytes: int) -> bool:
@@ -58,7 +82,7 @@ def hand_over(executor: Path, arguments: Sequence[str], ready: int, lock: int) -
         ready: where it reports; it gets a copy.
         lock: the address's; it gets a copy.
     """
-    sock = _reach(executor)
+    sock = _spare_at(executor)
     if sock is None:
         return None
     with sock:
@@ -78,7 +102,7 @@ def hand_over(executor: Path, arguments: Sequence[str], ready: int, lock: int) -
 
 
 def _say(executor: Path, message: dict[str, object]) -> bool:
-    sock = _reach(executor)
+    sock = _spare_at(executor)
     if sock is None:
         return False
     with sock, contextlib.suppress(OSError):  # it is going
@@ -86,7 +110,7 @@ def _say(executor: Path, message: dict[str, object]) -> bool:
     return True
 
 
-def _reach(executor: Path) -> socket.socket | None:
+def _spare_at(executor: Path) -> socket.socket | None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.connect(str(spare_path(executor)))
@@ -94,3 +118,85 @@ def _reach(executor: Path) -> socket.socket | None:
         sock.close()
         return None
     return sock
+
+
+def keep_spare(address: ExecutorAddress) -> None:
+    """Wait, and have a spare rehearse what this stub's model needs; start one if there is none.
+
+    Every stub does it, some time after it connects: a server that starts has better to do. Without
+    an executor there is none to stand in for, and nothing is done.
+    """
+    time.sleep(address.spare_after_s or 0.0)
+    try:
+        if address.directory.is_dir() and not has_ended(address.owner_pid):
+            with address_lock(address.socket) as lock:
+                _keep(address, lock)
+    except (GeError, OSError) as error:
+        log.warning("there is no spare executor for %s: %s", address.device, error)
+
+
+def _keep(address: ExecutorAddress, lock: int) -> None:
+    executor = reach(address.socket)
+    if executor is None:
+        remove_lock(address.socket)  # which we hold: nothing else may be left of the address
+        return
+    executor.close()
+    if tell(address.socket, address.acts):
+        return
+    process = _started(address, lock)
+    threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()
+
+
+def _started(address: ExecutorAddress, lock: int) -> subprocess.Popen[bytes]:
+    """Start a spare, and return once it listens or has ended: the lock is ours to give back."""
+    more = ["--spare", *(f"--act={act}" for act in address.acts)]
+    with report_pipe() as (ready, report_of):
+        process = spawn(address, ready=ready, lock=lock, more=more)
+        if not report_of(process.pid):
+            spare_path(address.socket).unlink(missing_ok=True)
+            log.warning("the spare executor for %s ended while it started", address.device)
+    return process
+
+
+def wait_for_promotion(listener: socket.socket, executor: Path) -> list[str] | None:
+    """Do what stubs say until this process becomes the executor; return its arguments.
+
+    The two descriptors that they name are this process's own then. None: it is to leave.
+
+    Args:
+        listener: of the spare's address.
+        executor: the executor's address; a spare of none leaves.
+    """
+    while True:
+        if not select.select([listener], [], [], LOOK_S)[0]:
+            if executor.exists():
+                continue
+            return None
+        sock = listener.accept()[0]
+        with sock:
+            if peer_uid(sock) != os.getuid():
+                continue
+            message, descriptors = _received(sock)
+            if "arguments" in message and len(descriptors) == 2:  # noqa: PLR2004 - ready, lock
+                ready, lock = descriptors
+                sock.send(ACCEPTED)
+                return [*message["arguments"], f"--ready={ready}", f"--lock={lock}"]
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if "leave" in message:
+                return None
+        rehearse(message.get("acts", ()))
+
+
+def _received(sock: socket.socket) -> tuple[dict[str, list[str]], list[int]]:
+    """Return one message and the descriptors that came with it; empty for what is none."""
+    sock.settimeout(PATIENCE_S)
+    try:
+        data, descriptors, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 2)
+    except OSError:
+        return {}, []
+    try:
+        message = json.loads(data)
+    except ValueError:
+        return {}, descriptors
+    return message if isinstance(message, dict) else {}, descriptors

@@ -5,7 +5,7 @@ import sys
 
 FAULTS = """
 import resource, sys
-from ge_backend.executor.process.heap import keep_freed_memory
+from ge_backend.executor.process.main import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 def faults():
