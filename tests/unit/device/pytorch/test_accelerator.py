@@ -289,18 +289,30 @@ def test_wrong_inputs_are_refused_before_anything_is_queued(load, vendor):
     assert not any(stream.work for stream in vendor.streams)
 
 
-def test_weights_that_do_not_fit(load, vendor, monkeypatch):
-    """Lack of memory while a file is loaded is no fault of the file."""
+@pytest.mark.parametrize(
+    ("text", "kind"), [("fake out of memory", OutOfMemory), ("fake fault: gone", DeviceFault)]
+)
+def test_weights_that_do_not_reach_the_device(load, vendor, monkeypatch, text, kind):
+    """Lack of memory while a file is loaded, or a fault, is none of the file."""
 
     def move(path, device, declared):
         try:
-            raise RuntimeError("fake out of memory")
+            raise RuntimeError(text)
         except RuntimeError as error:
             raise ModelError(path) from error
 
     monkeypatch.setattr("ge_backend.device.pytorch.accelerator.load_program", move)
-    with pytest.raises(OutOfMemory, match="fake out of memory"):
+    with pytest.raises(kind, match=text):
         load()
+    monkeypatch.undo()
+
+    def wait():
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(vendor, "synchronize", wait)
+    with pytest.raises(kind, match=text):
+        load()
+    monkeypatch.undo()
 
 
 def test_the_signature_is_the_files(load, tmp_path):

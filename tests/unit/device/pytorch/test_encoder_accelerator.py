@@ -14,7 +14,7 @@ from ge_backend.device.base import GraphSource, Packed  # noqa: E402
 from ge_backend.device.kinds.cpu import CpuDevice  # noqa: E402
 from ge_backend.device.kinds.cuda import CudaDevice  # noqa: E402
 from ge_backend.device.pytorch import encoder_accelerator as module  # noqa: E402
-from ge_backend.errors import ConfigError, GraphFailed, OutOfMemory  # noqa: E402
+from ge_backend.errors import ConfigError, DeviceFault, GraphFailed, OutOfMemory  # noqa: E402
 
 LENGTHS = 3, 30, 1, 0, 17, 8
 OUTPUT = "sentence_embedding"
@@ -188,6 +188,26 @@ def test_a_device_that_is_too_small_says_so(folder):
         torch.nn.functional.scaled_dot_product_attention = run
     gc.collect()
     assert vendor.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("fake out of memory", OutOfMemory), ("fake fault: gone", DeviceFault)]
+)
+@pytest.mark.parametrize("at", ["weights", "wait"])
+def test_layers_that_do_not_reach_the_device(folder, vendor, monkeypatch, at, text, kind):
+    """It is not the checkpoint's fault, and no other file of it would help."""
+
+    def broken(*given):
+        raise RuntimeError(text)
+
+    if at == "weights":
+        monkeypatch.setattr(module.MaskedLayers, "to", broken)
+    else:
+        monkeypatch.setattr(vendor, "synchronize", broken)
+    with pytest.raises(kind, match=text) as raised:
+        CudaDevice(vendor).load(GraphSource.of(folder / "config.json"))
+    assert "ge-backend import" not in str(raised.value)
+    assert "does not run it" not in str(raised.value)
 
 
 def test_closing_gives_all_memory_back(folder, vendor):

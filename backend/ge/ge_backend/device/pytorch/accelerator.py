@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ge_backend.config.declared import Declared
 from ge_backend.device.base import GraphSource
-from ge_backend.device.failures import failure, reason
+from ge_backend.device.failures import reason
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.device.pytorch.capture import CapturedShape
 from ge_backend.device.pytorch.capture_check import CaptureCheck
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
+from ge_backend.device.pytorch.device_errors import device_errors, meaning
 from ge_backend.device.pytorch.packing import Packing
 from ge_backend.device.pytorch.program import Program, load_program
 from ge_backend.device.pytorch.streams import WARM_UPS, Streams
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
-from ge_backend.errors import ConfigError, DeviceFault, GeError, ModelError, OutOfMemory
+from ge_backend.errors import ConfigError
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["AcceleratorGraph", "CaptureCounts"]
@@ -89,9 +89,12 @@ class AcceleratorGraph:
         self._mode = _mode(source)
         self._streams, self._vendor = streams, streams.vendor
         self._path = source.path
-        self._program = program or self._load(source.declared)
-        self._codec = TorchCodec(self._program, source.path, source.precision)
-        streams.settle()  # what has brought and converted the weights is another stream
+        with device_errors(source.path, self._vendor):
+            self._program = program or load_program(
+                source.path, self._vendor.device, source.declared
+            )
+            self._codec = TorchCodec(self._program, source.path, source.precision)
+            streams.settle()  # what has brought and converted the weights is another stream
         if self._mode == "torchair":
             self._vendor.compile(self._program.module)
         self.signature = self._program.signature
@@ -167,14 +170,6 @@ class AcceleratorGraph:
             del self._program
             self._vendor.give_back()
 
-    def _load(self, declared: Declared) -> Program:
-        try:
-            return load_program(self._path, self._vendor.device, declared)
-        except ModelError as error:
-            if error.__cause__ is not None and self._vendor.is_out_of_memory(error.__cause__):
-                raise self._meaning(error.__cause__) from error
-            raise
-
     def _rehearse(self, inputs: Mapping[str, Array]) -> Packing:
         """Run until nothing is new any more; note the last run's peak, and return its outputs."""
         results: Tensors = {}
@@ -218,7 +213,7 @@ class AcceleratorGraph:
         used up do not come back.
         """
         if self._vendor.is_fault(error):
-            raise self._meaning(error) from error
+            raise meaning(error, self._path, self._vendor) from error
         self.counts.add(refused=1)
         self._capturing = self._vendor.is_out_of_memory(error)
         self._vendor.give_back()
@@ -283,14 +278,7 @@ class AcceleratorGraph:
         try:
             yield
         except ENGINE_ERRORS as error:
-            raise self._meaning(error) from error
-
-    def _meaning(self, error: BaseException) -> GeError:
-        if self._vendor.is_fault(error):
-            return DeviceFault(f"{self._vendor.device} broke under {self._path}: {reason(error)}")
-        if self._vendor.is_out_of_memory(error):
-            return OutOfMemory(f"{self._path} on {self._vendor.device}: {reason(error)}")
-        return failure(error, self._path)
+            raise meaning(error, self._path, self._vendor) from error
 
 
 def _mode(source: GraphSource) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph
+from ge_backend.device.pytorch.device_errors import device_errors
 from ge_backend.device.pytorch.encoder import UNUSED, Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
 from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
@@ -76,13 +77,14 @@ class DeviceLayers:
 
     Raises:
         GraphFailed: they cannot be computed for rows end to end.
-        OutOfMemory: of the device.
+        OutOfMemory, DeviceFault: of the device.
     """
 
     def __init__(self, encoder: PackedEncoder, source: GraphSource, streams: Streams) -> None:
         self._pieces = Pieces(encoder=encoder, most=MOST_TOKENS, rounded=_rounded)
         self._sizes = _sizes(encoder.max_length)
-        program = _program(encoder, streams.vendor.device)
+        with device_errors(source.path, streams.vendor):
+            program = _program(encoder, streams.vendor.device)
         # The weights have their precision already, and no file is read.
         own = replace(source, precision="origin")
         self._graph = AcceleratorGraph(own, streams, program=program)

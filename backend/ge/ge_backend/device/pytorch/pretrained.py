@@ -12,7 +12,14 @@ import torch
 
 from ge_backend.device.failures import reason
 from ge_backend.device.files.encoder_folder import EncoderFolder
-from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
+from ge_backend.errors import (
+    DeviceFault,
+    GeError,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+    Unsupported,
+)
 
 __all__ = ["auto_class", "load_pretrained", "refusing"]
 
@@ -73,6 +80,8 @@ def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
     """
     try:
         yield
+    except (DeviceFault, OutOfMemory) as error:  # whatever else there is would not help
+        raise type(error)(f"{folder}: {error}") from error
     except GraphFailed as error:
         raise Unsupported(f"{folder}: {what}: {error}{instead}") from error
     except GeError as error:
