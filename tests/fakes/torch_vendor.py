@@ -98,7 +98,8 @@ class FakeVendor:
 
     Attributes:
         puts_rows: as `Vendor` has it.
-        counts: (what, stream or "") -> how often: allocate, capture, copy, replay.
+        counts: (what, stream or "") -> how often: allocate, capture, copy, give_back, replay.
+        reserved_bytes: what the driver counts as taken: freed blocks too, until they are given back.
         capture_errors, replay_errors: raised by the next captures, and when replays are due.
         before_wait: called by who waits for an event, before.
         scratch_bytes: what every run seems to need.
@@ -120,7 +121,7 @@ class FakeVendor:
         self.before_wait = lambda: None
         self.lock = threading.RLock()
         self.streams = []
-        self.used_bytes = 0
+        self.used_bytes = self.reserved_bytes = 0
         self._local = threading.local()
 
     def enter(self):
@@ -193,6 +194,7 @@ class FakeVendor:
         self.count("allocate")
         block = torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
         self.used_bytes += nbytes
+        self.reserved_bytes = max(self.reserved_bytes, self.used_bytes)
         weakref.finalize(block, self._free, nbytes)
         return block
 
@@ -231,7 +233,7 @@ class FakeVendor:
 
     def memory(self):
         return MemoryInfo(
-            free_bytes=self.total_bytes - self.used_bytes, total_bytes=self.total_bytes
+            free_bytes=self.total_bytes - self.reserved_bytes, total_bytes=self.total_bytes
         )
 
     def allocated_bytes(self):
@@ -244,7 +246,8 @@ class FakeVendor:
         return self.used_bytes + self.scratch_bytes
 
     def give_back(self):
-        pass
+        self.count("give_back")
+        self.reserved_bytes = self.used_bytes
 
     def compile(self, module):
         self.compiled.append(module)

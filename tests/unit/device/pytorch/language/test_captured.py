@@ -1,6 +1,7 @@
 """A captured bucket draws what an uncaptured one draws, on a device that computes late."""
 
 import logging
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from fakes.torch_vendor import FakeVendor
 from ge_backend.device.language.batch import padding_batch
 from ge_backend.device.pytorch.language.captured import bucket_of, parts_of
 from ge_backend.device.pytorch.streams import Streams
-from ge_backend.errors import DeviceFault, GraphFailed
+from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
 
 PROMPTS = [np.arange(1, 1 + length) * 5 % 90 for length in (2, 9, 14, 5)]
 GROWTH = 8
@@ -146,11 +147,17 @@ def test_a_bucket_without_room_is_told_and_the_next_one_captured(folder):
 
 
 @pytest.mark.parametrize(
-    ("message", "error"), [("fake fault: gone", DeviceFault), ("no kernel", GraphFailed)]
+    ("message", "error"),
+    [
+        ("fake fault: gone", DeviceFault),
+        ("no kernel", GraphFailed),
+        ("error code is 207018", OutOfMemory),
+    ],
 )
 def test_an_error_of_the_device_is_told_apart_from_one_of_the_step(folder, message, error):
     """After a fault nothing that the process holds there can be relied upon."""
     vendor = FakeVendor()
+    vendor.is_out_of_memory = lambda told: "207018" in str(told)  # as on an NPU
     model = on_fake(folder, 9, vendor)
     model.prepare((4, 1, 8))
     vendor.replay_errors.append(RuntimeError(message))
@@ -201,12 +208,32 @@ def test_a_closed_model_holds_no_memory_of_the_device(folder):
     vendor = FakeVendor()
     model = on_fake(folder, 9, vendor)
     model.prepare((4, 1, 8))
+    weights = weakref.ref(next(weights_of(model)))
     assert vendor.used_bytes > 0
+    vendor.streams[0].queue(lambda: None)
     model.close()
-    import gc
-
-    gc.collect()
+    assert not vendor.streams[0].work  # what is in flight may use what is freed
+    assert weights() is None
+    assert vendor.memory().free_bytes == vendor.total_bytes
     assert vendor.used_bytes == 0
+
+
+def weights_of(model):
+    """Yield the weights of either form of a decoder."""
+    decoder = model._decoder
+    module = getattr(decoder, "_model", None)
+    yield from [decoder._embedding] if module is None else module.parameters()
+
+
+def test_closing_waits_as_whoever_computes(folder, monkeypatch):
+    """A wait for the whole device breaks the capture of another model."""
+    vendor = FakeVendor()
+    model = on_fake(folder, 9, vendor)
+    held = []
+    monkeypatch.setattr(vendor, "synchronize", lambda: held.append(model._streams._order.locked()))
+    monkeypatch.setattr(vendor, "give_back", lambda: held.append(model._streams._order.locked()))
+    model.close()
+    assert held == [True, True]
 
 
 def test_a_cache_leaves_room_for_the_largest_step(folder):

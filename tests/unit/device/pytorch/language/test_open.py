@@ -9,9 +9,18 @@ from fakes.torch_vendor import FakeVendor
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.open import OpenLanguage
 from ge_backend.device.pytorch import slow_bf16
+from ge_backend.device.pytorch.language import open as module
+from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 from ge_backend.device.pytorch.language.open import open_torch
 from ge_backend.device.pytorch.streams import Streams
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import (
+    DeviceFault,
+    DeviceUnavailable,
+    GraphFailed,
+    ModelError,
+    OutOfMemory,
+    Unsupported,
+)
 
 
 def asked(folder, device="cpu", precision="origin", threads=1, **given):
@@ -75,6 +84,95 @@ def test_an_accelerator_captures_its_buckets(folder, monkeypatch):
         model.prepare((2, 1, 4))
         assert model._streams is streams  # the device's own: two would capture side by side
         assert streams.vendor.counts["capture", "compute"] == 1
+
+
+SAID = [
+    ("fake out of memory: 7", OutOfMemory),
+    ("fake fault: gone", DeviceFault),
+    ("no kernel", GraphFailed),
+]
+
+
+class Held:
+    """What an opening that fails has on the device."""
+
+    def __init__(self, vendor):
+        self.block = vendor.empty(1000)
+
+
+@pytest.mark.parametrize(("text", "kind"), SAID)
+def test_weights_that_do_not_reach_an_accelerator(folder, monkeypatch, text, kind):
+    """It tells why as one of our errors, and what was there already is given back."""
+    vendor = FakeVendor()
+
+    def load(checkpoint, **given):
+        held = Held(vendor)
+        assert held.block.numel()
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(module, "load_decoder", load)
+    with pytest.raises(kind, match=text) as raised:
+        open_torch(asked(folder, device="cuda:0", streams=lambda: Streams(vendor)))
+    assert raised.value.__cause__ is not None
+    assert vendor.memory().free_bytes == vendor.total_bytes
+
+
+@pytest.mark.parametrize(("text", "kind"), SAID)
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_an_accelerator_that_fails_once_weights_are_there(tmp_path, monkeypatch, name, text, kind):
+    """They are freed, in either form of a decoder."""
+    make(tmp_path, name)
+    vendor, loaded = FakeVendor(), module.load_decoder
+
+    def load(checkpoint, **given):
+        decoder = loaded(checkpoint, **given)
+        weights = "_model" if isinstance(decoder, TransformersDecoder) else "_embedding"
+        setattr(decoder, weights, vendor.empty(1000))
+        return decoder
+
+    def wait():
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(module, "load_decoder", load)
+    streams = Streams(vendor)
+    monkeypatch.setattr(streams, "settle", wait)
+    with pytest.raises(kind, match=text):
+        open_torch(asked(tmp_path, device="cuda:0", streams=lambda: streams))
+    assert vendor.memory().free_bytes == vendor.total_bytes
+
+
+def test_what_stands_beside_the_weights_and_is_broken(folder):
+    """A tokenizer that cannot be read leaves no weights on the device."""
+    vendor = FakeVendor()
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="tokenizer"):
+        open_torch(asked(folder, device="cuda:0", streams=lambda: Streams(vendor)))
+    assert vendor.counts["give_back", ""] == 1
+
+
+def test_lack_of_memory_found_by_the_check_of_a_decoder(tmp_path, monkeypatch):
+    """It is not the architecture's fault."""
+    make(tmp_path, "gpt2")
+
+    def full(*given):
+        raise RuntimeError("fake out of memory: 7")
+
+    monkeypatch.setattr(TransformersDecoder, "_check", full)
+    with pytest.raises(OutOfMemory, match="out of memory: 7"):
+        open_torch(asked(tmp_path, device="cuda:0", streams=lambda: Streams(FakeVendor())))
+    with pytest.raises(Unsupported, match="does not run 'gpt2'"):
+        open_torch(asked(tmp_path))
+
+
+def test_weights_that_do_not_fit_in_host_memory(folder, monkeypatch):
+    """A CPU has lack of memory, too."""
+
+    def load(checkpoint, **given):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 7 bytes")
+
+    monkeypatch.setattr(module, "load_decoder", load)
+    with pytest.raises(OutOfMemory, match="can't allocate memory"):
+        open_torch(asked(folder))
 
 
 def test_a_device_that_torch_does_not_know_is_named(folder):

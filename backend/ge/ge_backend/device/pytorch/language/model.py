@@ -10,13 +10,14 @@ from pathlib import Path
 import torch
 
 from ge_backend.device.base import MemoryInfo
-from ge_backend.device.failures import failure, reason
+from ge_backend.device.failures import reason
 from ge_backend.device.files.checkpoint import Checkpoint
 from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.base import SavedBlocks
 from ge_backend.device.language.batch import Batch, Drawn, full_batch, padding_batch
 from ge_backend.device.language.open import memory_for_cache
 from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.pytorch.device_errors import meaning
 from ge_backend.device.pytorch.language.attention import FEW_QUERIES
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm, PagedCache, SavedCache
@@ -27,7 +28,7 @@ from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.device.pytorch.language.step import stage
 from ge_backend.device.pytorch.scratch import peak_bytes
 from ge_backend.device.pytorch.streams import Streams
-from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.errors import GraphFailed, OutOfMemory
 
 __all__ = ["TorchLanguageModel"]
 
@@ -178,12 +179,16 @@ class TorchLanguageModel:
             self._opened().restore(saved, blocks)
 
     def close(self) -> None:
-        """See `LanguageModel`."""
+        """See `LanguageModel`. What torch keeps for later tensors is given back to the device."""
         with self._running():
+            if self._streams is not None:
+                self._streams.vendor.synchronize()
             self._captured.clear()
             self._cache = None
             self._decoder.close()
             del self._decoder, self._adapters
+            if self._streams is not None:
+                self._streams.vendor.give_back()
 
     def _drawn(self, batch: Batch) -> Drawn:
         """Run a step operator by operator."""
@@ -247,9 +252,8 @@ class TorchLanguageModel:
             with torch.inference_mode(), self._computing():
                 yield
         except (RuntimeError, MemoryError, IndexError) as error:
-            if self._streams is not None and self._streams.vendor.is_fault(error):
-                raise DeviceFault(f"{self._folder}: {reason(error)}") from error
-            raise failure(error, str(self._folder)) from error
+            vendor = None if self._streams is None else self._streams.vendor
+            raise meaning(error, str(self._folder), vendor) from error
 
     def _computing(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self._streams is None else self._streams.computing()

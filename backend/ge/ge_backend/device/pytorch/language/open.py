@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+from collections.abc import Iterator
+
 import torch
 
 from ge_backend.device.cores import usable_cores
@@ -9,12 +13,14 @@ from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.device.preprocess.text import open_tokenizer
+from ge_backend.device.pytorch.device_errors import device_errors, meaning
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.cache import CacheForm
 from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
 from ge_backend.device.pytorch.language.model import TorchLanguageModel
 from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.pytorch.vendor import Vendor
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["open_torch", "opened_with"]
@@ -29,10 +35,19 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     cache_dtype = DTYPES[cached_as(dtype, asked.cache_dtype)]
     if device.type == "cpu":
         tell_slow_bf16(str(asked.folder), DTYPES[dtype])
-    decoder = load_decoder(checkpoint, dtype=dtype, device=device)
-    if streams is not None:
-        streams.settle()  # weights were brought by another stream
-    return opened_with(decoder, checkpoint, asked, cache_dtype=cache_dtype, streams=streams)
+    taken = contextlib.ExitStack()
+    try:
+        with _errors(str(asked.folder), None if streams is None else streams.vendor):
+            decoder = load_decoder(checkpoint, dtype=dtype, device=device)
+            taken.callback(decoder.close)
+            if streams is not None:
+                streams.settle()  # weights were brought by another stream
+        return opened_with(decoder, checkpoint, asked, cache_dtype=cache_dtype, streams=streams)
+    except BaseException as error:
+        taken.close()
+        if streams is not None:
+            _give_back(streams, error)
+        raise
 
 
 def opened_with(
@@ -61,6 +76,31 @@ def opened_with(
         if path is None
         else open_guides(path, checkpoint.vocabulary, checkpoint.eos),
     )
+
+
+@contextlib.contextmanager
+def _errors(folder: str, vendor: Vendor | None) -> Iterator[None]:
+    try:
+        with device_errors(folder, vendor):
+            yield
+    except (RuntimeError, MemoryError) as error:
+        raise meaning(error, folder, vendor) from error
+
+
+def _give_back(streams: Streams, error: BaseException) -> None:
+    """Return the memory of weights that were not all loaded to the device.
+
+    The error that ended it, and those that it was made of, hold on to the frames that had them.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__
+    with (
+        contextlib.suppress(RuntimeError),
+        streams.computing(),
+    ):  # a broken device has no use for it
+        streams.vendor.give_back()
 
 
 def _device(name: str) -> torch.device:
