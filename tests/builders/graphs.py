@@ -174,6 +174,19 @@ def history():
     )
 
 
+def history_of_means():
+    """Take x [batch, length] and the state past -> y [batch]: the mean of all that came so far."""
+    kind = TensorProto.FLOAT
+    return graph(
+        [
+            helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+            helper.make_node("ReduceMean", ["present"], ["y"], axes=[1], keepdims=0),
+        ],
+        [("x", kind, ["batch", "length"]), ("past", kind, ["batch", "kept"])],
+        [("y", kind, ["batch"]), ("present", kind, ["batch", "all"])],
+    )
+
+
 def row_sums():
     """Take x [batch, sequence, WIDTH] -> y [batch, WIDTH]: the sum over the sequence."""
     return graph(

@@ -15,7 +15,14 @@ from onnx import TensorProto
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from builders.graphs import accumulator, controlled, history, parameters, write_model
+from builders.graphs import (
+    accumulator,
+    controlled,
+    history,
+    history_of_means,
+    parameters,
+    write_model,
+)
 from builders.null_models import comes_true
 from builders.sequences import Steps, tensor
 from ge_backend.tritonserver import ServerOptions, TritonServer
@@ -107,6 +114,7 @@ def models(tmp_path_factory):
     past += ' initial_state { name: "none" data_type: TYPE_FP32 dims: [ 0 ] zero_data: true }'
     growing = f"sequence_batching {{ {many} {LONG} state [ {{ {past} }} ] }}"
     write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
+    write_model(models, "means", f"max_batch_size: 16 {ragged} {growing}", history_of_means())
     shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 5 ] }").replace("[ 5 ]", "[ 1 ]", 1)
     for name, types in TYPES.items():
         kinds = [
@@ -265,18 +273,20 @@ def test_what_cannot_be_served_is_refused_at_load(client, model, message):
     assert message in next(item["reason"] for item in index if item["name"] == model)
 
 
-def test_states_of_growing_size_share_batches_with_ragged_inputs(server):
-    """Each sequence's sum over everything that came, whatever its neighbours' lengths."""
+@pytest.mark.parametrize(("model", "told"), [("history", np.sum), ("means", np.mean)])
+def test_states_of_growing_size_go_with_ragged_inputs(server, model, told):
+    """Each sequence's sum or mean over all that came: no zeros of longer neighbours are among it."""
     generator = np.random.default_rng(3)
-    sums = dict.fromkeys(range(1, 13), 0.0)
-    with Steps(server.grpc, "history") as steps:
+    came = {sequence: [] for sequence in range(1, 13)}
+    with Steps(server.grpc, model) as steps:
         for number in range(6):
-            for sequence in sums:
-                values = generator.integers(1, 9, int(generator.integers(1, 20)))
-                sums[sequence] += float(values.sum())
-                steps.send(sequence, values, start=number == 0, end=number == 5)
-            answers = steps.take(len(sums))
-            assert answers == {sequence: [total] for sequence, total in sums.items()}
+            for sequence, values in came.items():
+                step = generator.integers(1, 9, int(generator.integers(1, 20)))
+                values.extend(map(float, step))
+                steps.send(sequence, step, start=number == 0, end=number == 5)
+            answers = steps.take(len(came))
+            expected = {sequence: [told(values)] for sequence, values in came.items()}
+            assert answers == {name: pytest.approx(value) for name, value in expected.items()}
 
 
 def test_the_direct_example_of_the_documentation(server):

@@ -256,6 +256,56 @@ def test_naming_an_outputs_axes_settles_what_it_follows():
     assert layout.outputs[0].axes == (-1,)
 
 
+STEPPED = graph(
+    [
+        spec("x", (-1, -1), ("batch", "length")),
+        spec("past", (-1, -1), ("batch", "kept")),
+        spec("last", (-1, 2), ("batch", "")),
+    ],
+    [
+        spec("y", (-1, 1), ("batch", "")),
+        spec("present", (-1, -1), ("batch", "all")),
+        spec("next", (-1, 2), ("batch", "")),
+    ],
+)
+PAST = {"input_name": "past", "output_name": "present", "data_type": "TYPE_FP32", "dims": [-1]}
+LAST = {"input_name": "last", "output_name": "next", "data_type": "TYPE_FP32", "dims": [2]}
+
+
+def stepped(states, x):
+    """Return the settings of a model with these states; the graph's others are outputs."""
+    return config_of(
+        inputs=[x, *(tensor(s["input_name"], s["dims"]) for s in (PAST, LAST) if s not in states)],
+        outputs=[tensor("y", [1])],
+        sequence_batching={"direct": {}, "state": list(states)},
+    )
+
+
+def test_a_state_that_grows_switches_padding_off(caplog):
+    """What it grew by in a batch with longer requests would be padding, which nobody cuts off."""
+    layout = build_layout(stepped([LAST, PAST], ragged("x")), STEPPED, static_shapes=False)
+    assert (layout.axes, layout.matched) == ((), ("length",))
+    assert "state 'past' has dims with -1" in caplog.text
+
+
+def test_a_state_that_grows_is_an_error_where_shapes_are_static():
+    """There the engine could not run without padding."""
+    with pytest.raises(ConfigError, match=r"state 'past' has dims with -1"):
+        build_layout(stepped([PAST], tensor("x")), STEPPED, static_shapes=True)
+
+
+def test_only_a_state_that_grows_switches_padding_off(caplog):
+    """One of a fixed size does not; and where nothing is padded there is nothing to say."""
+    signature = graph(
+        [s for s in STEPPED.inputs if s.name != "past"],
+        [s for s in STEPPED.outputs if s.name != "present"],
+    )
+    config = config_of(inputs=[ragged("x")], sequence_batching={"direct": {}, "state": [LAST]})
+    assert build_layout(config, signature, static_shapes=False).axes == ("length",)
+    build_layout(stepped([LAST, PAST], tensor("x")), STEPPED, static_shapes=False)
+    assert caplog.text == ""
+
+
 def test_an_output_that_is_not_wanted_does_not_switch_padding_off():
     """Only outputs that clients get need their padding cut off."""
     signature = graph(UNKNOWN.inputs, [*UNKNOWN.outputs, spec("z", (-1, 8))])

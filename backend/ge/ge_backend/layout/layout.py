@@ -131,7 +131,7 @@ def build_layout(
 
     Axes are padded where the configuration marks an input `allow_ragged_batch`, or where the
     engine needs static shapes. Nothing is padded if an output has a free dimension that is not
-    known to follow an input's: its padding could not be cut off again.
+    known to follow an input's, or a state one at all: padding could not be cut off again there.
 
     Args:
         config: the model's configuration.
@@ -155,19 +155,7 @@ def build_layout(
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
     outputs = tuple(_output(spec, config, signature) for spec in wanted or signature.outputs)
     padded = _padded_axes(config, inputs, static_shapes=static_shapes)
-    unknown = _uncuttable(config, inputs, outputs) if padded else ()
-    if unknown and static_shapes:
-        raise ConfigError(
-            f"output {unknown[0]!r} has a free dimension that no input's is known to equal, and "
-            f"this engine needs static shapes; name it: parameter 'axes.{unknown[0]}'"
-        )
-    if unknown:
-        log.warning(
-            "requests of different lengths are not batched: output %r has a free dimension that "
-            "no input's is known to equal; name it with the parameter 'axes.%s'",
-            unknown[0],
-            unknown[0],
-        )
+    if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
         padded = ()
     matched = _matched_axes(inputs, padded)
     return Layout(
@@ -325,6 +313,52 @@ def _free_axes(inputs: tuple[InputLayout, ...]) -> tuple[str, ...]:
             if dim < 0
         )
     )
+
+
+def _can_be_padded(
+    config: ModelConfig,
+    inputs: tuple[InputLayout, ...],
+    outputs: tuple[OutputLayout, ...],
+    *,
+    static_shapes: bool,
+) -> bool:
+    """Whether padding can be told from what is real afterwards; the log says why not.
+
+    Raises:
+        ConfigError: it cannot, and the engine needs it.
+    """
+    unknown = _uncuttable(config, inputs, outputs)
+    if unknown and static_shapes:
+        raise ConfigError(
+            f"output {unknown[0]!r} has a free dimension that no input's is known to equal, and "
+            f"this engine needs static shapes; name it: parameter 'axes.{unknown[0]}'"
+        )
+    growing = _growing(config)
+    if growing and static_shapes:
+        raise ConfigError(
+            f"state {growing!r} has dims with -1, so it may grow by an input's padding, and this "
+            "engine needs static shapes; give the state a size for every -1"
+        )
+    if unknown:
+        log.warning(
+            "requests of different lengths are not batched: output %r has a free dimension that "
+            "no input's is known to equal; name it with the parameter 'axes.%s'",
+            unknown[0],
+            unknown[0],
+        )
+    if growing:
+        log.warning(
+            "requests of different lengths are not batched: state %r has dims with -1, so it may "
+            "grow by an input's padding, which later steps would take for what was sent",
+            growing,
+        )
+    return not (unknown or growing)
+
+
+def _growing(config: ModelConfig) -> str:
+    """Return the first state whose size may change from step to step, "" where none's does."""
+    states = () if config.sequence is None else config.sequence.states
+    return next((state.input for state in states if -1 in state.dims), "")
 
 
 def _uncuttable(
