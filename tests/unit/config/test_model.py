@@ -70,6 +70,13 @@ def test_devices_that_no_instance_with_sequences_takes_are_noted():
     assert read(**given, sequence_batching={}).notes == ()
 
 
+def test_what_is_a_danger_in_sequences_is_noted():
+    """With what has no effect, so that it is in the log at load."""
+    corrid = {"name": "I", "control": [{"kind": "CONTROL_SEQUENCE_CORRID"}]}
+    (note,) = read(sequence_batching={"control_input": [corrid]}).notes
+    assert note.startswith("control input 'I' takes the correlation id as a number")
+
+
 def test_the_example_of_the_cpp_backend_runs_where_the_machine_says():
     """Its cards are NPUs by themselves, and GE_DEVICE sends it elsewhere."""
     given = {"device_ids": "4,5", "ge.aicoreNum": "12|10"}

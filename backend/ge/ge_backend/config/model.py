@@ -21,7 +21,7 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import translate
 from ge_backend.config.inside import inside
-from ge_backend.config.instances import are_rate_limited, instance_names
+from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.required import required
@@ -154,9 +154,8 @@ class ModelConfig:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
         placement: the devices that it runs on.
-        rate_limited: the host has its instances take turns by `rate_limiter`.
         declared_buckets: shapes of all inputs that are its buckets; empty if none are declared so.
-        notes: what is said and has no effect, for the log.
+        notes: what is said and has no effect, or is a danger, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.
         sequence: how it takes part in sequences; None where it does not.
         queue: the bounds of its own queue; None where it has none and requests wait in the host's.
@@ -172,7 +171,6 @@ class ModelConfig:
     max_batch_size: int
     sequence: SequenceBatching | None
     instances: int
-    rate_limited: bool
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
     batch_inputs: tuple[BatchInput, ...]
@@ -199,6 +197,7 @@ class ModelConfig:
     learn: str
     learn_every_s: float
     early_reply: bool
+    overlap: bool
     priority: int
     queue: QueuePolicy | None
     buckets: Mapping[str, str]
@@ -278,7 +277,6 @@ def _read_model(
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=sequence,
         instances=instances,
-        rate_limited=are_rate_limited(config),
         inputs=tuple(_tensor(block, "an input") for block in config.get("input", [])),
         outputs=tuple(_tensor(block, "an output") for block in config.get("output", [])),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
@@ -290,6 +288,7 @@ def _read_model(
             *ours.notes,
             *_idle(ours.parameters, placement.kind),
             *(_unused(placement, instances) if sequence is not None else ()),
+            *(sequence.notes if sequence is not None else ()),
         ),
         lanes=count("lanes", least=0),
         executor=values["executor"],
@@ -310,6 +309,7 @@ def _read_model(
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
+        overlap=values["overlap"] == "on",
         priority=int(values["priority"]),
         queue=QueuePolicy.read(values, sequences="sequence_batching" in config),
         buckets=families["buckets."],

@@ -23,6 +23,8 @@ __all__ = ["Control", "SequenceBatching", "State"]
 KINDS = ("START", "END", "READY", "CORRID")
 # The host's own default, `max_sequence_idle_microseconds` of model_config.proto.
 DEFAULT_IDLE_US = 1_000_000
+# The shortest text that ends this host as the correlation id where a control takes a number.
+DEADLY_BYTES = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,21 @@ class SequenceBatching:
         that nobody who lives has to make room, as many may have vanished unsaid as live.
         """
         return self.capacity if self.strategy == "direct" else 2 * self.capacity
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What in it is a danger, for the log.
+
+        Tested on tritonserver 2.51: where a CORRID control is a number, whatever its type and
+        whether or not the graph has it, a text of so many bytes ends the server (SIGABRT).
+        """
+        return tuple(
+            f"control input {control.name!r} takes the correlation id as a number, with which a "
+            f"client that sends a text of {DEADLY_BYTES} bytes or more as its id ends this host; "
+            "leave the control out if the graph does without, or let only numbers through"
+            for control in self.controls
+            if control.kind == "CORRID"
+        )
 
     @classmethod
     def read(cls, config: Mapping[str, Any], *, directory: Path) -> SequenceBatching | None:
