@@ -18,21 +18,20 @@ from fakes.null_device import EXECUTORS
 
 RUN_MS = 8
 DELAY = "dynamic_batching { max_queue_delay_microseconds: 50000 }"
-LIMITED = 'rate_limiter { resources [ { name: "turn" count: 1 } ] }'
 ROWS = 4
 CLIENTS, REQUESTS = 12, 12
 
 
-def write_slow(repository, name, folder, *, group="", **settings):
+def write_slow(repository, name, folder, **settings):
     """Write a model of one instance whose runs take `RUN_MS`, of `HELD` until `folder/777` goes."""
     config = f"""
 max_batch_size: {ROWS}
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
-instance_group [ {{ count: 1 kind: KIND_CPU {group} }} ]
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 {DELAY}
 """
-    given = {"device": "null", "warmup": "off", "lanes": 2}
+    given = {"device": "null", "warmup": "off", "lanes": 2, "overlap": "on"}
     write_model(repository, name, config + parameters(**given | settings))
     tensor = {"dtype": "FP32", "dims": ["batch", 1]}
     graph = {
@@ -59,16 +58,12 @@ def server(triton_server, tmp_path_factory, folder):
     models = tmp_path_factory.mktemp("models")
     write_slow(models, "slow", folder)
     write_slow(models, "inline", folder, executor="inline")
-    write_slow(models, "together", folder, early_reply="never")
-    write_slow(models, "limited", folder, group=LIMITED)
+    write_slow(models, "one_by_one", folder, overlap="off")
+    write_slow(models, "bounded", folder, max_queue_size=100)
     return triton_server(
         models,
         environment=EXECUTORS,
-        arguments=(
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--rate-limit=execution_count",
-        ),
+        arguments=("--model-control-mode=explicit", "--load-model=*"),
     )
 
 
@@ -123,9 +118,9 @@ def test_batches_inside_the_instance_go_on_beside_each_other_too(host):
     assert widened(host, "inline")
 
 
-@pytest.mark.parametrize("model", ["together", "limited"])
-def test_batches_go_on_one_by_one_where_that_is_wanted(host, model):
-    """With `early_reply: never`, and where instances take turns by the host's rate limiter."""
+@pytest.mark.parametrize("model", ["one_by_one", "bounded"])
+def test_batches_go_on_one_by_one_where_it_is_not_asked_for_or_cannot_be(host, model):
+    """The host's own durations are right then; a model's own queue has one batch at a time."""
     for _ in range(6):
         assert answered(host, model, range(3 * ROWS)) == [*range(3 * ROWS)]
     assert overlapped(host, model) == 0

@@ -57,7 +57,7 @@ def configured(**changes):
         "early_reply": True,
         "sequence": None,
         "queue": None,
-        "rate_limited": False,
+        "overlap": False,
         "max_batch_size": 8,
     }
     return SimpleNamespace(**given | changes)
@@ -244,7 +244,7 @@ def test_a_batch_beside_others_is_answered_by_senders_alone(pb_utils):
         recorder=Recorder(),
         traffic=None,
     )
-    backend = Backend(configured(), pipeline, [])
+    backend = Backend(configured(overlap=True), pipeline, [])
     arrays = [*ints([1], [2]), np.array([[1.5]])]
     requests = [pb_utils.InferenceRequest([pb_utils.Tensor("x", a)], ["y"]) for a in arrays]
     assert backend.execute(requests) == [None] * 3

@@ -60,7 +60,7 @@ def send(pb_utils, pipeline):
     from ge_backend.host.steps import Steps
 
     config = SimpleNamespace(
-        early_reply=False, sequence=BATCHING, queue=None, rate_limited=False, max_batch_size=2
+        early_reply=False, sequence=BATCHING, queue=None, overlap=False, max_batch_size=2
     )
     steps = Steps(Sequencer(BATCHING), pipeline.recorder)
     backend = Backend(config, pipeline, [SimpleNamespace(close=lambda: None)], steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["are_rate_limited", "instance_names", "instance_number"]
+__all__ = ["instance_names", "instance_number"]
 
 
 def instance_names(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -26,12 +26,6 @@ def instance_names(config: Mapping[str, Any]) -> tuple[str, ...]:
         for place, group in enumerate(groups)
         for number in range(int(group.get("count", 0)) or 1)
     )
-
-
-def are_rate_limited(config: Mapping[str, Any]) -> bool:
-    """Whether instances need resources of the host, which takes them back after each batch."""
-    groups = config.get("instance_group") or []
-    return any(group.get("rate_limiter", {}).get("resources") for group in groups)
 
 
 def instance_number(config: Mapping[str, Any], name: str) -> int:

@@ -199,8 +199,16 @@ SETTINGS: tuple[Setting, ...] = (
         default="auto",
         choices=("auto", "never"),
         help="Whether requests of a sub-batch that ends well before its batch are answered at "
-        "once, and a batch begins before the one before has ended where a lane is free. It costs "
-        "0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+        "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+    ),
+    Setting(
+        key="overlap",
+        default="off",
+        choices=("off", "on"),
+        help="Whether an instance's next batch begins before the one before has ended, where runs "
+        "take 3 ms or more and a lane of the device is free: what a second instance does, without "
+        "its process and, with `executor: inline`, without its weights. Triton's own durations "
+        "then end when the next batch may begin: they are too short.",
     ),
     Setting(
         key="priority",
@@ -554,6 +562,7 @@ OF_GRAPHS = frozenset(
         "learn",
         "learn_every_s",
         "early_reply",
+        "overlap",
         "max_queue_size",
         "default_timeout_microseconds",
     }

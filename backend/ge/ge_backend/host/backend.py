@@ -187,15 +187,17 @@ class Backend:
         return self._pipeline.layout
 
     def _opened_overlap(self) -> Overlap | None:
-        """Return what has batches go on beside each other, where no step has to wait for another.
-
-        A fused ensemble's batches take the same steps, one after the other.
-        """
+        """Return what has batches go on beside each other, where that is wanted and can be."""
         config, pipeline = self._config, self._pipeline
-        one_by_one = config.sequence or config.queue or config.rate_limited
-        if one_by_one or not config.early_reply or not isinstance(pipeline, Pipeline):
+        if not config.overlap:
             return None
-        return Overlap(pipeline, self._send)
+        if isinstance(pipeline, Pipeline) and config.sequence is None and config.queue is None:
+            return Overlap(pipeline, self._send)
+        log.warning(
+            "overlap: batches go on one after the other with sequence_batching, fuse, "
+            "max_queue_size or default_timeout_microseconds"
+        )
+        return None
 
     def _replies(
         self, requests: Sequence[Request], begun: Callable[[], None] | None
