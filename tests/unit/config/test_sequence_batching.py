@@ -133,3 +133,13 @@ def test_an_initial_state_of_another_shape_is_refused(tmp_path, dims):
     block = {"state": [state([2], initial_state=[{"dims": dims, "zero_data": True}])]}
     with pytest.raises(ConfigError, match=r"state 'h' has the dims \[2\] and begins with"):
         read(block, tmp_path)
+
+
+def test_texts_that_begin_with_none_are_refused(tmp_path):
+    """This host would refuse every START; numbers may begin so."""
+    empty = state([-1], initial_state=[{"dims": [0], "zero_data": True}])
+    assert read({"state": [empty]}, tmp_path).states[0].initial_dims == (0,)
+    texts = {**empty, "data_type": "TYPE_STRING"}
+    with pytest.raises(ConfigError, match=r"state 'h' holds texts and begins with \[0\].*leave"):
+        read({"state": [texts]}, tmp_path)
+    assert read({"state": [state([-1], data_type="TYPE_STRING")]}, tmp_path).states

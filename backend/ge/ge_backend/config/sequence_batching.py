@@ -177,11 +177,19 @@ def _state(declared: Mapping[str, Any], directory: Path) -> State:
             f"state {name!r} has the dims {list(dims)} and begins with {list(initial_dims)}; give "
             "its initial_state the same number of dims, with a size for every -1"
         )
+    dtype = data_type(required(declared, "data_type", "a state"))
+    if dtype.name == "BYTES" and 0 in initial_dims:
+        # The host counts one text where the state has none, and does not begin the sequence.
+        raise ConfigError(
+            f"state {name!r} holds texts and begins with {list(initial_dims)}, none at all, with "
+            "which this host refuses every START ('expected 1 strings for inference input'); leave "
+            "initial_state out to begin with one empty text, and pass over that in the graph"
+        )
     file = str(initial.get("data_file", ""))
     return State(
         input=name,
         output=required(declared, "output_name", "a state"),
-        dtype=data_type(required(declared, "data_type", "a state")),
+        dtype=dtype,
         dims=dims,
         initial_dims=initial_dims,
         initial_file=str(inside(directory.parent / "initial_state", file, "data_file"))
