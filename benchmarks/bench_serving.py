@@ -13,8 +13,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,8 @@ class Settings:
         warm_s: each system is asked for so long, with the fewest and the most requests in flight,
             before anything counts.
         bound_s: no further round begins that would end later than this; 0: none is left out.
-        brief: no requests at random, and no system that takes long to load.
+        brief: no requests at random, no ceiling, no system that takes long to load, and of a rival
+            the layout that fits the cell.
     """
 
     mixes: tuple[str, ...]
@@ -113,7 +114,9 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         traffic = make_traffic(engine, settings.mixes, settings.seed, Path(temporary))
         with (
-            closing(_ceiling(engine, traffic, settings)) as ceiling,
+            nullcontext()
+            if settings.brief
+            else closing(_ceiling(engine, traffic, settings)) as ceiling,
             serve(served_systems, engine, traffic, settings.protocol) as served,
         ):
             _say(f"{engine}: warming")
@@ -128,8 +131,9 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
                     break
                 _say(f"{engine}: round {number + 1} of {settings.rounds}")
                 samples += _round(number, served, served_systems, settings)
-                for mix in settings.mixes:
-                    samples += _ceiling_samples(number, mix, ceiling)
+                if ceiling is not None:
+                    for mix in settings.mixes:
+                        samples += _ceiling_samples(number, mix, ceiling)
                 round_s = time.monotonic() - started
             print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
             found = results(samples)
@@ -168,7 +172,7 @@ def _warm(served: Served, served_systems: tuple[System, ...], settings: Settings
     """
     for mix in settings.mixes:
         for concurrency in {min(settings.concurrencies), max(settings.concurrencies)}:
-            for system in served_systems:
+            for system in _compared(served_systems, concurrency, settings):
                 served.measure(
                     Window(
                         system=system,
@@ -181,6 +185,20 @@ def _warm(served: Served, served_systems: tuple[System, ...], settings: Settings
                 )
 
 
+def _compared(
+    served_systems: Sequence[System], concurrency: int, settings: Settings
+) -> list[System]:
+    """Return what a cell has windows of: in a brief run, of a rival the layout that fits the cell.
+
+    That is one instance on all cores for requests that come alone, else one instance per core.
+    """
+    return [
+        system
+        for system in served_systems
+        if system.ours or not settings.brief or (system.instances == 1) == (concurrency == 1)
+    ]
+
+
 def _round(
     number: int, served: Served, served_systems: tuple[System, ...], settings: Settings
 ) -> Iterator[Sample]:
@@ -189,7 +207,8 @@ def _round(
     offset = order.randrange(POOL_ROWS)
     for mix in settings.mixes:
         for concurrency in settings.concurrencies:
-            for system in order.sample(served_systems, len(served_systems)):
+            compared = _compared(served_systems, concurrency, settings)
+            for system in order.sample(compared, len(compared)):
                 report = served.measure(
                     Window(
                         system=system,
