@@ -20,7 +20,7 @@ from acl_simulator.graphs import (
 )
 from acl_simulator.models import write_bundle, write_om
 from acl_simulator.refusals import Misuse
-from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static
+from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static, StaticV2
 from acl_simulator.simulator import Simulator
 from acl_simulator.torch_npu import TorchNpu
 
@@ -41,6 +41,7 @@ __all__ = [
     "Ranges",
     "Simulator",
     "Static",
+    "StaticV2",
     "Sums",
     "TokenRows",
     "TorchNpu",

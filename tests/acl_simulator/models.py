@@ -107,8 +107,8 @@ def _check(graph: Graph, shapes: Shapes) -> None:
 
 
 def _work_used(graph: Graph, shapes: Shapes) -> int:
-    """A run keeps the inputs of the largest gear in its work memory; a range model takes its own."""
-    if shapes.mode == "range":
+    """A run keeps the inputs of the largest gear in its work memory; RuntimeV2 takes its own."""
+    if shapes.mode in {"range", "static_v2"}:
         return 0
     largest = shapes.fill(shapes.largest)
     sizes = [size_of(NUMBERS[dtype], largest[name]) for name, dtype in graph.inputs.items()]

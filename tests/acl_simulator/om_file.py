@@ -85,7 +85,7 @@ class Om:
     Attributes:
         name: how messages call it; the file's stem unless it says otherwise.
         soc: the chip that it is built for.
-        work_bytes, weight_bytes: device memory that it needs; no work memory for range models.
+        work_bytes, weight_bytes: device memory that it needs; no work memory for RuntimeV2.
         duration_ms: how long one run takes.
         vnpu: it has only tasks that a part of a device runs, too.
         aipp_max: bytes of the largest image of a model that is told what to do with them; 0: it
@@ -109,6 +109,11 @@ class Om:
     def is_range(self) -> bool:
         """Whether its shapes are free within ranges."""
         return self.shapes.mode == "range"
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether RuntimeV2 runs it, which takes work memory as it runs and has no gears."""
+        return self.shapes.mode in {"range", "static_v2"}
 
     @cached_property
     def inputs(self) -> list[Tensor]:

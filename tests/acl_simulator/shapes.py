@@ -13,6 +13,7 @@ __all__ = [
     "Ranges",
     "Shapes",
     "Static",
+    "StaticV2",
     "shapes_of",
 ]
 
@@ -83,6 +84,15 @@ class Static(Shapes):
     mode = "static"
 
 
+class StaticV2(Shapes):
+    """One shape, and operators inside whose results vary: ACL's RuntimeV2 runs it, as it does ranges.
+
+    Source: hicann/ge api/acl/acl_model/model/model.cpp (model_num above 1, or is_unknow_model).
+    """
+
+    mode = "static_v2"
+
+
 class BatchGears(Shapes):
     """`atc --dynamic_batch_size`: gears (batch,) for dimension 0 of the inputs that have -1 there."""
 
@@ -126,7 +136,9 @@ class Ranges(Shapes):
 
 def shapes_of(header: Mapping[str, object]) -> Shapes:
     """Return the shapes that a file describes."""
-    kinds = {kind.mode: kind for kind in (Static, BatchGears, ImageGears, DimsGears, Ranges)}
+    kinds = {
+        kind.mode: kind for kind in (Static, StaticV2, BatchGears, ImageGears, DimsGears, Ranges)
+    }
     return kinds[header["mode"]](
         inputs=header["inputs"], gears=header["gears"], order=header["order"]
     )

@@ -17,6 +17,7 @@ from acl_simulator import (
     Ranges,
     Simulator,
     Static,
+    StaticV2,
     Sums,
     write_om,
 )
@@ -111,6 +112,12 @@ def kinds(folder: Path) -> dict[str, tuple[Path, dict[str, np.ndarray], dict[str
         Sums(),
         x=floats(3, 5),
     )
+    add(
+        "static_v2",
+        write_om(place("static_v2"), Sums(), StaticV2({"x": (3, 5)})),
+        Sums(),
+        x=floats(3, 5),
+    )
     batches = BatchGears({"x": (-1, 5)}, [(1,), (2,), (8,)])
     add("batch", write_om(place("batch"), Sums(), batches), Sums(), x=floats(2, 5))
     images = ImageGears({"x": (1, 3, -1, -1)}, [(8, 8), (16, 4)])
@@ -138,4 +145,4 @@ def kinds(folder: Path) -> dict[str, tuple[Path, dict[str, np.ndarray], dict[str
     return found
 
 
-KINDS = ("static", "batch", "image", "dims", "range", "unknown", "grid")
+KINDS = ("static", "static_v2", "batch", "image", "dims", "range", "unknown", "grid")

@@ -99,7 +99,7 @@ class Execution:
         self, kind: str, tensors: list[Tensor], buffers: list[DataBuffer]
     ) -> list[tuple[Tensor, DataBuffer]]:
         if len(tensors) != len(buffers):
-            code = Code.INVALID_PARAM if self._om.is_range else Code.GE_PARAM_INVALID
+            code = Code.INVALID_PARAM if self._om.is_v2 else Code.GE_PARAM_INVALID
             raise Refusal(code, f"{len(buffers)} {kind}s for the {len(tensors)} of {self._model}")
         return list(zip(tensors, buffers, strict=True))
 
@@ -139,7 +139,7 @@ class Execution:
     def _check_outputs(self) -> None:
         dims = self._om.graph.dims(self._dims)
         for tensor, buffer in self._outs:
-            if buffer.address == 0 and self._at_once and self._om.is_range:
+            if buffer.address == 0 and self._at_once and self._om.is_v2:
                 continue  # the runtime will allocate it
             self._check_place(tensor, buffer)
             self._check_room(tensor, buffer.size, max(tensor.size, self._bytes(tensor, dims)))
@@ -162,8 +162,8 @@ class Execution:
             )
 
     def _temporary_work(self) -> Block | None:
-        """A range model takes its work memory when it runs."""
-        if not self._om.is_range:
+        """RuntimeV2 takes its work memory when it runs."""
+        if not self._om.is_v2:
             return None
         size = sum(align_up(self._bytes(t, self._dims), ALIGNMENT) for t, _ in self._ins)
         if size == 0:
@@ -210,7 +210,7 @@ class Execution:
             self._outs, self._targets, results, strict=True
         ):
             self._write(tensor, buffer, target, np.frombuffer(result.tobytes(), np.uint8))
-        if self._om.is_range or self._carries_desc:
+        if self._om.is_v2 or self._carries_desc:
             for at, ((tensor, _), result) in enumerate(zip(self._outs, results, strict=True)):
                 desc = TensorDesc(tensor.dtype, result.shape, tensor.format, borrowed=True)
                 attach_desc(self._machine, self._outputs, at, desc)

@@ -103,8 +103,8 @@ class DescribeCalls:
         """Return the shape in the gear that was set, else in the largest."""
         om = self._om(handle)
         tensor = self._output(handle, at)
-        if om.is_range:
-            raise Refusal(Code.NOT_SUPPORTED, "the model's shapes are free: see the dataset's desc")
+        if om.is_v2:
+            raise Refusal(Code.NOT_SUPPORTED, "RuntimeV2 runs the model: see the dataset's desc")
         model = self._machine.handles.get("model desc", handle).model
         if model is None:
             raise Refusal(Code.INVALID_PARAM, "the description is a file's, not a loaded model's")

@@ -52,5 +52,5 @@ class LoadCalls:
 
     def _refuse_plans(self, om: Om) -> None:
         """Refuse what the documents forbid: aclmdlQuerySize, aclmdlLoadFromFileWithMem."""
-        if om.is_range and not self._machine.plans_ranges:
+        if om.is_v2 and not self._machine.plans_ranges:
             raise Refusal(Code.GE_PARAM_INVALID, f"{om.name} has no fixed shape to plan memory for")

@@ -71,7 +71,7 @@ class Loader:
             )
         if machine.vnpu and not om.vnpu:
             raise Refusal(Code.TASK_UNSUPPORTED, f"a type of task of {om.name} is not supported")
-        if om.is_range:
+        if om.is_v2:
             work = Given()  # such models take work memory as they run, whatever is given
         blocks: list[Block] = []
         try:

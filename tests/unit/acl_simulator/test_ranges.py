@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Kept, Ranges, Simulator, Sums
+from acl_simulator import Kept, Ranges, Simulator, StaticV2, Sums
 from builders.acl_rig import Rig, ok
 
 FP32, ND = 0, 2
@@ -97,6 +97,20 @@ def test_work_memory_is_taken_for_the_run(rig, sim, sums):
     assert free - ok(sim.rt.get_mem_info(1))[0] == held
     ok(sim.rt.malloc(ok(sim.rt.get_mem_info(1))[0] - 64, 2))
     assert sim.mdl.execute(sums, inputs, outputs) == 245000
+
+
+def test_one_shape_with_a_dynamic_operator_inside_is_run_as_ranges_are(rig, sim):
+    model = rig.load(Sums(), StaticV2({"x": (2, 4)}))
+    desc = sim.mdl.create_desc()
+    ok(sim.mdl.get_desc(desc, model))
+    assert ok(sim.mdl.get_output_dims(desc, 0))["dims"] == [2]
+    assert sim.mdl.get_cur_output_dims(desc, 0) == ({}, 200001)
+    ok(sim.mdl.destroy_desc(desc))
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    inputs, outputs = rig.dataset((rig.device(32), 32)), rig.dataset((rig.device(8), 8))
+    rig.fill(inputs, x)
+    ok(sim.mdl.execute(model, inputs, outputs))  # nobody has said its shape
+    assert described(sim, outputs) == (2,)
 
 
 def test_old_versions_plan_no_memory_for_ranges(tmp_path):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from acl_simulator.shapes import BatchGears, DimsGears, ImageGears, Ranges, Static, shapes_of
+from acl_simulator.shapes import (
+    BatchGears,
+    DimsGears,
+    ImageGears,
+    Ranges,
+    Static,
+    StaticV2,
+    shapes_of,
+)
 
 
 def test_batch_gears_fill_every_input():
@@ -36,6 +44,7 @@ def test_ranges_have_limits():
     "shapes",
     [
         Static({"a": (1, 2)}),
+        StaticV2({"a": (1, 2)}),
         BatchGears({"a": (-1,)}, [(1,), (2,)]),
         DimsGears({"a": (-1, -1)}, [(1, 2)]),
         Ranges({"a": ((1, 8),)}),

@@ -105,6 +105,17 @@ def test_an_output_that_varies_by_its_values(desk):
     assert described.outputs[0].dims == (-1,)
 
 
+@pytest.mark.parametrize("of", ["input_dims", "output_dims"])
+def test_a_number_of_dimensions_that_is_not_known(desk, monkeypatch, of):
+    """ACL says -2: the tensor varies, and not only in its sizes."""
+    path = desk.npu.write(Echo(), Ranges({"x": ((1, 8),)}))
+    monkeypatch.setattr(desk.models, "input_dims", lambda *_: (4,))
+    monkeypatch.setattr(desk.models, "output_dims", lambda *_: (4,))
+    assert not desk.read_file(path).freely
+    monkeypatch.setattr(desk.models, of, lambda *_: (-2,))
+    assert desk.read_file(path).freely
+
+
 def test_outputs_are_called_as_in_the_onnx_model(desk):
     """ATC writes `node:index:name`."""
     described = desk.read(Echo(), Static({"x": (1,)}), output_names="{node}:{index}:{name}")

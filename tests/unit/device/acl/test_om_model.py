@@ -1,10 +1,12 @@
 """One loaded file: its memory is ours, its gears are told; whole runs are in test_npu.py."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
-from acl_simulator import DimsGears, Encoder, MatMul, Static
-from builders.npu import PAIRS, encoder, tokens
+from acl_simulator import DimsGears, Encoder, MatMul, Static, StaticV2, Sums
+from builders.npu import PAIRS, encoder, floats, tokens
 from ge_backend.device.acl.memory import Block
 from ge_backend.device.acl.om_model import LoadedModel, OmSource, Sizes, WorkMemory
 from ge_backend.device.acl.transfer import Transfer
@@ -30,8 +32,12 @@ class Opened:
     def __init__(self, npu, path):
         self.device = npu.device._device
         sizes = Sizes(*self.device.models.sizes(str(path)))
-        self.work = Block(self.device.runtime, sizes.work, "work")
-        scratch = WorkMemory(self.work.address, self.work.nbytes)
+        self.taken = contextlib.ExitStack()
+        scratch = WorkMemory()
+        if sizes.work:
+            work = Block(self.device.runtime, sizes.work, "work")
+            self.taken.callback(work.close)
+            scratch = WorkMemory(work.address, work.nbytes)
         self.model = LoadedModel(OmFile((), path), sizes, scratch, source_of(npu, path))
         described = self.model.description
         self.transfer = Transfer(self.device.runtime, described.inputs, described.outputs, "m")
@@ -49,7 +55,7 @@ class Opened:
     def close(self):
         self.transfer.close()
         self.model.close()
-        self.work.close()
+        self.taken.close()
 
 
 def test_every_gear_says_what_comes_of_it(npu):
@@ -60,6 +66,18 @@ def test_every_gear_says_what_comes_of_it(npu):
         ((4, 16), (4, 8)),
         ((4, 32), (4, 8)),
     ]
+    opened.close()
+
+
+@pytest.mark.parametrize("kind", [Static, StaticV2])
+def test_one_shape_says_what_comes_of_it_by_itself(npu, kind):
+    """No gear has to be tried, and RuntimeV2 does not answer what comes of one."""
+    opened = Opened(npu, npu.write(Sums(), kind({"x": (2, 5)})))
+    assert opened.model.runs == (({"x": (2, 5)}, {"y": (2,)}),)
+    assert npu.sim.calls["mdl.get_cur_output_dims"] == 0
+    x = floats(2, 5)
+    result = opened.run(0, {"x": x}, {"y": (2,)})["y"]
+    assert np.array_equal(result, Sums().expected(x=x)["y"])
     opened.close()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from acl_simulator import Encoder, Kept, Ranges, Sums
 from builders.npu import Npu, floats, run, tokens
-from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
 
 NAMED = {"x": ["batch", "length"], "y": ["batch"]}
 FREE = Ranges({"x": ((1, 64), (1, 64))})
@@ -51,6 +51,18 @@ def test_without_names_acl_finds_memory_for_outputs(npu):
     assert npu.sim.calls["mdl.execute"] == 2
     assert npu.sim.calls["mdl.execute_async"] == 0
     assert len(npu.sim.allocations()) == len(before)
+
+
+def test_an_output_of_any_number_of_dimensions(npu, monkeypatch):
+    """Names say how many there are; ACL does not."""
+    monkeypatch.setattr(npu.device._device.models, "output_dims", lambda *_: (-2,))
+    path = npu.write(Sums(), FREE)
+    with pytest.raises(ModelError, match=r"'y' may have any number .* in model\.om\.json: .*\"y\""):
+        npu.load(path)
+    graph = npu.load(npu.write(Sums(), FREE, axes={"x": ["batch", "length"], "y": ["batch"]}))
+    assert graph.signature.output("y").describe() == "FP32 [batch]"
+    x = floats(3, 5)
+    assert np.array_equal(run(graph, x=x)["y"], x.sum(axis=1, dtype=np.float32))
 
 
 def test_a_size_that_only_the_run_tells(npu):

@@ -274,7 +274,8 @@ def calls_of_a_life(tmp_path, kind):
 def test_every_call_that_fails_is_told_and_leaves_nothing(tmp_path, kind, code, told):
     """Whichever call fails, with whichever code: our error, in one line, and all is given back."""
     path, inputs, calls = calls_of_a_life(tmp_path, kind)
-    assert len(calls) > 15
+    # A file of one shape is not asked what comes of a gear.
+    assert len(calls) >= (15 if kind in {"static", "static_v2", "grid"} else 16)
     if code == INVALID and kind in {"range", "unknown"}:  # then they load without a plan
         calls.remove("mdl.query_size")
     for name in calls:

@@ -20,8 +20,11 @@ from ge_backend.device.files.aipp_file import Block, image_dims
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DataType, Shape
 
-__all__ = ["Description", "Gears", "Tensor", "read_description"]
+__all__ = ["UNKNOWN_RANK", "Description", "Gears", "Tensor", "read_description"]
 
+# What ACL says of a tensor that may have any number of dimensions.
+# Source: hicann/ge api/python/ge/ge/graph/tensor_desc.py, UNKNOWN_DIM_NUM.
+UNKNOWN_RANK = (-2,)
 GEAR_INPUT = "ascend_mbatch_shape_data"
 AIPP_INPUT = "ascend_dynamic_aipp_data"
 # Models made from ONNX call an output `node:0:name`.
@@ -33,7 +36,7 @@ class Tensor:
     """One input or output.
 
     Attributes:
-        dims: -1 where it varies.
+        dims: -1 where it varies; `UNKNOWN_RANK` where their number does, too.
         nbytes: of the largest shape; 0 where that is not known.
     """
 
@@ -139,7 +142,7 @@ def read_description(
     outputs = _outputs(models, description, path)
     has_gears = gear_at >= 0
     one_shape = Gears(({tensor.name: tensor.dims for tensor in inputs},))
-    freely = not has_gears and any(-1 in tensor.dims for tensor in (*inputs, *outputs))
+    freely = not has_gears and any(dim < 0 for t in (*inputs, *outputs) for dim in t.dims)
     return Description(
         inputs=inputs,
         outputs=outputs,

@@ -206,8 +206,14 @@ class LoadedModel:
     def _tried(self, described: Description) -> tuple[OmRun, ...]:
         """Choose every gear once, to see the shapes that come of it.
 
-        It takes a dataset, of which only the buffer that chooses is looked at.
+        It takes a dataset, of which only the buffer that chooses is looked at. Where there is one
+        shape the description has it, and no other call does if ACL's RuntimeV2 runs the model: that
+        is so, whatever the shapes, where an operator inside gives results of any size.
+        Source: hicann/ge api/acl/acl_model/model/model.cpp, aclmdlGetCurOutputDimsImpl.
         """
+        if described.gears.tell is None:
+            outputs = {tensor.name: tensor.dims for tensor in described.outputs}
+            return tuple(OmRun(shapes, outputs) for shapes in described.gears.shapes)
         gear = (self._gear.address, self._gear.nbytes) if self._gear is not None else (0, 0)
         dataset = self._models.dataset([gear] * (described.gear_at + 1))
         try:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from ge_backend.device.acl.codes import acl_number
 from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.om_model import LoadedModel, OmSource
-from ge_backend.device.acl.signature import free_signature
+from ge_backend.device.acl.signature import free_signature, ranked
 from ge_backend.device.acl.transfer import Transfer, checked_shapes, num_bytes
-from ge_backend.device.files.om_files import read_axes
+from ge_backend.device.files.om_files import axes_file, read_axes
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -36,7 +36,7 @@ class RangeGraph:
         taken: what it has to give back in the end, the model among it; becomes the graph's.
 
     Raises:
-        ModelError: names for its dimensions do not fit.
+        ModelError: names for its dimensions do not fit, or are needed to know how many there are.
         OutOfMemory: there is no room for inputs and outputs.
     """
 
@@ -52,9 +52,11 @@ class RangeGraph:
         self._lock = threading.Lock()
         self._lent: list[int] = []  # memory that ACL has found for outputs, and is ours to free
         described = model.description
-        self._inputs, self._outputs = described.inputs, described.outputs
+        names, beside = read_axes(source.path), axes_file(source.path).name
+        self._inputs = ranked(described.inputs, names, self._path, beside)
+        self._outputs = ranked(described.outputs, names, self._path, beside)
         self.signature: Signature = free_signature(
-            self._inputs, self._outputs, read_axes(source.path), described.limits
+            self._inputs, self._outputs, names, described.limits
         )
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._free)

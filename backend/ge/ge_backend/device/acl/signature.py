@@ -9,13 +9,13 @@ else after the first input that has it: `input_ids.1`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ge_backend.device.acl.description import Tensor
+from ge_backend.device.acl.description import UNKNOWN_RANK, Tensor
 from ge_backend.errors import ModelError
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
-__all__ = ["Shapes", "free_signature", "signature_of"]
+__all__ = ["Shapes", "free_signature", "ranked", "signature_of"]
 
 Shapes = Mapping[str, Shape]
 Names = Mapping[str, tuple[str, ...]]
@@ -95,6 +95,32 @@ def free_signature(
         inputs=tuple(specs),
         outputs=tuple(_named(t, t.dims, ("",) * len(t.dims), names) for t in outputs),
         axis_limits=axis_limits,
+    )
+
+
+def ranked(
+    tensors: Sequence[Tensor], names: Names, path: str, axes_path: str
+) -> tuple[Tensor, ...]:
+    """Return the tensors with as many free dimensions as are named, where ACL does not know them.
+
+    Args:
+        tensors: of a model whose dimensions vary freely.
+        names: of dimensions, by tensor.
+        path: the model's, in messages.
+        axes_path: where names are given, in messages.
+
+    Raises:
+        ModelError: neither ACL nor a name says how many a tensor has.
+    """
+    for tensor in tensors:
+        if tensor.dims == UNKNOWN_RANK and tensor.name not in names:
+            raise ModelError(
+                f"{path}: {tensor.name!r} may have any number of dimensions; name those that it "
+                f'has in {axes_path}: {{"axes": {{"{tensor.name}": ["batch", …]}}}}'
+            )
+    return tuple(
+        replace(t, dims=(-1,) * len(names[t.name])) if t.dims == UNKNOWN_RANK else t
+        for t in tensors
     )
 
 
