@@ -27,6 +27,12 @@ from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
 
 TOKENS = 16
+# What every HttpClient of a JDK sends beside a request over plain HTTP.
+OFFERS_HTTP_2 = {
+    "Connection": "Upgrade, HTTP2-Settings",
+    "Upgrade": "h2c",
+    "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+}
 CONFIG = """backend: "ge"
 instance_group [ { kind: KIND_CPU } ]
 parameters { key: "block_size" value { string_value: "4" } }
@@ -209,10 +215,10 @@ def test_a_chat_goes_through_the_checkpoints_template(client, writer):
         {"role": "system", "content": "be short"},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "good"}, {"type": "text", "text": " day"}],
+            "content": [{"type": "text", "text": "good"}, {"type": "text", "text": "day"}],
         },
     ]
-    prompt = chat_prompt(messages[0], {"role": "user", "content": "good day"})
+    prompt = chat_prompt(messages[0], {"role": "user", "content": "good\nday"})
     text = writer.text(writer.truth(prompt, TOKENS))
     answer = client.chat.completions.create(messages=messages, **GREEDY, **EXACT)
     (choice,) = answer.choices
@@ -440,6 +446,22 @@ def test_paths_and_bodies_that_are_none(front):
             answer = connection.getresponse()
             told = json.loads(answer.read())
         assert (answer.status, told["error"]["type"]) == (status, "invalid_request_error")
+
+
+def test_a_client_that_offers_http_2_is_answered_in_http_1(front, writer, capfd):
+    """Its body is read, and the offer is no line of the log."""
+    body = {"prompt": PROMPTS[0], "ignore_eos": True, **GREEDY}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    connection = http.client.HTTPConnection(front.url.removeprefix("http://"), timeout=10)
+    with contextlib.closing(connection):
+        for _ in range(2):  # on one connection
+            path = "/v1/completions"
+            connection.request("POST", path, json.dumps(body), {**headers, **OFFERS_HTTP_2})
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+            assert answer.status == 200
+            assert told["choices"][0]["text"] == writer.text(writer.truth(PROMPTS[0], TOKENS))
+    assert "pgrade" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -18,13 +18,16 @@ __all__ = ["OpenAIFront"]
 
 START_TIMEOUT_S = 10.0
 POLL_S = 0.01
+# As many as uvicorn asks for.
+BACKLOG = 2048
 
 
 @final
 class OpenAIFront:
     """The API as a context manager, served by a thread of its own; or, by `run`, by this one.
 
-    Its port is taken at once, so that one in use is told before anything is started.
+    Its port is taken at once, so that one in use is told before anything is started; who connects
+    before the API is served waits for it.
 
     Args:
         options: of the API.
@@ -42,7 +45,10 @@ class OpenAIFront:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 make_app(options),
-                log_level="warning",
+                # httptools leaves a request whose head offers HTTP/2, as that of a JDK's HttpClient
+                # does, without its body; and each such offer would be a warning.
+                http="h11",
+                log_level="error",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -80,6 +86,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(BACKLOG)  # until then another that listens could take the port
     except (OSError, OverflowError) as error:
         listener.close()
         raise ServerError(

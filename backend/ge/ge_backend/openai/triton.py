@@ -28,6 +28,18 @@ __all__ = ["TritonConnection"]
 # Errors of a stream come with their status. Source: triton-inference-server/server r24.10,
 # `docs/protocol/extension_generate.md` and `src/grpc/stream_infer_handler.cc`.
 _STRICT = {"triton_grpc_error": "true"}
+# The server is the operator's own, most often on this machine: no proxy of the environment is asked
+# for it, and after an outage gRPC tries each second, where by itself it waits up to two minutes.
+# What is given here stands in place of the client's own options, so its limits on messages, none,
+# are among them.
+_CHANNEL = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+# Shorter than probes use to wait, so that a server that stands still is told of.
+READY_TIMEOUT_S = 5.0
 # A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
 # repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
 MOST_NAME_BYTES = 1024
@@ -43,7 +55,7 @@ class TritonConnection:
     """
 
     def __init__(self, url: str) -> None:
-        self._client = aio.InferenceServerClient(url)
+        self._client = aio.InferenceServerClient(url, channel_args=_CHANNEL)
         self._known: dict[str, ServedModel] = {}
 
     async def close(self) -> None:
@@ -51,9 +63,9 @@ class TritonConnection:
         await self._client.close()
 
     async def ready(self) -> bool:
-        """Return whether the server answers, and all of its models do."""
+        """Return whether the server answers, and all of its models do, within a while."""
         try:
-            return bool(await self._client.is_server_ready())
+            return bool(await self._client.is_server_ready(client_timeout=READY_TIMEOUT_S))
         except InferenceServerException:
             return False
 
