@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from onnx import TensorProto, helper
 
-from builders.graphs import TABLE, VOCABULARY, WIDTH, masked_mean, parameters, write_model
+from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parameters, write_model
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
 from ge_backend.tritonserver.server import TritonServer
@@ -27,6 +28,12 @@ input [ {{ name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }},
 output [ {{ name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ {WIDTH} ] }} ]
 dynamic_batching {{}}
 """
+MEAN_IO = """
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, 80 ] allow_ragged_batch: true } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
+dynamic_batching { }
+"""
 
 
 class MaskedMean(torch.nn.Module):
@@ -39,6 +46,15 @@ class MaskedMean(torch.nn.Module):
     def forward(self, ids, attention_mask):
         mask = attention_mask.unsqueeze(-1).to(self.table.dtype)
         return (self.table[ids] * mask).sum(1) / mask.sum(1)
+
+
+def mean_of_features():
+    """Take x [batch, time, features] -> y [batch, time]; how many features is left open."""
+    return graph(
+        [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2], keepdims=0)],
+        [("x", TensorProto.FLOAT, ["batch", "time", "features"])],
+        [("y", TensorProto.FLOAT, ["batch", "time"])],
+    )
 
 
 def exported():
@@ -72,6 +88,10 @@ def client(tmp_path_factory):
         models, "pt2_bf16", RAGGED_IO + parameters(precision="bf16"), exported(), "model.pt2"
     )
     write_model(models, "pt", SCRIPT_IO, scripted(), "model.pt")
+    for engine in ("onnxruntime", "openvino"):
+        write_model(
+            models, f"open_{engine}", MEAN_IO + parameters(engine=engine), mean_of_features()
+        )
     options = ServerOptions(
         repositories=(models,), log_file=tmp_path_factory.mktemp("log") / "server.log"
     )
@@ -86,7 +106,8 @@ def infer(client, model, output="y", **arrays):
     """Return one output of one request."""
     inputs = []
     for name, array in arrays.items():
-        item = grpcclient.InferInput(name, list(array.shape), "INT64")
+        kind = "INT64" if array.dtype == np.int64 else "FP32"
+        item = grpcclient.InferInput(name, list(array.shape), kind)
         item.set_data_from_numpy(array)
         inputs.append(item)
     return client.infer(model, inputs).as_numpy(output)
@@ -100,6 +121,13 @@ def test_every_engine_gives_the_same(client, model, tolerance, shape):
     """ONNX Runtime and torch agree, bf16 within its precision; masks are made for both."""
     ids = np.random.default_rng(4).integers(0, VOCABULARY, shape)
     np.testing.assert_allclose(infer(client, model, ids=ids), TABLE[ids].mean(1), atol=tolerance)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_size_that_only_the_configuration_fixes_is_not_padded(client, engine):
+    """The graph leaves it open, and would take padding for features."""
+    x = np.random.default_rng(1).normal(size=(2, 5, 80)).astype(np.float32)
+    np.testing.assert_allclose(infer(client, f"open_{engine}", x=x), x.mean(2), atol=1e-6)
 
 
 def test_torchscript_is_served_as_declared(client):

@@ -19,7 +19,15 @@ def grid(tmp_path):
     """Return a function that builds the grid of a model with one axis, `length`, or others."""
 
     def build(
-        *, rows=8, axes=("length",), limits=None, static=True, traffic=None, file=None, **given
+        *,
+        rows=8,
+        axes=("length",),
+        limits=None,
+        fixed=None,
+        static=True,
+        traffic=None,
+        file=None,
+        **given,
     ):
         if file is not None:
             (tmp_path / "buckets.txt").write_text(file)
@@ -37,7 +45,14 @@ def grid(tmp_path):
             version="1",
             environment={},
         )
-        layout = Layout(batched=rows > 0, axes=axes, limits=limits or {}, inputs=(), outputs=())
+        layout = Layout(
+            batched=rows > 0,
+            axes=axes,
+            limits=limits or {},
+            inputs=(),
+            outputs=(),
+            sizes=fixed or {},
+        )
         return build_grid(config, layout, static_shapes=static, traffic=traffic or {})
 
     return build
@@ -62,6 +77,14 @@ def test_the_graph_knows_best(grid):
     configured = grid(limits={"length": 50}, buckets__length="8,32,128,256")
     assert sizes(configured, "length") == (8, 32, 50)
     assert sizes(grid(rows=6, buckets__rows="1,4,16"), "rows") == (1, 4, 6)
+
+
+def test_a_size_that_is_fixed_is_the_only_one(grid):
+    """Nothing is padded along it, unless that is asked for."""
+    fixed = {"axes": ("length", "features"), "fixed": {"features": 80}}
+    assert sizes(grid(**fixed), "features") == (80,)
+    assert sizes(grid(**fixed), "length") == (16, 32, 64, 128, 256, 512)
+    assert sizes(grid(**fixed, buckets__features="96"), "features") == (96,)
 
 
 def test_without_a_batch_dimension_there_is_one_row(grid):

@@ -150,6 +150,41 @@ def test_static_shapes_pad_every_free_axis():
     assert layout.inputs[0].axes == (0, 1)
 
 
+OPEN = graph(
+    [spec("x", (-1, -1, -1), ("batch", "time", "features"))],
+    [spec("y", (-1, -1, 4), ("batch", "time", ""))],
+)
+
+
+@pytest.mark.parametrize("static_shapes", [False, True])
+def test_a_size_that_the_configuration_alone_fixes_is_the_only_one(static_shapes):
+    """A graph that leaves its features open computes others from padded ones."""
+    config = config_of(inputs=[ragged("x", (-1, 80))])
+    layout = build_layout(config, OPEN, static_shapes=static_shapes)
+    assert (layout.axes, layout.sizes) == (("time", "features"), {"features": 80})
+    layout = build_layout(config_of(inputs=[tensor("x", (9, 80))]), OPEN, static_shapes=False)
+    assert (layout.matched, layout.sizes) == (("time", "features"), {"time": 9, "features": 80})
+    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=static_shapes).sizes == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sizes"),
+    [
+        (tensor("x", (8,)), tensor("z", (8,)), {"n": 8}),
+        (tensor("x", (8,)), tensor("z"), {"n": 8}),
+        (tensor("x", (8,)), tensor("z", (9,)), {}),
+        (tensor("x", (8,), optional=True), tensor("z"), {}),
+        (tensor("x", (8,)), tensor("z", (9,), optional=True), {"n": 8}),
+        (tensor("x", (8,), optional=True), tensor("z", (8,), optional=True), {"n": 8}),
+    ],
+)
+def test_a_size_counts_where_no_other_input_can_bring_another(first, second, sizes):
+    """A padded axis has one size in all inputs of a request, so what each must have decides."""
+    signature = graph([spec(name, (-1, -1), ("batch", "n"), optional=True) for name in "xz"])
+    layout = build_layout(config_of(inputs=[first, second]), signature, static_shapes=True)
+    assert (layout.axes, layout.sizes) == (("n",), sizes)
+
+
 def test_padded_axes_come_before_matched_ones():
     """An axis that only an unpadded input has is matched beside a padded one."""
     signature = graph(

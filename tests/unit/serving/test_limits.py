@@ -1,5 +1,7 @@
 """How long axes may be is found out above the largest bucket, and only where it is certain."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -121,6 +123,13 @@ def test_a_graph_that_takes_any_length_has_no_limit(opened, monkeypatch):
     """Nothing is claimed of what ran."""
     monkeypatch.setattr(limits, "MOST_TRIED", 64)
     assert found(opened, token_rows()) == {}
+
+
+def test_an_axis_of_one_size_is_not_tried(opened):
+    """No request comes that is longer."""
+    session, layout = opened(sliced_positions())
+    only = replace(layout, sizes={"length": 4})
+    assert learned_limits(session, only, grid(), Store(None), KEY) == {}
 
 
 def test_sizes_that_fit_now_and_then_are_no_limit(opened):

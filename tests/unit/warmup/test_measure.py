@@ -208,6 +208,7 @@ def test_only_new_buckets_are_measured(start):
         {"placement": Placement(devices=("npu:0",))},
         {"machine": ["another"]},
         {"axes": ("width",)},
+        {"sizes": {"width": 80}},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -222,7 +223,7 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
         config = replace(config, **change)
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
-    elif "axes" in change:
+    elif change.keys() & {"axes", "sizes"}:
         layout = replace(layout, **change)
     else:
         first.session.source = replace(first.session.source, **change)

@@ -115,6 +115,16 @@ def test_axes_that_are_not_padded_get_a_modest_size():
     assert session.prepared[0]["x"][0] == (2, 16, 4, ONCE)
 
 
+def test_axes_that_are_not_padded_get_the_only_size_they_have():
+    """Where config.pbtxt fixes it, the graph may run in no other."""
+    layout = layout_of(
+        item("x", (-1, -1), (1, 2)), axes=("length",), matched=("h", "w"), sizes={"w": 80}
+    )
+    session = FakeSession()
+    warm_up(session, layout, [(2, 8)], ONCE)
+    assert session.prepared[0]["x"][0] == (2, 16, 80)
+
+
 def test_a_model_without_a_batch_dimension_is_measured_without_one():
     """Its bucket's one row is the whole tensor."""
     session = FakeSession()

@@ -36,7 +36,8 @@ def build_grid(
 
     They are the shapes that the model file has, where it runs in no others. Else they are the
     declared ones, else they come from the bucket file, else from `buckets.<axis>`, else from the
-    defaults: exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`.
+    defaults: exponential up to `max_batch_size`, and up to the graph's own limit or `max_length`;
+    where config.pbtxt fixes the size of an axis, that one.
 
     Args:
         config: the model's configuration.
@@ -152,6 +153,8 @@ def _rows(config: ModelConfig) -> Axis:
 def _axis(config: ModelConfig, layout: Layout, name: str, *, finer: bool) -> Axis:
     limit = layout.limits.get(name)
     text = config.buckets.get(name)
+    if text is None and name in layout.sizes:
+        return listed_axis(name, (layout.sizes[name],))
     if text is None:
         return default_axis(name, config.max_length if limit is None else limit, finer=finer)
     axis = parse_axis(text, name=name)

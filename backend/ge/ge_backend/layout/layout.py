@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -108,6 +108,8 @@ class Layout:
         limits: the largest size that the graph itself allows, by axis name.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
         states: what sequences carry from step to step; not among the inputs and outputs.
+        sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
+            leaves open: it is never padded to another.
     """
 
     batched: bool
@@ -118,6 +120,7 @@ class Layout:
     matched: tuple[str, ...] = ()
     concatenated: bool = False
     states: tuple[State, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_layout(
@@ -174,7 +177,30 @@ def build_layout(
         outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
         concatenated=config.concatenate,
         states=config.sequence.states if config.sequence is not None else (),
+        sizes=_declared_sizes(config, inputs),
     )
+
+
+def _declared_sizes(config: ModelConfig, inputs: Sequence[InputLayout]) -> dict[str, int]:
+    """Return the sizes that config.pbtxt gives to free axes, where its inputs tell of just one.
+
+    What an input says that every request sends goes before what others say or leave open.
+    """
+    required: dict[str, set[int]] = {}
+    told: dict[str, set[int]] = {}
+    for item in inputs:
+        tensor = tensor_named(config.inputs, item.name)
+        if tensor is None or item.source:
+            continue
+        for dim, name, size in zip(item.dims, item.names, tensor.graph_dims, strict=True):
+            if dim < 0:
+                told.setdefault(name, set()).add(size)
+                if size > 0 and not tensor.optional:
+                    required.setdefault(name, set()).add(size)
+    chosen = {name: required.get(name, sizes) for name, sizes in told.items()}
+    return {
+        name: min(sizes) for name, sizes in chosen.items() if len(sizes) == 1 and min(sizes) > 0
+    }
 
 
 def _used(spec: TensorSpec, config: ModelConfig) -> bool:

@@ -56,7 +56,7 @@ def learned_limits(
     ends_s = time.monotonic() + BUDGET_S
     limits: dict[str, int] = {}
     for place, axis in enumerate(layout.axes, start=1):
-        if axis in layout.limits:
+        if axis in layout.limits or axis in layout.sizes:
             continue
         try:
             limit = _limit(place, grid, refused, ends_s)

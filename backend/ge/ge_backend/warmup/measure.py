@@ -180,6 +180,7 @@ def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]
         *_machine(session),
         ",".join(layout.axes),
         str(layout.batched),
+        *(f"{name} {size}" for name, size in sorted(layout.sizes.items())),
     ]
 
 

@@ -165,13 +165,16 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
 
 
 def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
-    """Return the padded shape; free axes that are not padded get a modest size."""
+    """Return the padded shape; free axes that are not padded get their only or a modest size."""
     row = item.row_shape(bucket[1:] + _matched(layout))
     return (bucket[0], *row) if layout.batched else row
 
 
 def _matched(layout: Layout) -> Shape:
-    return tuple(min(MATCHED_SIZE, layout.limits.get(n, MATCHED_SIZE)) for n in layout.matched)
+    return tuple(
+        layout.sizes.get(name, min(MATCHED_SIZE, layout.limits.get(name, MATCHED_SIZE)))
+        for name in layout.matched
+    )
 
 
 def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
