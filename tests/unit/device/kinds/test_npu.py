@@ -459,6 +459,19 @@ def test_ranges_load_where_no_memory_can_be_planned_for_them(tmp_path):
     npu.close()
 
 
+def test_an_old_cann_does_not_say_the_limits_of_ranges(tmp_path):
+    """The model loads, and ACL refuses what is too large when it is run."""
+    npu = Npu(tmp_path, without=("mdl.get_input_dims_range",), plans_ranges=False)
+    axes = {"x": ["batch", "length"], "y": ["batch"]}
+    graph = npu.load(npu.write(Sums(), Ranges({"x": ((1, 9), (1, 64))}), axes=axes))
+    assert graph.signature.axis_limits == {}
+    x = floats(3, 7)
+    assert np.array_equal(run(graph, x=x)["y"], Sums().expected(x=x)["y"])
+    with pytest.raises(GraphFailed, match="is not within"):
+        run(graph, x=floats(10, 7))
+    npu.close()
+
+
 def test_a_model_for_another_chip_is_explained(npu):
     """ACL's own words name both chips."""
     path = encoder(npu.folder, soc="Ascend310P3")

@@ -87,7 +87,8 @@ class Description:
             there is none.
         aipp_bytes: its size.
         freely: dimensions vary within ranges: there are no gears.
-        limits: per input the largest size of each dimension, -1 for none; only if they vary freely.
+        limits: per input the largest size of each dimension, -1 for none; only if they vary freely,
+            and () where this CANN does not say it.
     """
 
     inputs: tuple[Tensor, ...]

@@ -178,7 +178,12 @@ class AclModels:
         return _shape(dims)
 
     def input_limits(self, description: int, at: int) -> Shape:
-        """Return the largest size of each dimension of an input; -1 where there is no limit."""
+        """Return the largest size of each dimension of an input; -1 where there is no limit.
+
+        Nothing is known of any before CANN 8.3, whose pyACL is the first that lists this call.
+        """
+        if not hasattr(self._mdl, "get_input_dims_range"):
+            return ()
         ranges, code = self._mdl.get_input_dims_range(description, at)
         self._check("mdl.get_input_dims_range", code)
         return tuple(int(most) for _, most in ranges["range"][: ranges["rangeCount"]])

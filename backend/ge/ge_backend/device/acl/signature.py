@@ -80,7 +80,8 @@ def free_signature(
         inputs: in the model's order.
         outputs: likewise.
         names: of dimensions, by tensor; those without are not known to equal any other.
-        limits: per input the largest size of each dimension, -1 where there is none.
+        limits: per input the largest size of each dimension, -1 where there is none; () where they
+            are not known.
 
     Raises:
         ModelError: names are for another rank.
