@@ -7,14 +7,14 @@ from ge_backend.openai.messages import read_messages, read_tools
 
 
 def test_contents_become_one_text():
-    """Parts are joined, and none is empty."""
+    """Parts are lines of it, as with vLLM, and none is empty."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     given = [
         {"role": "user", "content": parts},
         {"role": "assistant", "content": None, "name": "x"},
     ]
     assert read_messages(given) == (
-        {"role": "user", "content": "ab"},
+        {"role": "user", "content": "a\nb"},
         {"role": "assistant", "content": "", "name": "x"},
     )
 
@@ -27,6 +27,14 @@ def test_arguments_of_tool_calls_become_objects():
     assert first["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
     assert first["tool_calls"][0]["id"] == "1"
     assert second == answer
+
+
+@pytest.mark.parametrize("calls", [None, []])
+def test_what_is_null_is_left_out(calls):
+    """As OpenAI's client sends an answer back; Llama 3's template takes it for a call of a tool."""
+    nulls = {"refusal": None, "audio": None, "function_call": None}
+    given = {"role": "assistant", "content": "a", **nulls, "tool_calls": calls}
+    assert read_messages([given]) == ({"role": "assistant", "content": "a"},)
 
 
 @pytest.mark.parametrize(

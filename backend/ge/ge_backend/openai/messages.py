@@ -18,7 +18,9 @@ _TEXT_PARTS = ("text", "refusal")
 def read_messages(given: Any) -> tuple[Message, ...]:
     """Return a chat's messages: contents as one text, arguments of tool calls as objects.
 
-    Everything else in a message is the template's: tool calls, their ids, names.
+    Everything else in a message is the template's: tool calls, their ids, names. What a client
+    writes as null or as no calls, as OpenAI's own does with a message that it got, is left out:
+    templates ask whether a message has `tool_calls`, not how many.
 
     Raises:
         ApiError: it is no list of messages, or a message holds something that is not text.
@@ -44,20 +46,21 @@ def read_tools(given: Any) -> tuple[dict[str, Any], ...]:
 def _message(given: Any, where: str) -> Message:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise ApiError(f"{where} has to be an object with a role", param=where)
-    message = {**given, "content": _content(given.get("content"), f"{where}.content")}
-    if given.get("tool_calls"):
-        calls = given["tool_calls"]
+    message = {name: value for name, value in given.items() if value is not None}
+    message["content"] = _content(given.get("content"), f"{where}.content")
+    calls = message.pop("tool_calls", None)
+    if calls:
         named = calls if isinstance(calls, list) else [calls]
         message["tool_calls"] = [_tool_call(call, where) for call in named]
     return message
 
 
 def _content(given: Any, where: str) -> str:
-    """Return a content as text; parts of it are joined."""
+    """Return a content as text; its parts become lines, as they do in vLLM."""
     if given is None or isinstance(given, str):
         return given or ""
     parts = given if isinstance(given, list) else [given]
-    return "".join(_part(part, where) for part in parts)
+    return "\n".join(_part(part, where) for part in parts)
 
 
 def _part(part: Any, where: str) -> str:
