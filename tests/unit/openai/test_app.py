@@ -1,7 +1,9 @@
 """Endpoints in front of a server that is made up; tests/server/test_openai.py has the real one."""
 
 import asyncio
+import http.server
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +65,31 @@ def post(monkeypatch):
         return answer.status_code, json.loads(answer.body)
 
     return lambda server, body: asyncio.run(send(server, {"model": "m", **body}))
+
+
+def test_metrics_come_by_no_proxy(monkeypatch):
+    """They are the server's, most often on this machine."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"nv_x 1")
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        options = FrontOptions(url="", metrics=f"http://127.0.0.1:{server.server_port}/metrics")
+        answer = asyncio.run(Endpoints(options).metrics(None))
+        server.shutdown()
+        thread.join()
+    assert (answer.status_code, answer.body) == (200, b"nv_x 1")
 
 
 def test_a_few_batches_of_embeddings_are_under_way_at_once(post):

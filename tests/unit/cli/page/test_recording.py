@@ -62,6 +62,12 @@ def test_it_looks_once_a_second_and_says_so(server):
     assert Watch.closed == 1
 
 
+def test_a_host_and_its_port_are_enough(server):
+    """Of the executors, too, which are found by the port."""
+    seen = record("localhost:8002", 1.0, lambda text: None)
+    assert (seen.url, seen.devices) == (URL, Watch.devices)
+
+
 def test_a_server_that_served_nothing_has_nothing_to_report(server):
     """What to do is in the message, and the executors are left."""
     server["served"] = 0

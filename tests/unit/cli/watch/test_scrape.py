@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ge_backend.cli.watch.scrape import parse, scrape
+from ge_backend.cli.watch.scrape import parse, scrape, whole_url
 from ge_backend.errors import ServerError
 
 TEXT = """\
@@ -61,11 +61,20 @@ def test_a_server_is_asked(url):
     assert scrape(url).total("ge_requests_total", model="m") == 7
 
 
+def test_no_proxy_of_the_environment_is_asked(url, monkeypatch):
+    """It could not reach this machine."""
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert scrape(url).total("ge_requests_total", model="m") == 7
+
+
 @pytest.mark.parametrize("end", ["", "/"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_a_host_and_its_port_are_enough(url, scheme, end):
     """As `ge-backend serve` prints those of gRPC."""
     short = scheme + url.removeprefix("http://").removesuffix("/metrics") + end
+    assert whole_url(short) == url
     assert scrape(short).total("ge_requests_total", model="m") == 7
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ge_backend.cli.watch.executors import DeviceRuns, RunWatch
 from ge_backend.cli.watch.readings import Reading, grown
-from ge_backend.cli.watch.scrape import scrape
+from ge_backend.cli.watch.scrape import scrape, whole_url
 from ge_backend.errors import ServerError
 
 __all__ = ["Recording", "record"]
@@ -57,10 +57,16 @@ class Recording:
 def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
     """Watch a server; say how it goes, about once a second. If it ends, the recording does too.
 
+    Args:
+        url: of its metrics; `HOST:PORT` is enough.
+        seconds: how long.
+        say: is given a line each time.
+
     Raises:
         ServerError: nobody answers at `url`, or no model of this backend has served anything.
         DeviceUnavailable: the library that reads metrics is missing.
     """
+    url = whole_url(url)
     began_s, ended = time.time(), ""
     watch = RunWatch(url)
     try:

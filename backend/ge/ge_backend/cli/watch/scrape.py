@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.errors import DeviceUnavailable, ServerError
 
-__all__ = ["parse", "scrape"]
+__all__ = ["parse", "scrape", "whole_url"]
 
 TIMEOUT_S = 5.0
 WHERE = "--url names another, `ge-backend serve` prints it"
@@ -28,9 +28,11 @@ def scrape(url: str) -> Reading:
         ServerError: nobody answers there, or with nothing or something else.
         DeviceUnavailable: the library that reads the format is missing.
     """
-    whole = _whole(url)
+    whole = whole_url(url)
     try:
-        with urllib.request.urlopen(whole, timeout=TIMEOUT_S) as answer:  # noqa: S310 - a user's url
+        # The user's own server, so by no proxy of the environment.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(whole, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode()
         if text.strip():
             return parse(text, at_s=time.monotonic())
@@ -47,7 +49,7 @@ def _none(whole: str, why: str) -> ServerError:
     )
 
 
-def _whole(url: str) -> str:
+def whole_url(url: str) -> str:
     """Return a url with what may be left out of it: the scheme, and the path `/metrics`."""
     whole = url if "://" in url else f"http://{url}"
     return whole if urlsplit(whole).path.strip("/") else f"{whole.rstrip('/')}/metrics"
