@@ -62,6 +62,8 @@ TOKENS = ("tokens", {"ids": "IDS"}, {"y": "rows"})
 TOTAL = ("total", {"x": "rows"}, {"y": "total"})
 AVERAGE = ("average", {"ids": "IDS"}, {"y": "average"})
 JOINED = ("joined", {"a": "total", "b": "average"}, {"sum": "sum", "diff": "diff"})
+MASKED = ("average", {"ids": "IDS", "attention_mask": "MASK"}, {"y": "sum"})
+LABELLED = "first\nsecond\nthird\nfourth"
 BROKEN = {
     "cycle": (
         ensemble(("joined", {"a": "average", "b": "sum"}, {"sum": "sum", "diff": "diff"}), AVERAGE),
@@ -110,6 +112,21 @@ def models(tmp_path_factory):
     )
     write_ensemble(models, "piped", ensemble(JOINED, AVERAGE, TOKENS, TOTAL))
     write_model(models, "fused", parameters(fuse="piped"))
+    masked = ensemble(MASKED, outputs=("sum",)).replace(
+        "] output", ', { name: "MASK" data_type: TYPE_INT64 dims: [ -1 ] optional: true } ] output'
+    )
+    write_ensemble(models, "masked", masked)
+    write_model(models, "masked_fused", parameters(fuse="masked"))
+    named = f'input [ {{ name: "x" {ROWS} allow_ragged_batch: true }} ] '
+    named += f'output [ {{ name: "y" {VECTOR} label_filename: "names.txt" }} ]\n'
+    write_model(models, "named", BATCHED + named + DYNAMIC + BUCKETS, row_sums())
+    (models / "named" / "names.txt").write_text(LABELLED)
+    write_ensemble(
+        models,
+        "labelled",
+        ensemble(TOKENS, ("named", {"x": "rows"}, {"y": "sum"}), outputs=["sum"]),
+    )
+    write_model(models, "labelled_fused", parameters(fuse="labelled"))
     write_model(models, "fused_inline", parameters(fuse="piped", executor="inline"))
     one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
     one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
@@ -213,6 +230,45 @@ def test_a_fused_model_completes_itself_from_the_ensemble(client):
     assert [tensor["name"] for tensor in config["input"]] == ["IDS"]
     assert [tensor["name"] for tensor in config["output"]] == ["sum", "diff"]
     assert config["max_batch_size"] == 8
+
+
+def test_unequal_requests_share_the_batches_of_a_model_that_completes_itself(client):
+    """The host collects them, as it does for the first step of its own ensemble."""
+    requests = [np.ones((1, length), np.int64) for length in range(1, 33)]
+    before = executions(client, "fused")
+    for ids, answer in zip(requests, together(client, "fused", requests), strict=True):
+        np.testing.assert_allclose(answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4)
+    assert comes_true(lambda: executions(client, "fused")[0] - before[0] == 32)  # after answers
+    assert executions(client, "fused")[1] - before[1] < 32
+
+
+def executions(client, model):
+    (found,) = client.get_inference_statistics(model).model_stats
+    return found.inference_count, found.execution_count
+
+
+@pytest.mark.parametrize("model", ["masked", "masked_fused"])
+def test_an_optional_input_may_be_left_out(client, model):
+    """The step makes it then; one that is sent reaches it."""
+    ids, mask = np.array([[1, 2, 3]]), np.array([[1, 1, 0]])
+    for sent, truth in (({"IDS": ids}, [1, 2, 3]), ({"IDS": ids, "MASK": mask}, [1, 2])):
+        inputs = []
+        for name, array in sent.items():
+            inputs.append(grpcclient.InferInput(name, list(array.shape), "INT64"))
+            inputs[-1].set_data_from_numpy(array)
+        found = client.infer(model, inputs).as_numpy("sum")
+        np.testing.assert_allclose(found, [TABLE[truth].mean(axis=0)], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["labelled", "labelled_fused"])
+def test_labels_of_a_step_are_the_ensembles(client, model):
+    """A client that asks for classes gets their names."""
+    ids = np.array([[1, 2, 3]])
+    classes = [grpcclient.InferRequestedOutput("sum", class_count=1)]
+    (answer,) = together(client, model, [ids], outputs=classes)
+    best = int(TABLE[ids].sum(axis=1).argmax())
+    (text,) = answer.as_numpy("sum").flatten()
+    assert text.decode().split(":")[1:] == [str(best), LABELLED.split()[best]]
 
 
 def test_a_failing_step_names_itself_and_fails_alone(client):

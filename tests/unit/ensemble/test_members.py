@@ -38,6 +38,8 @@ def repository(tmp_path):
     write(tmp_path / "first", f'backend: "ge" {STEP}', versions=("1", "3"))
     write(tmp_path / "second", f'backend: "ge" {STEP}')
     write(tmp_path / "foreign", f'backend: "onnxruntime" {STEP}')
+    fuses = 'parameters { key: "fuse" value { string_value: "other" } }'
+    write(tmp_path / "joined", f'backend: "ge" {fuses}')
     write(tmp_path / "live", f'backend: "ge" {STEP} sequence_batching {{ direct {{}} }}')
     return tmp_path
 
@@ -71,6 +73,7 @@ def test_steps_are_found_beside_the_ensemble(repository, version, served):
         (ensemble(model="gone"), "step 'gone' is not in"),
         (ensemble(model="foreign"), "step 'foreign': .*backend is 'onnxruntime'"),
         (ensemble(model="live"), "step 'live' has sequences"),
+        (ensemble(model="joined"), "step 'joined' is itself a fused model, of 'other'; put"),
         ('platform: "ensemble"', "is no ensemble"),
     ],
 )

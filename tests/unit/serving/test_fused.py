@@ -4,8 +4,12 @@ import os
 
 import pytest
 
+from builders.host_config import config_of, tensor
 from ge_backend.config.model_folder import read_folder
-from ge_backend.serving.fused import fused_document
+from ge_backend.errors import ConfigError
+from ge_backend.metrics import Recorder
+from ge_backend.serving.fused import fused_document, open_fused
+from ge_backend.warmup.store import Store
 
 STEP = 'backend: "ge" max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ 2 ] }'
 OUTPUT = 'output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] label_filename: "labels.txt" }'
@@ -18,15 +22,63 @@ ensemble_scheduling {{ step {{ model_name: "step" model_version: -1
 FUSED = 'backend: "ge" parameters { key: "fuse" value { string_value: "whole" } }'
 
 
+BARE = 'output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] }'
+
+
+def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own=""):
+    """Return the fused model's configuration, completed from those beside it."""
+    for name, config in {"step": step, "whole": whole, "fused": f"{FUSED} {own}"}.items():
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
+    fused = read_folder(folder / "fused")
+    return fused_document(dict(fused.document), fused.config(os.environ))
+
+
 @pytest.mark.parametrize(
     ("own", "labels"), [("", "../whole/labels.txt"), (OUTPUT, "labels.txt")], ids=["taken", "own"]
 )
 def test_labels_are_where_the_configuration_that_names_them_is(tmp_path, own, labels):
     """The host looks for the file in the folder of the model that it loads."""
-    configs = {"step": f"{STEP} {OUTPUT}", "whole": ENSEMBLE, "fused": f"{FUSED} {own}"}
-    for name, config in configs.items():
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "config.pbtxt").write_text(config)
-    folder = read_folder(tmp_path / "fused")
-    document = fused_document(dict(folder.document), folder.config(os.environ))
+    document = completed(tmp_path, own=own)
     assert [output["label_filename"] for output in document["output"]] == [labels]
+
+
+def test_labels_that_only_a_step_has_are_its_own(tmp_path):
+    """The host's ensemble takes them from there; who says what his outputs are says it all."""
+    whole = ENSEMBLE.replace(OUTPUT, BARE)
+    document = completed(tmp_path / "a", whole=whole)
+    assert [output["label_filename"] for output in document["output"]] == ["../step/labels.txt"]
+    for name, texts in {"b": {"step": f"{STEP} {BARE}"}, "c": {"own": BARE}}.items():
+        document = completed(tmp_path / name, whole=whole, **texts)
+        assert "label_filename" not in document["output"][0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dims", "own", "ragged"),
+    [
+        (4, "-1", "", True),
+        (4, "2", "", False),
+        (0, "-1", "", False),
+        (4, "-1", 'input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }', False),
+    ],
+    ids=["free", "fixed", "no batches", "own"],
+)
+def test_unequal_requests_share_batches_where_that_is_left_to_us(tmp_path, rows, dims, own, ragged):
+    """Each step plans for itself, so the host may collect them; it refuses it without batches."""
+    whole = ENSEMBLE.replace("max_batch_size: 4", f"max_batch_size: {rows}").replace(
+        "dims: [ 2 ] }", f"dims: [ {dims} ] }}", 1
+    )
+    document = completed(tmp_path, whole=whole, own=own)
+    assert document["input"][0].get("allow_ragged_batch", False) is ragged
+
+
+def test_sequences_of_a_fused_model_are_refused(tmp_path):
+    """Its steps would get neither states nor controls; without any, sequences are the host's."""
+    state = {"input_name": "h", "output_name": "n", "data_type": "TYPE_FP32", "dims": [1]}
+    control = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START"}]}
+    for block in ({"state": [state]}, {"control_input": [control]}):
+        config = config_of(
+            inputs=[tensor("x")], parameters={"fuse": "whole"}, sequence_batching=block
+        )
+        with pytest.raises(ConfigError, match=r"sequence_batching .* no step of 'whole' gets"):
+            open_fused(config, Recorder(), Store(None), on_restart=print)

@@ -89,6 +89,12 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
             f"ensemble {ensemble!r}: step {model!r} has sequences, whose requests only the host "
             "can schedule; leave it to the host's ensemble"
         )
+    fuses = folder.document.get("parameters", {}).get("fuse", {}).get("string_value", "")
+    if fuses:
+        raise ConfigError(
+            f"ensemble {ensemble!r}: step {model!r} is itself a fused model, of {fuses!r}; put the "
+            "steps of that in its place, or leave this ensemble to the host"
+        )
     if version < 0:
         return folder
     if not (path / str(version)).is_dir():

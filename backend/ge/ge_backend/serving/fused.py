@@ -7,11 +7,12 @@ import logging
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ge_backend.batching.pipeline import Pipeline, Reply
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import ModelFolder
@@ -19,13 +20,13 @@ from ge_backend.ensemble.dag import Dag
 from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.ensemble.runner import EnsembleRunner, Stage
-from ge_backend.errors import GeError, OutOfMemory
-from ge_backend.layout.layout import Layout, build_layout
+from ge_backend.errors import ConfigError, GeError, OutOfMemory
+from ge_backend.layout.layout import Layout
+from ge_backend.layout.outside import outside_layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import complete_document
 from ge_backend.serving.opening import open_model
-from ge_backend.tensors import Signature
 from ge_backend.warmup.store import Store
 
 __all__ = ["FusedPipeline", "fused_document", "open_fused"]
@@ -90,9 +91,11 @@ def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, A
             whole[field] = ensemble.document[field]
     _as_numbers(whole)
     if not document.get("output"):
-        _at_the_ensembles(whole["output"], config.fuse)
+        _take_labels_over(whole["output"], config.fuse, ensemble)
     if int(whole.get("max_batch_size", 0)):
         whole.setdefault("dynamic_batching", {})
+        if not document.get("input"):
+            _make_ragged(whole["input"])
     return whole
 
 
@@ -108,6 +111,7 @@ def open_fused(
     Raises:
         GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
     """
+    _refuse_sequences(config)
     ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
     steps = _configured(ensemble, config)
     check_members(ensemble, config, steps)
@@ -131,9 +135,8 @@ def open_fused(
     except GeError:
         _close(learners, pipelines)
         raise
-    nothing = Signature(inputs=(), outputs=(), axis_limits={})
     fused = FusedPipeline(
-        layout=build_layout(config, nothing, static_shapes=False),
+        layout=outside_layout(config),
         recorder=recorder,
         runner=EnsembleRunner(
             dag,
@@ -145,6 +148,15 @@ def open_fused(
         pipelines=pipelines,
     )
     return fused, learners
+
+
+def _refuse_sequences(config: ModelConfig) -> None:
+    batching = config.sequence
+    if batching is not None and (batching.states or batching.controls):
+        raise ConfigError(
+            f"model {config.name!r}: sequence_batching declares states or controls, which no step "
+            f"of {config.fuse!r} gets; remove them, or leave sequences to a model of their own"
+        )
 
 
 def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]) -> list[Stage]:
@@ -226,11 +238,37 @@ def _completed(folder: ModelFolder) -> ModelConfig:
     return folder.config(os.environ, complete_document(dict(folder.document), given))
 
 
-def _at_the_ensembles(outputs: Sequence[dict[str, Any]], ensemble: str) -> None:
-    """Make files of labels those of the ensemble's folder: the host looks in the model's own."""
+def _take_labels_over(outputs: Sequence[dict[str, Any]], name: str, ensemble: Ensemble) -> None:
+    """Make files of labels those of the ensemble, or else of the step that writes the output.
+
+    The host looks in the model's own folder.
+    """
+    labels = {
+        tensor: f"../{step.model}/{file}"
+        for step, folder in zip(ensemble.dag.steps, ensemble.folders, strict=True)
+        for output, tensor in step.outputs.items()
+        if (file := _label_file(folder.document, output))
+    }
     for tensor in outputs:
         if tensor.get("label_filename"):
-            tensor["label_filename"] = f"../{ensemble}/{tensor['label_filename']}"
+            tensor["label_filename"] = f"../{name}/{tensor['label_filename']}"
+        elif tensor["name"] in labels:
+            tensor["label_filename"] = labels[tensor["name"]]
+
+
+def _label_file(document: Mapping[str, Any], output: str) -> str:
+    """Return what a step's configuration names for an output; "" where that is nothing."""
+    for tensor in document.get("output", []):
+        if tensor.get("name") == output:
+            return str(tensor.get("label_filename", ""))
+    return ""
+
+
+def _make_ragged(inputs: Sequence[dict[str, Any]]) -> None:
+    """Have the host collect unequal requests: every step plans its own sub-batches anyway."""
+    for tensor in inputs:
+        if -1 in tensor["dims"]:
+            tensor["allow_ragged_batch"] = True
 
 
 def _as_numbers(document: dict[str, Any]) -> None:
