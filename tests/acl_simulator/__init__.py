@@ -17,6 +17,7 @@ from acl_simulator.graphs import (
     PixelMeans,
     Sums,
     TokenRows,
+    TopK,
 )
 from acl_simulator.models import write_bundle, write_om
 from acl_simulator.refusals import Misuse
@@ -44,6 +45,7 @@ __all__ = [
     "StaticV2",
     "Sums",
     "TokenRows",
+    "TopK",
     "TorchNpu",
     "write_bundle",
     "write_om",

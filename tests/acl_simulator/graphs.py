@@ -27,6 +27,7 @@ __all__ = [
     "PixelMeans",
     "Sums",
     "TokenRows",
+    "TopK",
 ]
 
 Arrays = Mapping[str, np.ndarray]
@@ -135,6 +136,31 @@ class MatMul(Graph):
 
     def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
         return {"y": (inputs["x"] @ weights["w"]).astype(inputs["x"].dtype)}
+
+
+@dataclass(frozen=True)
+class TopK(Graph):
+    """x [..., n] -> values, indices [..., count]: the largest of each row, and where they are.
+
+    Attributes:
+        indices: their type: INT64 in ONNX, INT32 in what ATC makes of it.
+    """
+
+    count: int = 3
+    indices: str = "INT64"
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {"values": self.dtype, "indices": self.indices}
+
+    def dims(self, inputs: Mapping[str, Dims]) -> dict[str, Dims]:
+        return dict.fromkeys(self.outputs, (*inputs["x"][:-1], self.count))
+
+    def compute(self, inputs: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        x = inputs["x"]
+        indices = np.argsort(-x, axis=-1, kind="stable")[..., : self.count]
+        values = np.take_along_axis(x, indices, axis=-1)
+        return {"values": values, "indices": indices.astype(self.indices.lower())}
 
 
 @dataclass(frozen=True)
@@ -341,6 +367,7 @@ GRAPHS = {
         Affine,
         ChannelMeans,
         Sums,
+        TopK,
         Kept,
         MatMul,
         OnnxPhotos,

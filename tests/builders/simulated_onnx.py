@@ -20,6 +20,7 @@ from acl_simulator.graphs import (
     OnnxPhotos,
     Sums,
     TokenRows,
+    TopK,
 )
 
 NOTE = "acl_simulator"
@@ -48,13 +49,17 @@ def onnx_of(graph: Graph, dims: tuple[str | int, ...] = BATCHED) -> bytes:
     elif isinstance(graph, TokenRows):
         nodes = [node("Gather", ["table", name], ["y"])]
         given, shapes = graph.weights(), {"y": (*dims, graph.width)}
+    elif isinstance(graph, TopK):
+        nodes = [node("TopK", [name, "k"], list(graph.outputs))]
+        given = {"k": np.array([graph.count])}
+        shapes = dict.fromkeys(graph.outputs, (*dims[:-1], graph.count))
     else:
         raise TypeError(f"there is no ONNX model of {graph}")
     built = helper.make_graph(
         nodes,
         type(graph).__name__,
         [_tensor(name, graph.inputs[name], dims)],
-        [_tensor("y", graph.outputs["y"], shapes["y"])],
+        [_tensor(output, graph.outputs[output], shapes[output]) for output in graph.outputs],
         [numpy_helper.from_array(value, key) for key, value in given.items()],
     )
     model = helper.make_model(built, opset_imports=[helper.make_opsetid("", 17)])

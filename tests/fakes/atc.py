@@ -68,6 +68,8 @@ def write_simulated(om, graph, options, shapes, gears):
     inputs = {name: tuple(dims) for name, dims in shapes.items()}
     if "insert_op_conf" in options:
         graph, inputs = with_aipp(Path(options["insert_op_conf"]).read_text(), graph, inputs)
+    if graph["kind"] == "TopK":  # hicann/ops-nn topk_proto.h: indices are DT_INT32, no other type
+        graph["parameters"]["indices"] = "INT32"
     write_om(
         om,
         GRAPHS[graph["kind"]](**graph["parameters"]),

@@ -2,6 +2,8 @@
 
 import contextlib
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from acl_simulator import Accumulate, ChannelMeans, Ranges, Sums, TokenRows
+from acl_simulator import Accumulate, ChannelMeans, Ranges, Sums, TokenRows, TopK
 from builders.cann import fake_cann, runs_of_atc
 from builders.npu import Npu, floats, run
 from builders.npu_states import GEARS, WIDTH, plan
@@ -198,6 +200,57 @@ def test_another_type_after_compiling_is_refused(npu, monkeypatch):
     monkeypatch.setattr(graph, "_load", lambda _: wrong)
     with pytest.raises(ModelError, match=r"takes input_ids INT64.*compiled, it takes x FP32"):
         graph.compile(buckets((1, 8), name="input_ids"))
+
+
+def test_indices_that_the_compiler_has_in_32_bits_come_as_the_onnx_file_says(npu):
+    """ATC's TopK gives INT32, and ONNX's INT64: into a place, and without one."""
+    graph = npu.load(write(npu, TopK()))
+    assert graph.signature.output("indices").dtype.name == "INT64"
+    graph.compile(buckets((1, 8), (4, 8)))
+    x = floats(4, 8)
+    expected = TopK().expected(x=x)
+    for place in (None, np.zeros((4, 3), np.int64), np.zeros((9, 3), np.int64)):
+        places = {} if place is None else {"indices": place}
+        found = graph.run({"x": x}, places, exclusive=False)
+        assert found["indices"].dtype == np.int64
+        assert np.array_equal(found["indices"], expected["indices"])
+        assert np.array_equal(found["values"], expected["values"])
+        assert (found["indices"] is place) == (place is not None and place.shape == (4, 3))
+
+
+def test_such_indices_do_not_stay_on_the_device(npu):
+    """They are made wide on the host."""
+    graph = npu.load(write(npu, TopK()))
+    graph.compile(buckets((2, 8)))
+    assert graph.device_memory() is None
+    found = graph.run_bound({"x": floats(2, 8)}, {}, NOTHING_BOUND)
+    assert found["indices"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("wanted", "made"), [("INT32", "INT64"), ("INT64", "INT16"), ("FP32", "FP16")]
+)
+def test_no_other_type_is_taken_for_the_files_own(npu, wanted, made):
+    """Nothing but the compiler's way with INT64 is known to lose nothing."""
+    names = "values", "indices"
+
+    def signed(dtype):
+        spec = TensorSpec(name="x", dtype=DATA_TYPES["FP32"], dims=(-1, 8), axes=("batch", ""))
+        outputs = (DATA_TYPES["FP32"], DATA_TYPES[dtype])
+        return Signature(
+            inputs=(spec,),
+            outputs=tuple(
+                replace(spec, name=name, dtype=of) for name, of in zip(names, outputs, strict=True)
+            ),
+            axis_limits={},
+        )
+
+    closed = []
+    om = SimpleNamespace(signature=signed(made), close=lambda: closed.append(True))
+    graph = CompiledGraph(npu.folder / "m.onnx", signed(wanted), lambda _: npu.folder, lambda _: om)
+    with pytest.raises(ModelError, match=f"indices {wanted} .* indices {made}"):
+        graph.compile(())
+    assert closed
 
 
 def accumulator(npu, shapes):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.device.arrays import settled
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import GraphFailed, ModelError
@@ -16,12 +17,40 @@ from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
 __all__ = ["CompiledGraph"]
 
 
+# ATC gives these types for what ONNX has in those: TopK's indices, of which GE has no other.
+# Source: hicann/ops-nn, topk_proto.h: indices are DT_INT32.
+_NARROWED = {"INT64": "INT32"}
+
+
 @dataclass(slots=True)
 class _Held:
-    """A loaded model, and how many runs use it."""
+    """A loaded model, and how many runs use it.
+
+    Attributes:
+        names: its own of the outputs, by ours; they are in the same order.
+        narrow: outputs, by our names, that it gives in fewer bits than we do.
+    """
 
     graph: Graph
+    names: Mapping[str, str]
+    narrow: Mapping[str, DataType]
     users: int = 0
+
+    def places(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the places for outputs by the model's names; what it can write as it is."""
+        return {
+            own: outputs[name]
+            for name, own in self.names.items()
+            if name in outputs and name not in self.narrow
+        }
+
+    def ours(self, results: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return a run's results by our names and in our types, in their places."""
+        found = {name: results[own] for name, own in self.names.items() if own in results}
+        for name, dtype in self.narrow.items():
+            if name in found:
+                found[name] = settled(found[name].astype(dtype.numpy), outputs.get(name))
+        return found
 
 
 class CompiledGraph:
@@ -30,7 +59,7 @@ class CompiledGraph:
     Args:
         path: the ONNX file.
         signature: what it says about its tensors. The offline model has the same outputs in the
-            same order; their names are made from this.
+            same order; their names are made from this, and INT32 is made INT64 where this says so.
         compiled: compiles it for these sets of input shapes and returns the `.om` file.
         load: loads such a file.
     """
@@ -63,12 +92,12 @@ class CompiledGraph:
         except BaseException:
             graph.close()
             raise
-        self._replace(_Held(graph))
+        self._replace(_Held(graph, *self._named(graph)))
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that it was compiled for these shapes."""
-        with self._held() as graph:
-            graph.prepare(inputs)
+        with self._held() as held:
+            held.graph.prepare(inputs)
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the work memory of the compiled model; 0 before it is compiled."""
@@ -79,31 +108,30 @@ class CompiledGraph:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
-        with self._held() as graph:
-            names = self._names(graph)
-            results = graph.run(inputs, _called(names, outputs), exclusive=exclusive)
-            return {name: results[own] for name, own in names.items()}
+        with self._held() as held:
+            results = held.graph.run(inputs, held.places(outputs), exclusive=exclusive)
+            return held.ours(results, outputs)
 
     def device_memory(self) -> BufferMemory | None:
-        """Return the compiled model's; see `BoundGraph`."""
-        with self._held() as graph:
-            return memory_of(graph)
+        """Return the compiled model's; see `BoundGraph`. None where an output is made wide here."""
+        with self._held() as held:
+            return None if held.narrow else memory_of(held.graph)
 
     def run_bound(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
         """Run once; see `BoundGraph`."""
-        with self._held() as graph:
-            names, theirs = self._names(graph), bound_graph(graph)
-            results = theirs.run_bound(inputs, _called(names, outputs), bound.renamed(names))
-            return {name: results[own] for name, own in names.items() if own in results}
+        with self._held() as held:
+            theirs = bound_graph(held.graph)
+            results = theirs.run_bound(inputs, held.places(outputs), bound.renamed(held.names))
+            return held.ours(results, outputs)
 
     def close(self) -> None:
         """Unload what was compiled; the file stays in the cache."""
         self._replace(None)
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[Graph]:
+    def _held(self) -> Iterator[_Held]:
         """Keep what is compiled now from being unloaded."""
         with self._changed:
             current = self._current
@@ -113,7 +141,7 @@ class CompiledGraph:
                 )
             current.users += 1
         try:
-            yield current.graph
+            yield current
         finally:
             with self._changed:
                 current.users -= 1
@@ -128,18 +156,21 @@ class CompiledGraph:
         if former is not None:
             former.graph.close()
 
-    def _names(self, graph: Graph) -> dict[str, str]:
-        """Return the compiled model's names of the outputs by ours; they are in the same order."""
-        ours, theirs = self.signature.outputs, graph.signature.outputs
-        return {own.name: other.name for own, other in zip(ours, theirs, strict=True)}
+    def _named(self, graph: Graph) -> tuple[dict[str, str], dict[str, DataType]]:
+        """Return `_Held.names` and `_Held.narrow` of a compiled model."""
+        pairs = list(zip(self.signature.outputs, graph.signature.outputs, strict=True))
+        return (
+            {own.name: other.name for own, other in pairs},
+            {own.name: own.dtype for own, other in pairs if own.dtype != other.dtype},
+        )
 
     def _check(self, graph: Graph) -> None:
-        """See that the compiler has changed neither inputs nor outputs."""
+        """See that the compiler has changed neither inputs nor outputs, but for `_NARROWED`."""
         wanted, made = self.signature, graph.signature
-        types = [spec.dtype for spec in wanted.outputs]
         if (
             _types(made.inputs) != _types(wanted.inputs)
-            or types != [spec.dtype for spec in made.outputs]
+            or len(made.outputs) != len(wanted.outputs)
+            or not all(map(_may_be_given, wanted.outputs, made.outputs))
             or not all(_may_be(spec, made.input(spec.name)) for spec in wanted.inputs)
         ):
             raise ModelError(
@@ -147,10 +178,6 @@ class CompiledGraph:
                 f"{_described(wanted.outputs)}; compiled, it takes {_described(made.inputs)} and "
                 f"gives {_described(made.outputs)}; compile it without options that change these"
             )
-
-
-def _called(names: Mapping[str, str], outputs: Mapping[str, Array]) -> dict[str, Array]:
-    return {own: outputs[name] for name, own in names.items() if name in outputs}
 
 
 def _may_be(wanted: TensorSpec, made: TensorSpec | None) -> bool:
@@ -163,6 +190,11 @@ def _may_be(wanted: TensorSpec, made: TensorSpec | None) -> bool:
             for one, other in zip(wanted.dims, made.dims, strict=True)
         )
     )
+
+
+def _may_be_given(wanted: TensorSpec, made: TensorSpec) -> bool:
+    """Whether a compiled output has the type that was wanted, or one that is made that again."""
+    return made.dtype == wanted.dtype or made.dtype.name == _NARROWED.get(wanted.dtype.name)
 
 
 def _types(specs: Sequence[TensorSpec]) -> dict[str, DataType]:
