@@ -258,10 +258,20 @@ def test_when_every_run_fails_every_request_gets_the_error(open_pipeline):
 
 
 def test_a_full_device_is_not_tried_again(open_pipeline):
-    """Running out of memory is no single request's doing."""
+    """A request that lacked memory alone is told so at once; what comes later finds some."""
     pipeline = open_pipeline(faults=[{"on": "run", "do": "out_of_memory", "nth": 1}])
-    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2]]))
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1], [2]]))
     assert {type(reply.error) for reply in replies.values()} == {OutOfMemory}
+    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, [[1], [2]]))[0], [[1], [2]])
+
+
+def test_a_request_that_fills_the_device_fails_alone(open_pipeline):
+    """Its neighbours need less without it."""
+    pipeline = open_pipeline(faults=[{"on": "run", "do": "out_of_memory", "value": POISON}])
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2]], [[POISON]], [[4]]))
+    assert isinstance(replies.pop(2).error, OutOfMemory)
+    for reply, rows in zip(replies.values(), ([[1]], [[2]], [[4]]), strict=False):
+        assert_echoed(reply, rows)
 
 
 def test_a_request_that_no_memory_is_enough_for_fails_alone(open_pipeline):
@@ -536,12 +546,14 @@ class FakeFleet:
         self.refused = refused or {}
         self.alone = alone
         self.runs = 0
+        self.solo = []
 
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, costs, stage, unwanted, deadlines, meanwhile):
+    def run(self, costs, stage, unwanted, deadlines, meanwhile, *, solo):
         self.unwanted = unwanted
+        self.solo.append(solo)
         orders = stage(self, range(len(costs)), again=False)
         for index in self.order or range(len(orders)):
             self.runs += 1
@@ -708,6 +720,20 @@ def test_devices_are_sampled(open_pipeline):
         ("ge_executor_memory_bytes", "null"): 0,
         ("ge_evicted_graphs", "null"): 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "solo"), [(GraphFailed, False), (OutOfMemory, True), (ExecutorLost, True)]
+)
+def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error, solo):
+    """Those that may take others with them have nothing beside them; no two share one again."""
+    fleet = FakeFleet(error=error("no"))
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
+    replies = replies_of(pipeline, requests_of(LAYOUT, [[1]], [[2]], [[3], [4]]))
+    assert {type(reply.error) for reply in replies.values()} == {error}
+    assert fleet.runs == 1 + 3
+    assert fleet.solo == [False, solo]
+    assert not pipeline.busy
 
 
 def test_a_lost_executor_fails_the_batch():

@@ -1,5 +1,7 @@
 """A batch of steps whose states have moved on: it is not run again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
 from ge_backend.buckets.costs import StaticCosts
-from ge_backend.errors import GraphFailed, StateLost
+from ge_backend.errors import ExecutorLost, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.fleet.fleet import Ended
@@ -35,7 +37,7 @@ class Fleet:
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
 
-    def run(self, costs, stage, unwanted, deadlines, meanwhile):
+    def run(self, costs, stage, unwanted, deadlines, meanwhile, *, solo):
         stage(self, range(len(costs)), again=False)
         for index in range(len(costs)):
             self.runs += 1
@@ -47,7 +49,7 @@ def replies_to():
     """A function that runs a batch of two with this outcome; returns the fleet and the errors."""
     arenas = []
 
-    def run(outcome):
+    def run(outcome, slots=(-1, -1)):
         fleet = Fleet(outcome)
         arenas.append(fleet.arena)
         pipeline = Pipeline(
@@ -58,7 +60,10 @@ def replies_to():
             recorder=Recorder(),
             traffic=Traffic(()),
         )
-        batch = [check_request(i, {"x": np.ones((1, 1), np.float32)}, LAYOUT) for i in range(2)]
+        batch = [
+            replace(check_request(i, {"x": np.ones((1, 1), np.float32)}, LAYOUT), slot=slot)
+            for i, slot in enumerate(slots)
+        ]
         return fleet, {reply.request: reply.error for reply in pipeline.run(batch)}
 
     yield run
@@ -92,3 +97,18 @@ def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome):
     fleet, errors = replies_to(outcome)
     assert fleet.runs == 1 + 2
     assert {type(error) for error in errors.values()} == {GraphFailed}
+
+
+def test_steps_that_moved_on_and_found_no_memory_for_their_answers_lose_their_states(replies_to):
+    """As with any other reason why they cannot be answered."""
+    outcome = RunResult(outputs={}, error=OutOfMemory("no descriptor"), states={"h": (1,)})
+    fleet, errors = replies_to(outcome)
+    assert fleet.runs == 1
+    assert {type(error) for error in errors.values()} == {StateLost}
+
+
+def test_steps_whose_states_died_with_an_executor_are_not_run_again(replies_to):
+    """There is nothing that they could go on from."""
+    fleet, errors = replies_to(RunResult(outputs={}, error=ExecutorLost("dead")), slots=(0, 1))
+    assert fleet.runs == 1
+    assert {type(error) for error in errors.values()} == {ExecutorLost}

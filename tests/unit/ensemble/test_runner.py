@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge_backend.batching.kept import KeptTensor
-from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag

@@ -83,7 +83,7 @@ def execute(pb_utils):
 
 
 def echo(remaining_ns=0.0, failing=()):
-    from ge_backend.batching.pipeline import Reply
+    from ge_backend.batching.progress import Reply
 
     def answer(requests):
         for position, request in reversed(list(enumerate(requests))):

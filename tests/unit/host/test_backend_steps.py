@@ -38,7 +38,7 @@ class Pipeline:
     look_for_losses: Callable[[], None] = lambda: None
 
     def run(self, requests):
-        from ge_backend.batching.pipeline import Reply
+        from ge_backend.batching.progress import Reply
 
         for position, request in enumerate(requests):
             self.steps.append((request.slot, request.fresh))

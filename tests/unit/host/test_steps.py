@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import InvalidRequest

@@ -7,32 +7,32 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import blamed
 from ge_backend.batching.concatenate import as_it_came, one_run
-from ge_backend.batching.kept import Keeping, KeptTensor
-from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
+from ge_backend.batching.kept import Keeping
 from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
+from ge_backend.batching.progress import Progress, Reply
 from ge_backend.batching.request import Request
-from ge_backend.batching.split import Piece, join, refused_requests, split
+from ge_backend.batching.split import refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import Keeps, KeptRef, RunOrder
+from ge_backend.executor.protocol.messages import Keeps, RunOrder
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import rounded_up
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.warmup import RUN_OVERHEAD_NS
 
-__all__ = ["Pipeline", "Reply"]
+__all__ = ["Pipeline"]
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +47,6 @@ OVERLAP_NS = 3_000_000
 RUN_WEIGHT = 1 / 8
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """The answer to one request: outputs, or an error.
-
-    Attributes:
-        request: its position in the list that was run.
-        outputs: by name; views of the arena that hold until the next batch.
-        remaining_ns: how long the rest of the batch is expected to take from now; infinite where
-            that hangs on an executor that shows no life.
-        states: the shape of each state of its sequence after this step, by input name.
-        kept: outputs that have stayed on the device, by name.
-    """
-
-    request: int
-    outputs: dict[str, Array]
-    error: GeError | None = None
-    remaining_ns: float = 0.0
-    states: Mapping[str, Shape] = field(default_factory=dict)
-    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -186,8 +165,8 @@ class Pipeline:
     ) -> Iterator[Reply]:
         """Yield one reply per request, in the order in which they are complete.
 
-        A run that the engine refuses is repeated for each of its requests alone, so that one bad
-        request fails alone.
+        A run that the engine refuses, that lacks memory, or that executors die over is repeated for
+        each of its requests alone, so that one bad request fails alone.
 
         Args:
             requests: the batch.
@@ -211,22 +190,22 @@ class Pipeline:
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
-        progress = _Progress(requests, fleet, costs, self.layout, keeping)
+        progress = Progress(requests, fleet, costs, self.layout, keeping)
 
         def count() -> None:
             self._count_batch(requests, costs)
             self._count_runs(batch.sub_batches, progress)
 
-        yield from self._execute(batch.sub_batches, progress, count, begun, keep=False)
-        if progress.suspects:
-            alone = tuple(
-                self._alone(span, requests, costs)
-                for span in progress.suspects
-                if not progress.failed(span.request)
-            )
-            progress.suspects.clear()
-            count_alone = functools.partial(self._count_runs, alone, progress)
-            yield from self._execute(alone, progress, count_alone, begun, keep=True)
+        yield from self._execute(batch.sub_batches, progress, count, begun)
+        for spans, solo in ((progress.suspects, False), (progress.dangers, True)):
+            if spans:
+                alone = tuple(
+                    self._alone(span, requests, costs)
+                    for span in spans
+                    if not progress.failed(span.request)
+                )
+                count = functools.partial(self._count_runs, alone, progress)
+                yield from self._execute(alone, progress, count, begun, keep=True, solo=solo)
 
     @property
     def ready(self) -> bool:
@@ -317,11 +296,12 @@ class Pipeline:
     def _execute(
         self,
         sub_batches: Sequence[SubBatch],
-        progress: _Progress,
+        progress: Progress,
         count: Callable[[], None],
         begun: Callable[[], None],
         *,
-        keep: bool,
+        keep: bool = False,
+        solo: bool = False,
     ) -> Iterator[Reply]:
         """Yield replies; what is to be counted is counted once, while the first runs run."""
         left = len(sub_batches)
@@ -351,7 +331,8 @@ class Pipeline:
         self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
         deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
         try:
-            for ended in progress.fleet.run(costs, staged, unwanted, deadlines, meanwhile):
+            runs = progress.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo)
+            for ended in runs:
                 arrived = time.perf_counter()
                 left -= 1
                 self._count_running(-1)
@@ -379,7 +360,7 @@ class Pipeline:
     def _stage(
         self,
         sub_batches: Sequence[SubBatch],
-        progress: _Progress,
+        progress: Progress,
         session: Session,
         *,
         keep: bool,
@@ -406,7 +387,7 @@ class Pipeline:
             self._room_bytes = aligned(spilled_bytes)
 
     def _settle(
-        self, sub_batch: SubBatch, outcome: RunResult, progress: _Progress, left_ns: float
+        self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
     ) -> Iterator[Reply]:
         """Yield replies to the requests that this outcome completes."""
         try:
@@ -414,17 +395,16 @@ class Pipeline:
                 raise outcome.error
             hidden = progress.hidden(outcome.kept)
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
-        except GraphFailed as error:
-            if outcome.states:  # kept already: the run cannot be repeated
-                yield from progress.fail(sub_batch, StateLost.after(error))
-            elif len({span.request for span in sub_batch.spans}) > 1:
-                progress.suspects.extend(sub_batch.spans)
-            else:
-                request = progress.requests[sub_batch.spans[0].request]
-                cause = blamed(error, request, self.layout, planned=sub_batch.planned)
-                yield from progress.fail(sub_batch, cause)
         except GeError as error:
-            yield from progress.fail(sub_batch, error)
+            told = error
+            if outcome.states and isinstance(error, GraphFailed | OutOfMemory):
+                told = StateLost.after(error)  # kept already: the run cannot be repeated
+            elif progress.repeats_alone(sub_batch, error):
+                return
+            elif isinstance(error, GraphFailed):
+                request = progress.requests[sub_batch.spans[0].request]
+                told = blamed(error, request, self.layout, planned=sub_batch.planned)
+            yield from progress.fail(sub_batch, told)
         else:
             refused = refused_requests(sub_batch, outcome.outputs)
             for position, refusal in refused.items():
@@ -471,7 +451,7 @@ class Pipeline:
         last = "; further sizes are only counted" if len(self._logged) == MAX_LOGGED else ""
         log.warning("no bucket covers %s: it %s%s", named, fate, last)
 
-    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: _Progress) -> None:
+    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: Progress) -> None:
         add, requests, costs = self.recorder.add, progress.requests, progress.costs
         for sub_batch in sub_batches:
             label = costs.label(sub_batch.priced) if sub_batch.planned else "unplanned"
@@ -525,70 +505,3 @@ def _reserve(session: Session, sizes: Sequence[int], *, keep: bool) -> dict[int,
         else:
             break
     return errors
-
-
-@dataclass(slots=True)
-class _Progress:
-    """Which rows of which request have come back.
-
-    Attributes:
-        keeping: what is to stay on the device.
-        suspects: spans of failed runs that held several requests, to be run again alone.
-    """
-
-    requests: Sequence[Request]
-    fleet: Fleet
-    costs: CostModel
-    layout: Layout
-    keeping: Keeping | None = None
-    suspects: list[RowSpan] = field(default_factory=list)
-    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
-    _failed: set[int] = field(default_factory=set)
-    _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
-
-    def hidden(self, kept: Sequence[KeptRef]) -> frozenset[str]:
-        """Return the outputs of a run that have not come to the host."""
-        if self.keeping is None:
-            return frozenset()
-        return self.keeping.dropped.union(ref.name for ref in kept if not ref.shown)
-
-    def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
-        """Note what of a run has stayed on the device."""
-        for span in kept_spans(sub_batch, kept) if kept else ():
-            self._kept.setdefault(span[0].request, []).append(span)
-
-    def kept(self, position: int) -> dict[str, KeptTensor]:
-        """Return what has stayed on the device of a request that is complete."""
-        spans = self._kept.get(position)
-        return joined(spans, self.layout, self.requests[position]) if spans else {}
-
-    def take(self, piece: Piece) -> dict[str, Array] | None:
-        """Note a piece; return the request's outputs when it was the last one."""
-        position = piece[0].request
-        if position in self._failed:
-            return None
-        pieces = self._pieces.setdefault(position, [])
-        pieces.append(piece)
-        if sum([span.count for span, _ in pieces]) < self.requests[position].rows:
-            return None
-        return join(self._pieces.pop(position), self.layout)
-
-    def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
-        """Yield the error as the reply to every request of a sub-batch, once each."""
-        for position in dict.fromkeys(span.request for span in sub_batch.spans):
-            yield from self.fail_one(position, error)
-
-    def fail_one(self, position: int, error: GeError) -> Iterator[Reply]:
-        """Yield the error as the reply to one request, unless it has got one already."""
-        if position not in self._failed:
-            self._failed.add(position)
-            self._pieces.pop(position, None)
-            yield Reply(request=position, outputs={}, error=error)
-
-    def unwanted(self, position: int) -> bool:
-        """Whether nobody waits for a request any more."""
-        return position in self._failed or self.requests[position].cancelled()
-
-    def failed(self, position: int) -> bool:
-        """Whether a request has got its error already."""
-        return position in self._failed

@@ -16,7 +16,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.kept import Keeping, KeptTensor
-from ge_backend.batching.pipeline import Pipeline, Reply
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request, check_request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step

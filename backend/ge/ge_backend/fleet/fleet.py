@@ -139,6 +139,8 @@ class Fleet:
         unwanted: Callable[[int], bool] = lambda _: False,
         deadlines: Sequence[int] = (),
         meanwhile: Callable[[], None] = lambda: None,
+        *,
+        solo: bool = False,
     ) -> Iterator[Ended]:
         """Yield each run as it ends, once, with its outcome.
 
@@ -153,6 +155,7 @@ class Fleet:
             deadlines: of each run, as in its order. Executors keep them; they are kept here while
                 there is none, or none that shows life. Empty where no run has one.
             meanwhile: called whenever runs have just been submitted, before any is waited for.
+            solo: each runs with nothing beside it from the first time on, as what is repeated does.
         """
         waiting = dict.fromkeys(range(len(costs)))
         for attempt in range(1 + PATIENCE):
@@ -161,7 +164,10 @@ class Fleet:
                 yield ended
             if not waiting:
                 return
-            wave = self._wave(tuple(waiting), costs, stage, unwanted, meanwhile, again=attempt > 0)
+            again = attempt > 0
+            wave = self._wave(
+                tuple(waiting), costs, stage, unwanted, meanwhile, again=again, solo=again or solo
+            )
             for ended in wave:
                 del waiting[ended.index]
                 yield ended
@@ -209,7 +215,7 @@ class Fleet:
         for member in self._members:
             member.close()
 
-    def _wave(
+    def _wave(  # noqa: PLR0913 - what `run` takes, and which time it is
         self,
         chosen: Sequence[int],
         costs: Sequence[float],
@@ -218,6 +224,7 @@ class Fleet:
         meanwhile: Callable[[], None],
         *,
         again: bool,
+        solo: bool,
     ) -> Iterator[Ended]:
         """Run what is chosen once; what is not yielded has to be run again."""
         members, failure = self._usable()
@@ -245,7 +252,7 @@ class Fleet:
                         yield from _stateful(by_index)
                     # The other devices' runs are not to wait until this thread has made one.
                     awaits = not flight.sender_serves or member is assigned[-1][0]
-                    shares.append(_Share(member, flight, by_index, solo=again, awaits=awaits))
+                    shares.append(_Share(member, flight, by_index, solo=solo, awaits=awaits))
                     yield from shares[-1].begin()
             meanwhile()
             yield from _ends(shares, unwanted)

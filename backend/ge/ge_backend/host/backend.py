@@ -13,7 +13,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.batching.pipeline import Pipeline, Reply
+from ge_backend.batching.pipeline import Pipeline
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.instances import instance_number
 from ge_backend.config.model import MachineConfig, ModelConfig

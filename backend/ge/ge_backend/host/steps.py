@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.batching.pipeline import Reply
+from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer

@@ -1,0 +1,131 @@
+"""What of a batch has come back, and what of it is run once more, each request alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ge_backend.batching.kept import Keeping, KeptTensor
+from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
+from ge_backend.batching.plan import RowSpan, SubBatch
+from ge_backend.batching.request import Request
+from ge_backend.batching.split import Piece, join
+from ge_backend.buckets.costs import CostModel
+from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory
+from ge_backend.executor.protocol.messages import KeptRef
+from ge_backend.fleet.fleet import Fleet
+from ge_backend.layout.layout import Layout
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["Progress", "Reply"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to one request: outputs, or an error.
+
+    Attributes:
+        request: its position in the list that was run.
+        outputs: by name; views of the arena that hold until the next batch.
+        remaining_ns: how long the rest of the batch is expected to take from now; infinite where
+            that hangs on an executor that shows no life.
+        states: the shape of each state of its sequence after this step, by input name.
+        kept: outputs that have stayed on the device, by name.
+    """
+
+    request: int
+    outputs: dict[str, Array]
+    error: GeError | None = None
+    remaining_ns: float = 0.0
+    states: Mapping[str, Shape] = field(default_factory=dict)
+    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Which rows of which request have come back.
+
+    Attributes:
+        keeping: what is to stay on the device.
+        suspects: spans of runs of several requests that the engine refused, to be run again alone.
+        dangers: of such that lacked memory or that executors died over: to be run again with
+            nothing beside them, not even each other.
+    """
+
+    requests: Sequence[Request]
+    fleet: Fleet
+    costs: CostModel
+    layout: Layout
+    keeping: Keeping | None = None
+    suspects: list[RowSpan] = field(default_factory=list)
+    dangers: list[RowSpan] = field(default_factory=list)
+    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    _failed: set[int] = field(default_factory=set)
+    _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
+
+    def hidden(self, kept: Sequence[KeptRef]) -> frozenset[str]:
+        """Return the outputs of a run that have not come to the host."""
+        if self.keeping is None:
+            return frozenset()
+        return self.keeping.dropped.union(ref.name for ref in kept if not ref.shown)
+
+    def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
+        """Note what of a run has stayed on the device."""
+        for span in kept_spans(sub_batch, kept) if kept else ():
+            self._kept.setdefault(span[0].request, []).append(span)
+
+    def kept(self, position: int) -> dict[str, KeptTensor]:
+        """Return what has stayed on the device of a request that is complete."""
+        spans = self._kept.get(position)
+        return joined(spans, self.layout, self.requests[position]) if spans else {}
+
+    def repeats_alone(self, sub_batch: SubBatch, error: GeError) -> bool:
+        """Have each request of a failed run repeated alone, if one may have failed the others.
+
+        Not where a state is gone with its executor; and what lacks memory while tensors are kept
+        on the device goes through the host's instead (`ensemble/runner.py`).
+        """
+        positions = {span.request for span in sub_batch.spans}
+        if len(positions) == 1:
+            return False
+        if isinstance(error, GraphFailed):
+            self.suspects.extend(sub_batch.spans)
+            return True
+        stateful = any(self.requests[position].slot >= 0 for position in positions)
+        dangerous = (isinstance(error, ExecutorLost) and not stateful) or (
+            isinstance(error, OutOfMemory) and self.keeping is None
+        )
+        if dangerous:
+            self.dangers.extend(sub_batch.spans)
+        return dangerous
+
+    def take(self, piece: Piece) -> dict[str, Array] | None:
+        """Note a piece; return the request's outputs when it was the last one."""
+        position = piece[0].request
+        if position in self._failed:
+            return None
+        pieces = self._pieces.setdefault(position, [])
+        pieces.append(piece)
+        if sum([span.count for span, _ in pieces]) < self.requests[position].rows:
+            return None
+        return join(self._pieces.pop(position), self.layout)
+
+    def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to every request of a sub-batch, once each."""
+        for position in dict.fromkeys(span.request for span in sub_batch.spans):
+            yield from self.fail_one(position, error)
+
+    def fail_one(self, position: int, error: GeError) -> Iterator[Reply]:
+        """Yield the error as the reply to one request, unless it has got one already."""
+        if position not in self._failed:
+            self._failed.add(position)
+            self._pieces.pop(position, None)
+            yield Reply(request=position, outputs={}, error=error)
+
+    def unwanted(self, position: int) -> bool:
+        """Whether nobody waits for a request any more."""
+        return position in self._failed or self.requests[position].cancelled()
+
+    def failed(self, position: int) -> bool:
+        """Whether a request has got its error already."""
+        return position in self._failed
