@@ -194,6 +194,31 @@ def test_who_has_given_up_keeps_nobody_out(bench):
     assert one.counted("ge_backlog_requests") == 0
 
 
+def test_a_long_queue_is_asked_bit_by_bit(bench, monkeypatch):
+    """Nobody is let in while the host is asked; in the end all have been."""
+    from ge_backend.host import backlog
+
+    monkeypatch.setattr(backlog, "ASK_EVERY_NS", 0)
+    one = bench(max_size=250)
+    one.put(one.request("first"))
+    one.begun()
+    waiting = [one.request(str(number)) for number in range(250)]
+    asked = []
+    for arrival in waiting:
+        arrival.request.is_cancelled = lambda arrival=arrival: asked.append(arrival)
+    one.put(*waiting)
+    looks = []
+    for _ in range(4):
+        assert "QueueFull" in one.put(one.request("next"))[0]
+        looks.append(len(asked))
+    assert looks == [100, 200, 250, 350]
+    assert asked == waiting + waiting[:100]
+    waiting[240].request.is_cancelled = lambda: True
+    refusals = [one.put(one.request("next"))[0] for _ in range(2)]
+    assert ("QueueFull" in refusals[0], refusals[1]) == (True, None)
+    assert "given up" in sent(waiting[240])[0]
+
+
 def test_a_batch_of_which_nothing_is_left_is_not_served(bench):
     """The thread goes on to what comes next."""
     one = bench()

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -29,8 +30,9 @@ log = logging.getLogger(__name__)
 
 # Asking the host whether a client has given up costs 10-25 us; who waited less is not asked about.
 ASK_AFTER_NS = 5_000_000
-# And while no more may wait, everybody is asked so often.
+# And while no more may wait, so many are asked so often, in turn: all that time nobody is let in.
 ASK_EVERY_NS = 50_000_000
+MOST_ASKED = 100
 GIVEN_UP = "the client has given up on the request while it waited"
 
 
@@ -71,6 +73,7 @@ class Backlog:
         self._waiting: deque[Arrival] = deque()
         self._serving = self._closing = False
         self._asked_ns = -ASK_EVERY_NS
+        self._asked_to = 0  # the place of who is asked next
         self._alarm_ns: float = math.inf  # when the deadlines are looked at next
         self._changed = threading.Condition()
         self._threads = [
@@ -186,9 +189,13 @@ class Backlog:
         if not full or now_ns < self._asked_ns + ASK_EVERY_NS:
             return []
         self._asked_ns = now_ns
-        gone = {arrival for arrival in self._waiting if arrival.request.is_cancelled()}
-        self._waiting = deque(arrival for arrival in self._waiting if arrival not in gone)
-        self._count_out(gone)
+        first = self._asked_to if self._asked_to < len(self._waiting) else 0
+        asked = list(islice(self._waiting, first, first + MOST_ASKED))
+        gone = {arrival for arrival in asked if arrival.request.is_cancelled()}
+        self._asked_to = first + len(asked) - len(gone)
+        if gone:
+            self._waiting = deque(arrival for arrival in self._waiting if arrival not in gone)
+            self._count_out(gone)
         return [(arrival, Cancelled(GIVEN_UP)) for arrival in gone]
 
     def _still_wanted(self, batch: Sequence[Arrival]) -> list[Arrival]:
