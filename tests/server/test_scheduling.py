@@ -53,6 +53,22 @@ model_warmup [
   }
 ]
 """
+WARMED_OFTEN = """
+dynamic_batching { }
+model_warmup [
+  {
+    name: "twice"
+    batch_size: 8
+    count: 2
+    inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } }
+  },
+  {
+    name: "once"
+    batch_size: 8
+    inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } }
+  }
+]
+"""
 PENDING = "nv_inference_pending_request_count"
 A_MINUTE = 60_000_000
 
@@ -77,6 +93,7 @@ def server(triton_server, tmp_path_factory, folder):
     write_held(models, "cached", folder, cached)
     write_held(models, "cached_errors", folder, cached)
     write_held(models, "warmed", folder, WARMED + ONE, rows=4)
+    write_held(models, "warmed_often", folder, WARMED_OFTEN + ONE, rows=8, max_queue_size=1)
     write_held(models, "limited", folder, LIMITED, device="null:2")
     write_held(models, "limited_too", folder, LIMITED, device="null:3")
     some = ONE + "version_policy { specific { versions: [ 1, 3 ] } }"
@@ -292,6 +309,18 @@ def test_warm_up_goes_the_whole_way(host):
     """Triton sends `batch_size` requests of one row each before the model is ready."""
     assert host.comes_to(2, "ge_requests_total", model="warmed")
     assert host.comes_to_batches({2: 1}, "warmed")
+
+
+def test_warm_up_knows_no_bounds(host):
+    """More than may wait, batch after batch; what comes then goes through the model's queue."""
+    assert host.comes_to(24, "ge_requests_total", model="warmed_often")
+    assert host.comes_to_batches({8: 3}, "warmed_often")
+    first = host.hold("warmed_often")
+    waiting = host.send("warmed_often", 1)
+    assert host.comes_to(1, "ge_backlog_requests", model="warmed_often")
+    assert "max_queue_size" in refused(host.send("warmed_often", 2))
+    host.let_go()
+    assert [answer.get().as_numpy("y")[0, 0] for answer in (first, waiting)] == [HELD, 1]
 
 
 def test_models_with_one_resource_take_turns(host):

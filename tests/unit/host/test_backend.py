@@ -173,12 +173,12 @@ def queued(pb_utils):
 
     backends = []
 
-    def make(answer, **policy):
+    def make(answer, *, warm_ups=0, **policy):
         queue = QueuePolicy(**{"max_size": 0, "timeout_us": 0, **policy})
         closing = SimpleNamespace(close=lambda: None)
         pipeline = FakePipeline(answer)
         pipeline.close = lambda: None
-        backends.append(Backend(configured(queue=queue), pipeline, [closing]))
+        backends.append(Backend(configured(queue=queue), pipeline, [closing], warm_ups=warm_ups))
         return backends[-1], lambda array: pb_utils.InferenceRequest(
             [pb_utils.Tensor("x", array)], ["y"]
         )
@@ -197,6 +197,22 @@ def test_with_bounds_requests_wait_in_the_backend(queued):
     responses = [each.sender.sent[0][0] for each in requests]
     assert [response.has_error() for response in responses] == [False, True, False]
     assert responses[2].output_tensors()[0].as_numpy().tolist() == [[3]]
+
+
+def test_the_hosts_own_warm_up_knows_no_bounds(queued):
+    """Its answers are returned, since an error that is sent can end the host."""
+    seen = []
+
+    def answer(requests):
+        seen.extend(request.deadline_ns for request in requests)
+        return echo(failing={1})(requests)
+
+    backend, request = queued(answer, warm_ups=2, max_size=1, timeout_us=60_000_000)
+    for _ in range(2):
+        responses = backend.execute([request(array) for array in ints([1], [2], [3])])
+        assert [response.has_error() for response in responses] == [False, True, False]
+    assert seen == [0] * 6
+    assert backend.execute([request(array) for array in ints([1], [2])]) == [None] * 2
 
 
 def test_the_default_timeout_is_a_deadline_of_each_request(queued):
