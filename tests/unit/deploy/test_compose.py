@@ -32,6 +32,13 @@ def test_servers_are_confined(name):
     assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_programs_may_be_run_from_the_temporary_folder(name):
+    """The server's stub lies there; Docker mounts a tmpfs noexec unless told otherwise."""
+    mounts = dict(mount.split(":") for mount in COMPOSE["services"][name]["tmpfs"])
+    assert mounts["/tmp"].split(",") == ["exec", "mode=1777"]
+
+
 def test_stages_copy_and_install_what_there_is():
     """Files of the repository, and extras of the package; OpenAI's API is in every one."""
     copied = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)

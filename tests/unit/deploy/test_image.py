@@ -27,7 +27,7 @@ def test_the_container_is_confined_as_the_compose_file_says():
         "--publish=127.0.0.1:18001:8001",
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
-        "--tmpfs=/tmp",
+        "--tmpfs=/tmp:exec,mode=1777",
         "--read-only",
         "--read-only-tmpfs=false",
         "--init",

@@ -6,9 +6,11 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ge_backend.errors import ServerError
 from ge_backend.tritonserver import directory as directory_module
 from ge_backend.tritonserver.directory import (
     PREFIX,
@@ -60,6 +62,17 @@ def test_a_temporary_folder_that_a_server_cannot_use_is_left_for_tmp(monkeypatch
     directory = ServerDirectory.make()
     assert directory.path.parent == Path("/tmp")
     directory.remove()
+
+
+def test_a_temporary_folder_that_nothing_may_be_run_from_is_refused(monkeypatch, temporary):
+    """As a tmpfs of Docker's is by default; the stub would never start, without a word."""
+    mounted = SimpleNamespace(f_flag=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setattr(directory_module.os, "statvfs", lambda path: mounted)
+    with pytest.raises(
+        ServerError, match=rf"{temporary}.* is mounted noexec.*TMPDIR names another"
+    ):
+        ServerDirectory.make()
+    assert list(temporary.iterdir()) == []
 
 
 def test_one_that_cannot_be_made_is_not_left_half_made(monkeypatch, temporary):

@@ -12,6 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.errors import ServerError
+
 __all__ = ["ServerDirectory", "processes_of", "shared_memory_of"]
 
 PREFIX = "ge-server-"
@@ -38,11 +40,21 @@ class ServerDirectory:
 
     @classmethod
     def make(cls) -> ServerDirectory:
-        """Make one, after clearing away those of servers whose maker was killed."""
+        """Make one, after clearing away those of servers whose maker was killed.
+
+        Raises:
+            ServerError: no program may be run from the folder that it would be in.
+            OSError: it cannot be written.
+        """
         parent = Path(tempfile.gettempdir())
         # The host gives the path to a shell unquoted, and its stub's Python may know ASCII alone.
         if len(str(parent)) > LONGEST_PARENT or shlex.quote(str(parent)) != str(parent):
             parent = Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
+        if os.statvfs(parent).f_flag & os.ST_NOEXEC:
+            raise ServerError(
+                f"the server's stub is run from {parent}, which is mounted noexec; mount it exec; "
+                "TMPDIR names another folder"
+            )
         _sweep(parent)
         _sweep_regions(parent)
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
