@@ -271,3 +271,40 @@ def test_a_bucket_file_is_not_overruled(model, trace, ge_backend):
     assert code == 2
     assert "remove the parameter 'buckets'" in err
     assert (folder / "config.pbtxt").read_text() == config
+
+
+def test_the_shapes_of_a_file_are_not_overruled(model, trace, ge_backend):
+    """A file that was compiled for its shapes runs in no others."""
+    config = TWO_AXES.replace("max_batch_size: 4", "max_batch_size: 8")
+    folder = model(config=config, fixed_shapes=[{"x": [8, 64]}, {"x": [8, 128]}])
+    path = trace("20\n30\n")
+    assert ge_backend("tune", folder, "--trace", path)[0] == 0
+    code, out, err = ge_backend("tune", folder, "--trace", path, "--apply")
+    assert (code, out) == (2, "")
+    assert "runs only in the shapes that it was compiled for" in err
+    assert (folder / "config.pbtxt").read_text() == config
+
+
+def test_gears_are_not_overruled(model, trace, ge_backend):
+    """Both together would not load."""
+    config = TWO_AXES + "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in (("ge.inputShape", "x:-1,-1"), ("ge.dynamicDims", "1,16;4,128"))
+    )
+    folder = model(config=config)
+    path = trace("20\n30\n")
+    assert ge_backend("tune", folder, "--trace", path)[0] == 0
+    code, out, err = ge_backend("tune", folder, "--trace", path, "--apply")
+    assert (code, out) == (2, "")
+    assert "the gears of 'ge.dynamicDims'; remove that parameter" in err
+    assert (folder / "config.pbtxt").read_text() == config
+
+
+def test_sizes_that_would_not_load_are_not_written(model, trace, ge_backend):
+    """Here one row alone would be above the limit of elements."""
+    config = TWO_AXES + 'parameters { key: "max_elements" value { string_value: "64" } }\n'
+    folder = model(config=config)
+    code, out, err = ge_backend("tune", folder, "--trace", trace("20\n1500\n"), "--apply")
+    assert (code, out) == (2, "")
+    assert "would not load with these sizes: bucket 1x1500 has 1500 elements" in err
+    assert (folder / "config.pbtxt").read_text() == config

@@ -65,16 +65,12 @@ def tune(arguments: argparse.Namespace) -> int:
     path, device = arguments.model, arguments.device
     with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
         tuning = work_out(model, arguments.trace, arguments.graphs)
+        asked = tuning.parameters() if arguments.graphs is not None else tuning.worthwhile()
         config_file = model.config.directory.parent / "config.pbtxt"
-        from_file = model.config.bucket_file
+        if arguments.apply:
+            _check_applicable(model, asked)
     if arguments.plot is not None:
         write_plot(arguments.plot, tuning)
-    if arguments.apply and from_file is not None:
-        raise ConfigError(
-            f"model {tuning.model!r}: its buckets come from {from_file}; remove the parameter "
-            "'buckets' from config.pbtxt, then apply"
-        )
-    asked = tuning.parameters() if arguments.graphs is not None else tuning.worthwhile()
     diff = apply_settings(config_file, asked) if arguments.apply else None
     if arguments.json:
         print(tuning_json(tuning, diff))
@@ -118,6 +114,34 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
             for axis in axes
         ),
     )
+
+
+def _check_applicable(model: ShapedModel, asked: Mapping[str, str]) -> None:
+    """Check that the model would load with these parameters.
+
+    Raises:
+        ConfigError: something else says which buckets it has, or its settings do not allow these.
+    """
+    config, name = model.config, model.config.name
+    if config.bucket_file is not None:
+        raise ConfigError(
+            f"model {name!r}: its buckets come from {config.bucket_file}; remove the parameter "
+            "'buckets' from config.pbtxt, then apply"
+        )
+    if model.session.fixed_shapes:
+        raise ConfigError(
+            f"model {name!r}: its file runs only in the shapes that it was compiled for; compile "
+            "it for these sizes instead"
+        )
+    if config.declared_buckets:
+        raise ConfigError(
+            f"model {name!r}: its buckets are the gears of 'ge.dynamicDims'; remove that parameter "
+            "from config.pbtxt, then apply"
+        )
+    try:
+        model.grid_with({key.removeprefix("buckets."): sizes for key, sizes in asked.items()})
+    except ConfigError as error:
+        raise ConfigError(f"model {name!r} would not load with these sizes: {error}") from error
 
 
 def _recorded(model: ShapedModel) -> dict[str, SizeHistogram]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from ge_backend.buckets.build import build_grid
 from ge_backend.buckets.grid import Bucket, BucketGrid
@@ -46,15 +47,17 @@ class ShapedModel:
         """
         static, fixed = session.static_shapes, session.fixed_shapes
         layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
-        grid = build_grid(
-            config,
-            layout,
-            static_shapes=static,
-            bucketed=session.bucketed,
-            traffic=_recorded(config, store),
-            fixed_shapes=fixed,
-        )
+        grid = _grid(config, layout, session, store)
         return cls(config=config, session=session, layout=layout, grid=grid, store=store)
+
+    def grid_with(self, buckets: Mapping[str, str]) -> BucketGrid:
+        """Return the buckets that it has with these sizes of axes, by name, in place of its own.
+
+        Raises:
+            ConfigError: it would not load with them.
+        """
+        config = replace(self.config, buckets={**self.config.buckets, **buckets})
+        return _grid(config, self.layout, self.session, self.store)
 
     def kept_costs(self) -> dict[Bucket, float]:
         """Return what warm-up of this graph on this machine measured before, by bucket."""
@@ -67,6 +70,17 @@ class ShapedModel:
         key = cost_key(self.config, self.layout, self.session)
         self.store.keep_costs(key, {**self.store.costs(key), **costs})
         return costs
+
+
+def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -> BucketGrid:
+    return build_grid(
+        config,
+        layout,
+        static_shapes=session.static_shapes,
+        bucketed=session.bucketed,
+        traffic=_recorded(config, store),
+        fixed_shapes=session.fixed_shapes,
+    )
 
 
 def _recorded(config: ModelConfig, store: Store) -> dict[str, SizeHistogram]:
