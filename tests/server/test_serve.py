@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
+from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
 
 CONFIG = """
@@ -272,6 +274,30 @@ def test_a_port_in_use_is_told_before_anything_starts(served, repository):
 
         assert serve.end() == 2
     assert serve.printed == f"ge-backend: port {port} of 127.0.0.1 is in use; choose another\n"
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1", "::"])
+def test_it_listens_at_a_name_and_at_ipv6(served, repository, host):
+    """What it prints can be asked; Triton itself knows no names, and IPv6 by two spellings."""
+    if ":" in host and not has_ipv6():
+        pytest.skip("no IPv6 here")
+    serve = served("--model-repository", repository, *PORTS, "--host", host)
+    urls = serve.ready()
+    assert doubled(urls["grpc"]) == [2, 4, 6]
+    assert main(["health", "--ready", "--http", urls["http"]]) == 0
+    with urllib.request.urlopen(urls["metrics"], timeout=10) as page:
+        assert b"nv_inference" in page.read()
+    serve.process.terminate()
+    assert serve.end() == 0
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has an address of IPv6."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_model_that_does_not_load_is_told_at_once(served, tmp_path):

@@ -6,6 +6,7 @@ from builders.server_http import ServerHttp
 from ge_backend.cli import health as health_module
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import health
+from ge_backend.tritonserver.api import ServerApi
 
 
 @pytest.fixture
@@ -57,6 +58,14 @@ def test_the_metrics_port_is_no_server(server, capsys):
     server.answers["GET", "/v2"] = None
     assert ask(server) == 1
     assert "is not its HTTP port" in capsys.readouterr().err
+
+
+def test_an_address_of_ipv6_has_brackets(server, monkeypatch):
+    """As `ge-backend serve` prints it."""
+    asked = []
+    monkeypatch.setattr(health_module, "ServerApi", lambda *to: asked.append(to) or ServerApi(*to))
+    assert main(["health", "--http", f"[::1]:{server.port}"]) == 1
+    assert asked == [("::1", server.port)]
 
 
 def test_an_address_without_a_port_is_refused(capsys):

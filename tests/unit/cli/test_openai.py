@@ -6,6 +6,7 @@ import pytest
 
 from ge_backend.cli import openai, serve
 from ge_backend.cli.main import build_parser, main
+from ge_backend.errors import ConfigError
 from ge_backend.openai.options import FrontOptions
 
 
@@ -79,6 +80,17 @@ def test_serve_knows_where_its_server_is(monkeypatch, tmp_path):
             max_prompt_bytes=5,
         )
     ]
+
+
+@pytest.mark.parametrize("name", ["http", "grpc", "metrics"])
+def test_a_port_of_the_server_is_refused_at_once(name, tmp_path, monkeypatch):
+    """The API would else find out when the models are loaded; vLLM's port is Triton's 8000."""
+    monkeypatch.setattr(serve, "open_front", lambda options: pytest.fail("it was opened"))
+    ports = [f"--{name}-port", "7", "--openai-port", "7"]
+    parsed = build_parser().parse_args(["serve", "--model-repository", str(tmp_path), *ports])
+    server = type("Server", (), {"options": serve._options(parsed)})()
+    with pytest.raises(ConfigError, match="port 7 is the server's; choose another"):
+        serve._front(parsed, server)
 
 
 @pytest.mark.parametrize("given", [["--max-body", "much"], ["--api-key-file", "/nowhere/at/all"]])

@@ -22,3 +22,13 @@ def test_its_port_is_taken_before_it_serves(host):
         OpenAIFront(FrontOptions(url="", host=host, port=port))
     with front:
         pass
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("localhost", "localhost")],
+)
+def test_its_url_is_one_that_clients_can_call(host, shown):
+    """What listens everywhere is called by loopback."""
+    with OpenAIFront(FrontOptions(url="", host=host, port=0)) as front:
+        assert front.url.rpartition(":")[0] == f"http://{shown}"

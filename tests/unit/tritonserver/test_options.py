@@ -49,6 +49,30 @@ def test_a_port_in_use_is_named(tmp_path, taken_port):
         ServerOptions(repositories=(tmp_path,), http_port=taken_port).checked()
 
 
+def test_a_port_that_cannot_be_had_says_why(tmp_path):
+    """An address of another machine is not one in use, whether ports are given or not."""
+    for given in ({"http_port": 20_000}, {}):
+        with pytest.raises(
+            ServerError, match=r"port \d+ of 192\.0\.2\.1 cannot be had: Cannot assign"
+        ):
+            ServerOptions(repositories=(tmp_path,), host="192.0.2.1", **given).checked()
+
+
+def test_a_port_is_for_one_service(tmp_path):
+    """The server would find out after loading its models."""
+    (port,) = free_ports(1)
+    with pytest.raises(ConfigError, match=f"port {port} is given twice"):
+        ServerOptions(repositories=(tmp_path,), http_port=port, metrics_port=port).checked()
+
+
+def test_a_name_becomes_the_address_that_it_has(tmp_path):
+    """At a name Triton's HTTP does not listen, and would never be ready."""
+    options = ServerOptions(repositories=(tmp_path,), host="localhost").checked()
+    assert (options.host, options.local_host) == ("127.0.0.1", "127.0.0.1")
+    with pytest.raises(ConfigError, match=r"host 'no\.such\.host\.invalid' has no address"):
+        ServerOptions(repositories=(tmp_path,), host="no.such.host.invalid").checked()
+
+
 @pytest.mark.parametrize("name", ["http_port", "grpc_port", "metrics_port"])
 @pytest.mark.parametrize("port", [-1, 65_536, 10**30])
 def test_a_port_that_is_none_is_refused(tmp_path, name, port):
@@ -96,7 +120,18 @@ def test_flags_have_absolute_repositories_and_end_with_the_further_arguments(tmp
 
 
 @pytest.mark.parametrize(
-    ("host", "local"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")]
+    ("host", "http", "grpc"),
+    [("127.0.0.1", "127.0.0.1", "127.0.0.1"), ("::1", "ipv6:::1", "[::1]")],
+)
+def test_flags_have_an_address_as_each_service_takes_it(host, http, grpc):
+    """HTTP marks IPv6 by a word, gRPC by brackets."""
+    flags = set(ServerOptions(repositories=(), host=host).flags())
+    assert {f"--{name}-address={http}" for name in ("http", "metrics")} < flags
+    assert f"--grpc-address={grpc}" in flags
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.1.2.3", "10.1.2.3")]
 )
 def test_this_machine_reaches_a_server_on_all_interfaces_by_loopback(host, local):
     """A server bound to one address is reached there."""

@@ -47,7 +47,7 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
     host, _, port = arguments.http.removeprefix("http://").rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--http {arguments.http!r}: expected HOST:PORT")
-    api = ServerApi(host, int(port))
+    api = ServerApi(host.removeprefix("[").removesuffix("]"), int(port))
     if not api.is_live():
         return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
     try:

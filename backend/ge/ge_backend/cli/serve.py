@@ -14,6 +14,7 @@ from typing import Any
 
 from ge_backend.cli.openai import add_front_options, open_front, read_front_options
 from ge_backend.config.sizes import parse_device_bytes
+from ge_backend.errors import ConfigError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.healer import Healer
@@ -163,6 +164,11 @@ def _control(given: Sequence[str]) -> list[str]:
 
 def _front(arguments: argparse.Namespace, server: TritonServer) -> Any:
     """Return OpenAI's API in front of the server, its port taken."""
+    taken = (server.options.http_port, server.options.grpc_port, server.options.metrics_port)
+    if arguments.openai_port and arguments.openai_port in taken:
+        raise ConfigError(
+            f"port {arguments.openai_port} is the server's; choose another for --openai-port"
+        )
     return open_front(
         read_front_options(
             arguments,

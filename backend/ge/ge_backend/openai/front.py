@@ -13,6 +13,7 @@ import uvicorn
 from ge_backend.errors import ServerError
 from ge_backend.openai.app import make_app
 from ge_backend.openai.options import FrontOptions
+from ge_backend.tritonserver.address import family_of, host_port, reached_at
 
 __all__ = ["OpenAIFront"]
 
@@ -41,7 +42,8 @@ class OpenAIFront:
 
     def __init__(self, options: FrontOptions) -> None:
         self._socket = _listener(options.host, options.port)
-        self.url = _url(options.host, self._socket.getsockname()[1])
+        address = host_port(reached_at(options.host), self._socket.getsockname()[1])
+        self.url = f"http://{address}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 make_app(options),
@@ -76,13 +78,8 @@ class OpenAIFront:
         self._thread.join()
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket.socket(family_of(host))
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ge_backend.errors import ServerError
+from ge_backend.tritonserver.address import host_port
 
 __all__ = ["ServerApi"]
 
@@ -102,6 +103,7 @@ class ServerApi:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> Any:
+        where = f"{host_port(self.host, self.port)}{path}"
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         with contextlib.closing(connection):
             try:
@@ -111,10 +113,10 @@ class ServerApi:
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")
             except (OSError, http.client.HTTPException) as error:
-                raise ServerError(f"{self.host}:{self.port}{path}: {error}") from error
+                raise ServerError(f"{where}: {error}") from error
         if response.status != http.client.OK:
-            raise ServerError(f"{self.host}:{self.port}{path}: {response.status} {text}")
+            raise ServerError(f"{where}: {response.status} {text}")
         try:
             return json.loads(text) if text else None
         except ValueError as error:
-            raise ServerError(f"{self.host}:{self.port}{path} is no JSON: {text[:80]!r}") from error
+            raise ServerError(f"{where} is no JSON: {text[:80]!r}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import re
 import socket
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
+from ge_backend.tritonserver.address import family_of, numeric, reached_at
 
 __all__ = ["ServerOptions", "free_ports"]
 
@@ -70,7 +72,7 @@ class ServerOptions:
     @property
     def local_host(self) -> str:
         """The address at which this machine reaches the server."""
-        return LOOPBACK if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared
+        return reached_at(self.host)
 
     @property
     def has_metrics(self) -> bool:
@@ -78,12 +80,13 @@ class ServerOptions:
         return not any("allow-metrics" in argument for argument in self.arguments)
 
     def checked(self) -> ServerOptions:
-        """Return these options with every port chosen and known to be free.
+        """Return these options with the host in numbers, every port chosen and known to be free.
 
         Raises:
-            ConfigError: a repository is not a folder, or is a model itself, or the host could not
-                start its models; a further argument has its own option; or a port is none.
-            ServerError: a port is in use.
+            ConfigError: a repository is not a folder, or is a model itself, or Triton could not
+                start its models; a further argument has its own option; the host has no address;
+                or a port is none, or given twice.
+            ServerError: a port is in use, or the host's address is not this machine's.
         """
         for repository in self.repositories:
             if not repository.is_dir():
@@ -95,25 +98,33 @@ class ServerOptions:
                 )
             _refuse_for_shell(repository)
         _refuse_owned(self.arguments)
+        host = numeric(self.host)
         given = (self.http_port, self.grpc_port, self.metrics_port)
         for port in filter(None, given):
             if not 0 < port <= LAST_PORT:
                 raise ConfigError(f"port {port} is none; expected 1 to {LAST_PORT}, or 0 for any")
-            if not _is_free(self.host, port):
-                raise ServerError(f"port {port} of {self.host} is in use; choose another")
-        fresh = iter(free_ports(given.count(0), host=self.host, but=given))
+            if given.count(port) > 1:
+                raise ConfigError(f"port {port} is given twice; HTTP, gRPC and metrics need three")
+            if not _is_free(host, port):
+                raise ServerError(f"port {port} of {host} is in use; choose another")
+        fresh = iter(free_ports(given.count(0), host=host, but=given))
         http, grpc, metrics = (port or next(fresh) for port in given)
-        return replace(self, http_port=http, grpc_port=grpc, metrics_port=metrics)
+        return replace(self, host=host, http_port=http, grpc_port=grpc, metrics_port=metrics)
 
     def flags(self) -> list[str]:
-        """Return these options as tritonserver flags; repositories absolute, as its cwd differs."""
+        """Return these options as tritonserver flags; repositories absolute, as its cwd differs.
+
+        The host's HTTP is libevhtp, which marks IPv6 by a word; its gRPC takes brackets (2.51).
+        """
+        six = family_of(self.host) is socket.AF_INET6
+        http, grpc = (f"ipv6:{self.host}", f"[{self.host}]") if six else (self.host, self.host)
         return [
             *(f"--model-repository={path.absolute()}" for path in self.repositories),
-            f"--http-address={self.host}",
+            f"--http-address={http}",
             f"--http-port={self.http_port}",
-            f"--grpc-address={self.host}",
+            f"--grpc-address={grpc}",
             f"--grpc-port={self.grpc_port}",
-            f"--metrics-address={self.host}",
+            f"--metrics-address={http}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={self.exit_timeout_s}",
             *self.arguments,
@@ -124,7 +135,7 @@ def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> 
     """Return `count` different ports that nobody listens on now, none of them in `but`.
 
     Raises:
-        ServerError: there are not that many.
+        ServerError: there are not that many, or none can be had of this host.
     """
     taken = set(but)
     candidates = (port for port in random.sample(PORTS, len(PORTS)) if port not in taken)
@@ -139,13 +150,14 @@ def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> 
 
 
 def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with contextlib.closing(socket.socket(family)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with contextlib.closing(socket.socket(family_of(host))) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError:
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             return False
+        raise ServerError(f"port {port} of {host} cannot be had: {error.strerror}") from error
     return True
 
 

@@ -17,6 +17,7 @@ from typing import final
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import parent_death
+from ge_backend.tritonserver.address import host_port
 from ge_backend.tritonserver.assemble import assemble_backends
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of
 from ge_backend.tritonserver.installation import ServerInstallation
@@ -67,17 +68,17 @@ class TritonServer:
     @property
     def http(self) -> str:
         """`host:port` of HTTP."""
-        return f"{self.options.local_host}:{self.options.http_port}"
+        return host_port(self.options.local_host, self.options.http_port)
 
     @property
     def grpc(self) -> str:
         """`host:port` of gRPC."""
-        return f"{self.options.local_host}:{self.options.grpc_port}"
+        return host_port(self.options.local_host, self.options.grpc_port)
 
     @property
     def metrics(self) -> str:
         """URL of the metrics page."""
-        return f"http://{self.options.local_host}:{self.options.metrics_port}/metrics"
+        return f"http://{host_port(self.options.local_host, self.options.metrics_port)}/metrics"
 
     @property
     def directory(self) -> ServerDirectory:

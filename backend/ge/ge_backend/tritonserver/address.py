@@ -1,0 +1,45 @@
+"""Addresses to listen on: as numbers, as this machine reaches them, and as URLs write them."""
+
+from __future__ import annotations
+
+import socket
+
+from ge_backend.errors import ConfigError
+
+__all__ = ["family_of", "host_port", "numeric", "reached_at"]
+
+# What listens on every interface is reached by loopback.
+LOOPBACKS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
+
+
+def numeric(host: str) -> str:
+    """Return a host as an address in numbers, one of IPv4 where it has any.
+
+    Raises:
+        ConfigError: nothing is known of it.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # a name may be too long for IDNA
+        raise ConfigError(
+            f"host {host!r} has no address: {error}; expected one of this machine's addresses or "
+            "names, or 0.0.0.0 for all"
+        ) from error
+    families = [family for family, *_ in found]
+    chosen = socket.AF_INET if socket.AF_INET in families else families[0]
+    return str(found[families.index(chosen)][4][0])
+
+
+def reached_at(host: str) -> str:
+    """Return the address at which this machine reaches what listens there."""
+    return LOOPBACKS.get(host, host)
+
+
+def host_port(host: str, port: int) -> str:
+    """Return `host:port`, as URLs and gRPC take it: with IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of an address; a name is taken for one of IPv4."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
