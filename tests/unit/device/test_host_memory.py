@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders.control_groups import machine
 from ge_backend.device import host_memory as host_memory_module
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.host_memory import (
@@ -29,6 +30,60 @@ def test_the_machine_has_memory():
     """Some of it is available."""
     memory = host_memory()
     assert 0 < memory.free_bytes <= memory.total_bytes
+
+
+MEMINFO = "MemTotal: 4096 kB\nMemAvailable: 3072 kB\n"
+K = 1024
+
+
+def memory_in(root, cgroup, files):
+    """Return what is read in such groups on a machine of 4 MiB with 3 left, in KiB."""
+    machine(root, cgroup, files)
+    (root / "proc/meminfo").write_text(MEMINFO)
+    memory = host_memory(root)
+    return memory.free_bytes // K, memory.total_bytes // K
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "total"),
+    [
+        (f"{2048 * K}\n", 2048 - 1000 + 24, 2048),
+        (f"{500 * K}\n", 0, 500),
+        (f"{9000 * K}\n", 3072, 4096),
+        ("max\n", 3072, 4096),
+        ("", 3072, 4096),
+    ],
+)
+def test_a_container_has_what_its_limit_leaves(tmp_path, limit, free, total):
+    """Its cached files are dropped for who needs the room; a limit above the machine adds none."""
+    stat = f"anon 5\ninactive_file {24 * K}\n"
+    files = {"memory.max": limit, "memory.current": f"{1000 * K}\n", "memory.stat": stat}
+    assert memory_in(tmp_path, "0::/\n", files) == (free, total)
+
+
+def test_the_group_that_has_least_left_counts(tmp_path):
+    """An outer group may be fuller than an inner one."""
+    files = {
+        "a/memory.max": f"{3000 * K}",
+        "a/memory.current": f"{2900 * K}",
+        "a/b/memory.max": f"{2000 * K}",
+        "a/b/memory.current": "0",
+    }
+    assert memory_in(tmp_path, "0::/a/b\n", files) == (100, 2000)
+
+
+def test_groups_of_version_one_have_files_of_their_own(tmp_path):
+    """Without a limit it is a number above all that a machine may have."""
+    files = {
+        "memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "memory/memory.usage_in_bytes": f"{3000 * K}\n",
+        "memory/box/memory.limit_in_bytes": f"{1024 * K}\n",
+        "memory/box/memory.usage_in_bytes": f"{1000 * K}\n",
+        "memory/box/memory.stat": f"inactive_file 7\ntotal_inactive_file {76 * K}\n",
+        "cpu/memory.limit_in_bytes": "1\n",
+    }
+    cgroup = "4:memory:/box\n3:cpu:/\n0::/\n"
+    assert memory_in(tmp_path, cgroup, files) == (100, 1024)
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):

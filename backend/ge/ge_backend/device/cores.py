@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ge_backend.device.control_groups import control_groups, read_text
+
 __all__ = ["usable_cores"]
 
 
@@ -28,32 +30,11 @@ def _quotas(root: Path) -> Iterator[float]:
     Source: Linux Documentation/admin-guide/cgroup-v2.rst (`cpu.max`) and
     Documentation/scheduler/sched-bwc.rst (`cpu.cfs_quota_us`).
     """
-    for folder in _groups(root):
-        words = _read(folder / "cpu.max").split()
+    for folder in control_groups(root, "cpu"):
+        words = read_text(folder / "cpu.max").split()
         if not words:
-            words = [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+            words = [
+                read_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+            ]
         if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):  # noqa: PLR2004 - quota and period
             yield int(words[0]) / int(words[1])
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's control groups, of version 2 and of version 1."""
-    mount = root / "sys/fs/cgroup"
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = mount / "cpu" if controllers else mount
-        folder = top / path.lstrip("/")
-        while folder != top and top in folder.parents:
-            yield folder
-            folder = folder.parent
-        yield top
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

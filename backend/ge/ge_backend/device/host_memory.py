@@ -1,23 +1,41 @@
-"""How much memory the machine has, and how much of it is available."""
+"""How much memory the machine or this container has, and how much of it is available."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import MemoryInfo
+from ge_backend.device.control_groups import control_groups, read_text
 from ge_backend.errors import OutOfMemory
 
 __all__ = ["check_room", "give_back_freed", "host_memory", "read_memory"]
 
 # What is smaller is not worth asking the system for.
 SMALL_BYTES = 64 << 20
+# A control group's files: its limit, what it uses, and the part of that, in its `memory.stat`, that
+# are files which nobody has used for a while. "max" is no limit, and in version 1 a huge number.
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def host_memory() -> MemoryInfo:
-    """Return the machine's available and total memory now."""
-    return read_memory(Path("/proc/meminfo").read_text())
+def host_memory(root: Path = Path("/")) -> MemoryInfo:
+    """Return the available and the total memory now, of the machine or of a control group.
+
+    The group that has least left counts: at its limit the kernel ends a process of it, however much
+    the machine has. It takes less than 1 ms.
+
+    Args:
+        root: where `proc` and `sys` are looked for; another one in tests.
+    """
+    machine = read_memory((root / "proc/meminfo").read_text())
+    all_ = [machine, *_limits(root)]
+    return MemoryInfo(
+        free_bytes=min(each.free_bytes for each in all_),
+        total_bytes=min(each.total_bytes for each in all_),
+    )
 
 
 def check_room(nbytes: int, what: str) -> None:
@@ -31,7 +49,8 @@ def check_room(nbytes: int, what: str) -> None:
     free = host_memory().free_bytes
     if nbytes > free:
         raise OutOfMemory(
-            f"{what} takes {format_bytes(nbytes)}, and the machine has {format_bytes(free)} left"
+            f"{what} takes {format_bytes(nbytes)}, and the machine has {format_bytes(free)} left "
+            "(the limit of a container counts)"
         )
 
 
@@ -51,3 +70,17 @@ def read_memory(meminfo: str) -> MemoryInfo:
     fields = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
     free, total = (int(fields[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
     return MemoryInfo(free_bytes=free, total_bytes=total)
+
+
+def _limits(root: Path) -> Iterator[MemoryInfo]:
+    """Yield what each control group may have; files that the kernel would drop count as free.
+
+    Source: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+    """
+    for folder in control_groups(root, "memory"):
+        for limit, usage, inactive in (VERSION_2, VERSION_1):
+            total, used = (read_text(folder / name).strip() for name in (limit, usage))
+            if total.isdecimal() and used.isdecimal():
+                stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
+                free = int(total) - int(used) + int(stat.get(inactive, 0))
+                yield MemoryInfo(free_bytes=max(0, free), total_bytes=int(total))
