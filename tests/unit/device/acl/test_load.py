@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from acl_simulator import BatchGears, Echo, Encoder, MatMul, Ranges, Static, Sums, write_om
-from builders.npu import floats, run, tokens
+from builders.npu import Npu, floats, kinds, run, tokens
 from ge_backend.device.acl.graph import OmGraph
 from ge_backend.device.acl.range_graph import RangeGraph
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ModelError
+from ge_backend.workspace.pool import Pool
 
 
 def grid(folder: Path, *sizes, stem="model", graph=None):
@@ -28,6 +29,30 @@ def test_the_kind_of_graph_follows_from_the_file(npu):
     free = npu.load(npu.write(Sums(), Ranges({"x": ((1, 9), 4)}), "free.om"))
     assert (type(listed), listed.static_shapes) == (OmGraph, True)
     assert (type(free), free.static_shapes, free.fixed_shapes) == (RangeGraph, False, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "plans_ranges"),
+    [("range", True), ("range", False), ("unknown", True), ("unknown", False), ("static_v2", True)],
+)
+def test_nothing_is_measured_against_the_pool_where_the_system_manages_work_memory(
+    tmp_path, kind, plans_ranges
+):
+    """Such a graph says that its scratch never lies there; a planned one has its place for good."""
+    npu = Npu(tmp_path, plans_ranges=plans_ranges)
+    pool = Pool(npu.device.reserve(1 << 20))
+    made = kinds(npu.folder)
+    npu.load(made[kind][0], pool.workspace("managed"))
+    npu.load(made["static"][0], pool.workspace("planned"))
+    for holder in ("managed", "planned"):
+        placed = pool.place(holder, 1 << 18, bound=False).nbytes
+        assert placed < 1 << 18
+        assert (placed > 0) == (holder == "planned")
+    lease = pool.lease("managed")
+    assert lease is not None
+    assert lease.ranges == ()
+    pool.release(lease)
+    npu.close()
 
 
 def test_a_grid_is_one_model(npu):

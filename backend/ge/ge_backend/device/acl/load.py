@@ -75,14 +75,16 @@ def _keyed(files: Sequence[tuple[OmFile, Sizes]]) -> list[tuple[OmFile, Sizes]]:
 
 def _scratch(source: OmSource, nbytes: int, taken: contextlib.ExitStack) -> WorkMemory:
     """Return a place in the pool, or a block of its own where there is no pool."""
-    if not nbytes:
-        return WorkMemory()
     if source.pool is not None:
+        # Also with 0 bytes, of a file whose work memory the system manages: see `Workspace.place`.
         place = source.workspace.place(nbytes)
-        return WorkMemory(source.pool.address + place.offset, place.nbytes)
-    block = Block(source.device.runtime, nbytes, f"the work memory of {source.path}")
-    taken.callback(block.close)
-    return WorkMemory(block.address, nbytes)
+        if nbytes:
+            return WorkMemory(source.pool.address + place.offset, place.nbytes)
+    elif nbytes:
+        block = Block(source.device.runtime, nbytes, f"the work memory of {source.path}")
+        taken.callback(block.close)
+        return WorkMemory(block.address, nbytes)
+    return WorkMemory()
 
 
 def _load(
