@@ -599,6 +599,24 @@ def test_the_page_tells_what_went_wrong(front, opened):
     opened.wait("$('chat-note').textContent === 'stopped'")
 
 
+def test_a_chat_begun_anew_has_nothing_of_the_old_one(front, opened):
+    """Though its answer was being written."""
+    opened.show(front.url, width=1400, scheme="light")
+    opened.wait("!$('key-card').hidden")
+    opened.ask(f"$('key').value = {json.dumps(KEY)}; $('key-form').requestSubmit()")
+    opened.wait("$('chat-model').value === 'writer'")
+    opened.ask(STOPPED_EARLY.replace("stop", "clear"))
+    opened.ask("$('limit').value = 230; $('message').value = 'old'; $('send').click()")
+    opened.wait("!$('talk').children.length")
+    assert opened.ask("[$('send').disabled, $('stop').disabled]") == [False, True]
+    opened.ask("$('temperature').value = 0; $('limit').value = 9; $('message').value = 'hi <b>'")
+    opened.ask("$('send').click()")
+    opened.wait("$('chat-note').textContent.startsWith('9 tokens')")
+    assert opened.ask("talk.map((each) => each.role)") == ["user", "assistant"]
+    assert opened.ask("talk[0].content") == "hi <b>"
+    assert opened.ask("$('talk').children.length") == 2
+
+
 def test_the_page_is_held_to_itself(front, opened):
     """What is written into it does not run, and it cannot ask others."""
     with urllib.request.urlopen(front.url, timeout=10) as answer:
