@@ -1,4 +1,4 @@
-"""How long axes may be is found out above the largest bucket, and only where it is certain."""
+"""How long axes may be is found out from the largest bucket on, and only where it is certain."""
 
 from dataclasses import replace
 
@@ -113,9 +113,9 @@ def found(opened, model, *, largest=4, store=None):
 
 
 @pytest.mark.parametrize("model", [sliced_positions, looked_up_positions])
-@pytest.mark.parametrize("largest", [4, 15, 16])
+@pytest.mark.parametrize("largest", [4, 15, 16, 17, 64])
 def test_a_table_of_positions_is_a_limit(opened, model, largest):
-    """However far above the largest bucket it lies, and however the graph takes its rows."""
+    """However far from the largest bucket it lies, and however the graph takes its rows."""
     assert found(opened, model(), largest=largest) == {"length": POSITIONS}
 
 

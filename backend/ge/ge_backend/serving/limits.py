@@ -1,6 +1,6 @@
 """How long the axes of a graph may be where it does not say, such as the positions of an encoder.
 
-Found by running sizes above the largest bucket, once per model file, so that a longer request is
+Found by running the largest bucket's size and those above, once per model file, so that a longer request is
 refused before it runs, and its batch not run twice for it.
 """
 
@@ -42,7 +42,7 @@ def learned_limits(
     Args:
         session: runs any shape.
         layout: the graph's.
-        grid: its buckets; what is above the largest is tried.
+        grid: its buckets; the largest is tried, and what is above it.
         store: keeps what was found.
         key: what is kept under.
     """
@@ -82,16 +82,16 @@ def _limit(place: int, grid: BucketGrid, refused_in: Callable[[Bucket], str], en
     def refused(size: int) -> str:
         return refused_in((*smallest[:place], size, *smallest[place + 1 :]))
 
-    size = largest + 1
+    size, ran = largest, 0  # nobody has to have configured the largest: it may be too long itself
     while size <= MOST_TRIED and time.monotonic() < ends_s:
         text = refused(size)
         if text:
             limit = limit_in(text)
-            fits = limit is not None and largest <= limit < size
+            fits = limit is not None and ran <= limit < size
             if not (fits and limit) or refused(limit):
                 return 0
             return limit if refused(limit + 1) and refused(2 * limit) else 0
-        size *= 2
+        size, ran = size + 1 if size == largest else 2 * size, size
     return 0
 
 
