@@ -1,7 +1,7 @@
 """How long the axes of a graph may be where it does not say, such as the positions of an encoder.
 
-Found by running the largest bucket's size and those above, once per model file, so that a longer request is
-refused before it runs, and its batch not run twice for it.
+Found by running the largest bucket's size and those above, once per model file, so that a longer
+request is refused before it runs, and its batch not run twice for it.
 """
 
 from __future__ import annotations
