@@ -656,6 +656,34 @@ def test_a_step_that_is_larger_than_the_pool_is_refused_at_load(monkeypatch, tmp
     shared.close()
 
 
+@pytest.mark.parametrize("at", ["open", "open_cache", "prepare", "scratch_bytes"])
+def test_models_that_are_there_are_closed_where_making_them_ready_fails(monkeypatch, tmp_path, at):
+    """Their weights are on the device, and nobody else would free them."""
+    shared = Sharing(tmp_path, pool_bytes=5000, linger_s=0)
+    drafted = {"speculation": "model", "speculative_model": str(tmp_path)}
+    rig = Rig(monkeypatch, executor=shared.executor, scratch=600, **drafted)
+    closed = []
+
+    def fail(*given):
+        raise OutOfMemory("no room")
+
+    def opened(asked):
+        if at == "open" and rig.models:
+            fail()
+        made = rig.opened(asked)
+        made.model.close = lambda: closed.append(made.model)
+        if at != "open":
+            setattr(made.model, at, fail)
+        return made
+
+    monkeypatch.setattr(text_engine, "open_language", opened)
+    with pytest.raises(OutOfMemory, match="no room"):
+        rig.client()
+    assert len(rig.models) == (1 if at == "open" else 2)
+    assert closed == rig.models[::-1]
+    shared.close()
+
+
 DEEP = "[" * 100_000
 JUNK = (
     *(None, True, 0, -1, 3, 2**31, 2**63, -(2**63) - 1, 10**400, 1e308, -0.5, 1.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -108,6 +109,14 @@ def _special_tokens(folder: Path) -> dict[int, str]:
 
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+    """Return our own engine; where it cannot be made ready, no model of it stays open."""
+    with contextlib.ExitStack() as taken:
+        opened = _opened(spec, workshop, taken)
+        taken.pop_all()
+        return opened
+
+
+def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) -> OpenedEngine:
     settings, beside = read_settings(spec.settings), Path(spec.home or spec.folder)
     device = workshop.device
     asked = OpenLanguage(
@@ -124,10 +133,12 @@ def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     )
     opener = OwnThread().open if device.name == "cpu" else open_language
     opened = opener(asked)
+    taken.callback(opened.model.close)
     models = [opened.model]
     if settings.speculative_model is not None:
         draft = replace(asked, folder=settings.speculative_model, text=False)
         models.append(opener(draft).model)
+        taken.callback(models[-1].close)
     reserved = settings.lora_bytes if has_adapters(beside) else 0
     engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
     if device.name == "cpu" and not settings.bucketed:
