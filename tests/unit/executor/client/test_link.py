@@ -53,6 +53,13 @@ def test_a_failed_handshake_closes_the_socket(monkeypatch):
         link_to()
 
 
+def test_an_executor_of_another_container_is_refused(monkeypatch):
+    """The kernel has no number here for its process: it could not be watched, nor be ours."""
+    monkeypatch.setattr(link_module, "peer_pid", lambda _: 0)
+    with pytest.raises(DeviceUnavailable, match="a process of another container"):
+        link_to()
+
+
 def test_a_welcome_without_its_page_is_refused():
     """The one descriptor that belongs to it must have come; the socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

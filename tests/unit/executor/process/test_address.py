@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.executor.process.address import MAX_SOCKET_PATH_BYTES, ExecutorAddress
+from ge_backend.executor.process.owner import name_of
 
 
 def address(device="cpu", directory=Path("/run/ge"), owner_pid=7):
@@ -26,10 +27,11 @@ def test_devices_and_servers_have_sockets_of_their_own():
 
 def test_a_model_may_have_an_executor_for_itself():
     """It meets neither the device's shared one nor another model's."""
+    own = name_of(7)
     apart = [
         replace(address("cuda:0"), apart=name).socket.name for name in ("", "vllm-1", "vllm-2")
     ]
-    assert apart == ["cuda-0-7.sock", "cuda-0-vllm-1-7.sock", "cuda-0-vllm-2-7.sock"]
+    assert apart == [f"cuda-0-{own}.sock", f"cuda-0-vllm-1-{own}.sock", f"cuda-0-vllm-2-{own}.sock"]
 
 
 @given(st.text(max_size=20))
@@ -41,7 +43,7 @@ def test_no_device_name_leaves_the_folder(device):
 def test_a_relative_folder_is_one_place_for_everybody(monkeypatch, tmp_path):
     """The executor works in another directory, so the address must not depend on it."""
     monkeypatch.chdir(tmp_path)
-    assert address(directory=Path("run")).socket == tmp_path / "run" / "cpu-7.sock"
+    assert address(directory=Path("run")).socket == tmp_path / "run" / f"cpu-{name_of(7)}.sock"
 
 
 def test_a_folder_with_too_long_a_name_is_refused_with_the_setting_to_change():

@@ -9,7 +9,7 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.executor.process import owner
-from ge_backend.executor.process.owner import has_ended, wait_for_end
+from ge_backend.executor.process.owner import has_ended, name_of, wait_for_end
 
 
 def unsupported(_):
@@ -87,3 +87,15 @@ def test_a_name_with_brackets_and_spaces_is_no_obstacle(tmp_path):
         process.kill()
         process.wait()
     assert has_ended(process.pid)
+
+
+def test_a_process_has_another_name_in_another_container(monkeypatch, tmp_path):
+    """Containers may share a folder and have processes of the same number."""
+    here = name_of(7)
+    assert here == name_of(7) != name_of(8)
+    (tmp_path / "pid").touch()
+    monkeypatch.setattr(owner, "PROCESS_NAMESPACE", tmp_path / "pid")
+    assert name_of(7).partition("-")[0] == "7"
+    assert name_of(7) != here
+    monkeypatch.setattr(owner, "PROCESS_NAMESPACE", tmp_path / "none")
+    assert name_of(7) == "7"

@@ -35,7 +35,7 @@ class Link:
         beside: connects once more to the same executor; None where that needs no help of a link.
 
     Raises:
-        DeviceUnavailable: the peer is another user's process.
+        DeviceUnavailable: the peer is another user's process, or another container's.
         ExecutorLost: the executor is gone.
         ProtocolError: it is of another version.
     """
@@ -54,8 +54,13 @@ class Link:
                     f"the executor belongs to user {peer_uid(sock)}, not to {os.getuid()}; "
                     "set GE_RUNTIME_DIR to a folder of this user's"
                 )
-            if peer_pid(sock) != os.getpid():  # or it hangs with us
-                self._watch = Watch(peer_pid(sock))
+            if not (pid := peer_pid(sock)):  # the kernel has no number for it here
+                raise DeviceUnavailable(
+                    "the executor is a process of another container, whose models may be others; "
+                    "set GE_RUNTIME_DIR to a folder of this container's"
+                )
+            if pid != os.getpid():  # or it hangs with us
+                self._watch = Watch(pid)
             self.welcome, self.outstanding = self._shake_hands()
         except BaseException:
             self.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
+from ge_backend.executor.process.owner import name_of
 
 __all__ = ["ExecutorAddress"]
 
@@ -62,7 +63,7 @@ class ExecutorAddress:
             ConfigError: the folder's name leaves no room for it.
         """
         name = re.sub(r"[^A-Za-z0-9]", "-", f"{self.device}{self.apart and '-'}{self.apart}")
-        path = self.directory.absolute() / f"{name}-{self.owner_pid}.sock"
+        path = self.directory.absolute() / f"{name}-{name_of(self.owner_pid)}.sock"
         length = len(bytes(path))
         if length > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(

@@ -20,6 +20,7 @@ from ge_backend.device.files.copying import copy_files
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.executor.process.lock import address_lock, remove_lock
+from ge_backend.executor.process.owner import name_of
 
 __all__ = ["KeptFiles", "kept_root"]
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def kept_root(runtime_dir: Path, owner_pid: int) -> Path:
     """Return the folder of what is kept for the models of one server."""
-    return runtime_dir / f"kept-{owner_pid}"
+    return runtime_dir / f"kept-{name_of(owner_pid)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

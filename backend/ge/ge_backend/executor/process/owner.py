@@ -5,13 +5,28 @@ from __future__ import annotations
 import os
 import select
 import time
+from pathlib import Path
 
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.last_stubs import birth_of
 
-__all__ = ["has_ended", "wait_for_end"]
+__all__ = ["has_ended", "name_of", "wait_for_end"]
 
 POLL_S = 0.2
+PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
+
+
+def name_of(pid: int) -> str:
+    """Return what names a process of ours also where containers share a folder.
+
+    Each container may have processes of the same numbers, so the inode of what the number holds in
+    stands beside it, in hexadecimal. Source: pid_namespaces(7), namespaces(7).
+    """
+    try:
+        space = PROCESS_NAMESPACE.stat().st_ino
+    except OSError:  # no /proc, or a kernel that was built without them
+        return str(pid)
+    return f"{pid}-{space:x}"
 
 
 def has_ended(pid: int) -> bool:
