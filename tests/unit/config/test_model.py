@@ -392,6 +392,18 @@ def test_a_machine_without_settings_has_defaults():
     assert (config.library_path, config.linger_s) == ("", 3.0)
 
 
+def test_a_machine_without_a_temporary_folder_needs_a_folder_for_sockets(monkeypatch):
+    """As with a root that is mounted read-only; it is not looked for where the setting is given."""
+
+    def nowhere():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    assert machine(GE_RUNTIME_DIR="/run/ge").runtime_dir == Path("/run/ge")
+    with pytest.raises(ConfigError, match=r"No usable temporary .*; set GE_RUNTIME_DIR"):
+        machine()
+
+
 def test_a_machine_is_set_by_variables():
     """Every machine-wide setting is a variable."""
     config = machine(

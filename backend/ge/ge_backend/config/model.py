@@ -127,10 +127,9 @@ class MachineConfig:
             ConfigError: a value cannot be used.
         """
         given = {setting.key: _setting(setting, {}, environment) for setting in MACHINE_SETTINGS}
-        fallback = Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}-{owner_pid}"
         python = given["python"] or sys.executable or "python3"
         return cls(
-            runtime_dir=Path(given["runtime_dir"]) if given["runtime_dir"] else fallback,
+            runtime_dir=_runtime_dir(given["runtime_dir"], owner_pid),
             python=python,
             vllm_python=given["vllm_python"] or python,
             library_path=given["library_path"],
@@ -432,6 +431,19 @@ def _bucket_file(text: str, directory: Path) -> Path | None:
             "'buckets.rows' and 'buckets.<axis>'"
         )
     return inside(directory.parent, name.strip(), "parameter 'buckets'")
+
+
+def _runtime_dir(text: str, owner_pid: int) -> Path:
+    if text:
+        return Path(text)
+    try:
+        folder = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no folder for the executors' sockets: {error.strerror}; set GE_RUNTIME_DIR "
+            "to one that can be written to"
+        ) from error
+    return folder / f"ge-backend-{os.getuid()}-{owner_pid}"
 
 
 def _cache_dir(text: str, environment: Mapping[str, str]) -> Path | None:
