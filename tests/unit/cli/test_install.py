@@ -1,5 +1,6 @@
 import pytest
 
+from ge_backend.cli import install
 from ge_backend.cli.main import main
 from ge_backend.tritonserver.assemble import backend_files
 
@@ -63,6 +64,21 @@ def test_uninstall_takes_it_out_and_nothing_else(triton, how):
     assert (triton / "backends" / "python").is_dir()
     assert backend_files()["ge_backend"].is_dir()
     assert main(["install", str(triton), "--uninstall"]) == 0
+
+
+def test_what_cannot_be_removed_is_told(triton, monkeypatch, capsys):
+    """And it is not called removed."""
+    main(["install", str(triton)])
+    capsys.readouterr()
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(install.shutil, "rmtree", refused)
+    assert main(["install", str(triton), "--uninstall"]) == 2
+    target = triton / "backends" / "ge"
+    told = f"ge-backend: cannot remove {target}: Permission denied\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_folder_that_is_no_installation_is_refused(tmp_path, capsys):

@@ -1,9 +1,11 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ge_backend.cli import preset
 from ge_backend.cli.main import COMMANDS, build_parser, main
 
 # `report/` is the package of what commands print, `import` is a word of the language.
@@ -31,6 +33,57 @@ def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys, tmp_path):
     assert code == 2
     assert printed.out == ""
     assert printed.err == f"ge-backend: model repository {tmp_path / 'nowhere'} is not a folder\n"
+
+
+def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
+    """The exit code is a shell's for SIGINT."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preset, "preset", interrupted)
+    assert main(["preset", "models/m", "throughput"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+PRINTS = """
+import sys
+from ge_backend.cli import main, preset
+def tell(_):
+    print("something", flush={flush})
+    return 0
+preset.preset = tell
+sys.exit(main.main(["preset", "models/m", "throughput"]))
+"""
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_reader_that_has_gone_is_no_traceback(flush):
+    """As `head` goes, whether it is noticed at once or at the end; the code is SIGPIPE's."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PRINTS.format(flush=flush)],
+            check=False,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_another_broken_pipe_is_not_hidden(monkeypatch):
+    """It is a fault of ours."""
+
+    def broken(_):
+        raise BrokenPipeError("of an executor")
+
+    monkeypatch.setattr(preset, "preset", broken)
+    with pytest.raises(BrokenPipeError, match="of an executor"):
+        main(["preset", "models/m", "throughput"])
 
 
 def test_no_command_is_a_usage_error(capsys):

@@ -56,6 +56,16 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
     assert capsys.readouterr().out == "ge-backend: OpenAI's API at http://h:9/v1\n"
 
 
+def test_an_interrupt_is_its_ordinary_end(fronts, monkeypatch):
+    """It has served what was under way by then."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RecordedFront, "run", interrupted)
+    assert main(["openai"]) == 0
+
+
 def test_without_options_it_has_its_own_defaults(fronts):
     """Those of the command are those of the options."""
     main(["openai"])

@@ -33,14 +33,16 @@ def install(arguments: argparse.Namespace) -> int:
     """Install or remove the backend and say so; return 0.
 
     Raises:
-        ConfigError: the folder is no Triton installation, or its `ge` is not this backend.
+        ConfigError: the folder is no Triton installation, its `ge` is not this backend, or nothing
+            can be written there.
     """
     target = _backends_folder(arguments.directory) / BACKEND
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
         raise ConfigError(f"{target} is there and is not this backend; move it away first")
     if arguments.uninstall:
-        print(f"removed {target}" if target.exists() else f"{target} is not there")
-        _remove(target)
+        there = target.exists()
+        _take_out(target)
+        print(f"removed {target}" if there else f"{target} is not there")
         return 0
     try:
         _put(target, link=arguments.link)
@@ -74,6 +76,13 @@ def _put(target: Path, *, link: bool) -> None:
             _place(source, fresh / name, link=link)
         _remove(target)
         fresh.rename(target)
+
+
+def _take_out(target: Path) -> None:
+    try:
+        _remove(target)
+    except OSError as error:
+        raise ConfigError(f"cannot remove {target}: {error.strerror}") from error
 
 
 def _place(source: Path, target: Path, *, link: bool) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -43,17 +46,46 @@ COMMANDS = (
     reporting,
 )
 USAGE_ERROR = 2
+# What a shell says of a program that a signal has ended.
+BY_SIGNAL = 128
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; what it cannot do is one line on stderr, and 2."""
+    """Run one command and return its exit code; what it cannot do is one line on stderr, and 2.
+
+    A command that ^C ends, or whose output nobody reads any more, ends without a word.
+    """
     parsed = build_parser().parse_args(arguments)
     try:
         code: int = parsed.func(parsed)
+        sys.stdout.flush()
     except GeError as error:
         print(f"ge-backend: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except KeyboardInterrupt:
+        return BY_SIGNAL + signal.SIGINT
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return BY_SIGNAL + signal.SIGPIPE
     return code
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of stdout has gone; what waits to be written is then thrown away."""
+    try:
+        written = sys.stdout.fileno()
+    except OSError:  # it is no file
+        return False
+    pipe = select.poll()
+    pipe.register(written, 0)  # errors are always told
+    if not any(events & select.POLLERR for _, events in pipe.poll(0)):
+        return False
+    # Else the interpreter would try again at its end, and complain.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, written)
+    os.close(nowhere)
+    return True
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     front = open_front(options)
     print(f"ge-backend: OpenAI's API at {front.url}/v1", flush=True)
-    front.run()
+    with contextlib.suppress(KeyboardInterrupt):  # what was under way has been answered by then
+        front.run()
     return 0
 
 
