@@ -62,6 +62,7 @@ TOKENS = ("tokens", {"ids": "IDS"}, {"y": "rows"})
 TOTAL = ("total", {"x": "rows"}, {"y": "total"})
 AVERAGE = ("average", {"ids": "IDS"}, {"y": "average"})
 JOINED = ("joined", {"a": "total", "b": "average"}, {"sum": "sum", "diff": "diff"})
+STRICT = ("strict", {"ids": "IDS"}, {"y": "diff"})
 MASKED = ("average", {"ids": "IDS", "attention_mask": "MASK"}, {"y": "sum"})
 LABELLED = "first\nsecond\nthird\nfourth"
 BROKEN = {
@@ -127,6 +128,10 @@ def models(tmp_path_factory):
         ensemble(TOKENS, ("named", {"x": "rows"}, {"y": "sum"}), outputs=["sum"]),
     )
     write_model(models, "labelled_fused", parameters(fuse="labelled"))
+    short = parameters(overflow="error", buckets__sequence="4")
+    write_model(models, "strict", BATCHED + MEAN + short, masked_mean())
+    write_ensemble(models, "forked", ensemble(("average", {"ids": "IDS"}, {"y": "sum"}), STRICT))
+    write_model(models, "forked_fused", parameters(fuse="forked"))
     write_model(models, "fused_inline", parameters(fuse="piped", executor="inline"))
     one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
     one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
@@ -258,6 +263,17 @@ def test_an_optional_input_may_be_left_out(client, model):
             inputs[-1].set_data_from_numpy(array)
         found = client.infer(model, inputs).as_numpy("sum")
         np.testing.assert_allclose(found, [TABLE[truth].mean(axis=0)], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["forked", "forked_fused"])
+def test_a_step_that_a_request_does_not_need_does_not_refuse_it(client, model):
+    """It asks for the other step's output; who asks for both is refused."""
+    ids = np.array([[1, 2, 3, 4, 5, 6]])
+    (found,) = together(client, model, [ids], [grpcclient.InferRequestedOutput("sum")])
+    np.testing.assert_allclose(found.as_numpy("sum"), TABLE[ids].mean(axis=1), rtol=1e-4, atol=1e-5)
+    assert found.as_numpy("diff") is None
+    (refused,) = together(client, model, [ids])
+    assert "the largest bucket is 4" in refused.message()
 
 
 @pytest.mark.parametrize("model", ["labelled", "labelled_fused"])

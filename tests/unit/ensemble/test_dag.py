@@ -35,6 +35,33 @@ def test_steps_come_after_those_they_need(steps):
     assert (dag.inputs, dag.outputs) == (("TEXT",), ("EMBEDDING",))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "needed"),
+    [
+        ({"EMBEDDING"}, ["tokenizer", "encoder", "pooling"]),
+        ({"SCORE"}, ["tokenizer", "ranker"]),
+        ({"hidden"}, ["tokenizer", "encoder"]),
+        ({"hidden", "SCORE"}, ["tokenizer", "encoder", "ranker"]),
+        ({"TEXT"}, []),
+    ],
+)
+def test_only_steps_that_lead_to_what_is_wanted_are_needed(wanted, needed):
+    """Whatever else the ensemble could give; a tensor of the client's needs none."""
+    rank = step("ranker", {"ids": "ids"}, {"s": "SCORE"})
+    given = ["EMBEDDING", "SCORE", "hidden", "TEXT"]
+    dag = read_dag(ensemble(TOKENIZE, ENCODE, POOL, rank, outputs=given))
+    assert [dag.steps[number].model for number in sorted(dag.needed(wanted))] == needed
+
+
+def test_a_step_that_leads_to_no_output_runs_for_everybody():
+    """As in the host, which leaves out only what leads to outputs that are not asked for."""
+    idle = step("idle", {"x": "hidden"}, {"y": "nobody's"})
+    rank = step("ranker", {"ids": "ids"}, {"s": "SCORE"})
+    dag = read_dag(ensemble(TOKENIZE, ENCODE, POOL, rank, idle, outputs=["EMBEDDING", "SCORE"]))
+    needed = [dag.steps[place].model for place in sorted(dag.needed({"SCORE"}))]
+    assert needed == ["tokenizer", "encoder", "ranker", "idle"]
+
+
 def test_an_output_that_nobody_takes_is_allowed():
     """As the host allows it."""
     head = step("head", {"x": "hidden"}, {"e": "EMBEDDING", "spare": "spare"})

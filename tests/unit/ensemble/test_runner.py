@@ -186,6 +186,43 @@ def test_an_optional_input_may_be_missing(runner):
     assert found == [{"Z": [[1, 2]]}]
 
 
+FORKED = read_dag(
+    {
+        "name": "e",
+        "input": [{"name": "X"}],
+        "output": [{"name": "D"}, {"name": "S"}],
+        "ensemble_scheduling": {
+            "step": [
+                {"model_name": "double", "input_map": {"x": "X"}, "output_map": {"y": "D"}},
+                {"model_name": "strict", "input_map": {"x": "X"}, "output_map": {"y": "S"}},
+            ]
+        },
+    }
+)
+
+
+def test_a_step_does_not_see_requests_that_do_not_ask_for_what_it_leads_to():
+    """So its refusal is not theirs; who says nothing asks for all."""
+    double = Computes(lambda x: {"y": 2 * x}, "x")
+    strict = Computes(lambda x: {"y": -x}, "x")
+    stages = [stage(s, runs) for s, runs in zip(FORKED.steps, (double, strict), strict=True)]
+    runner = over(FORKED, stages)
+    asking = [frozenset(names) for names in ({"D"}, {"S"}, (), {"D", "S"})]
+    good = [replace(request(n, n, 1), wanted=wanted) for n, wanted in enumerate(asking)]
+    assert run(runner, *good) == [
+        {"D": [[0, 2]]},
+        {"S": [[-1, -1]]},
+        {"D": [[4, 2]], "S": [[-2, -1]]},
+        {"D": [[6, 2]], "S": [[-3, -1]]},
+    ]
+    strict.function = None  # is not called for the first one
+    assert run(runner, good[0]) == [{"D": [[0, 2]]}]
+    strict.layout = layout("other")
+    found = run(runner, *good)
+    assert found[0] == {"D": [[0, 2]]}
+    assert all(str(error).startswith("step 'strict': ") for error in found[1:])
+
+
 def test_reshapes_are_done_between_steps():
     """The host reshapes for single models; inside an ensemble nobody else is there to."""
     seen = []

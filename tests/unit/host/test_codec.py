@@ -30,9 +30,10 @@ def test_request_carries_tensors_rows_and_sizes(pb_utils):
     from ge_backend.host.codec import read_request
 
     array = np.arange(6).reshape(2, 3)
-    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", array)])
+    given = pb_utils.InferenceRequest([pb_utils.Tensor("x", array)], ["y"])
     request = read_request(4, arrived(given, 77), layout())
     assert (request.index, request.rows, request.sizes, request.deadline_ns) == (4, 2, (3,), 77)
+    assert request.wanted == {"y"}
     assert request.tensors["x"] is array
 
 

@@ -40,6 +40,7 @@ class Request:
         slot: where the state of its sequence lies; -1 for a model without states.
         fresh: the state begins anew.
         states: the shape of each state as it is now, where their sizes vary.
+        wanted: the outputs that the client asked for; empty: all.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Request:
     fresh: bool = False
     states: tuple[Shape, ...] = ()
     kept: Mapping[str, KeptTensor] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -61,7 +63,7 @@ class Request:
         return (self.matched, self.omitted, self.states)
 
 
-def check_request(
+def check_request(  # noqa: PLR0913 - what the host says of a request
     index: int,
     tensors: Mapping[str, Array],
     layout: Layout,
@@ -69,6 +71,7 @@ def check_request(
     deadline_ns: int = 0,
     cancelled: Callable[[], bool] = never,
     kept: Mapping[str, KeptTensor] = NOTHING_KEPT,
+    wanted: frozenset[str] = frozenset(),
 ) -> Request:
     """Return the request, its shapes checked against the layout; contents are not read.
 
@@ -104,6 +107,7 @@ def check_request(
         deadline_ns=deadline_ns,
         cancelled=cancelled,
         kept=kept,
+        wanted=wanted,
     )
 
 

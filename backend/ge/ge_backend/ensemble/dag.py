@@ -6,7 +6,7 @@ is written once, by a step or by the client, and the order of the steps in the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,27 @@ class Dag:
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    def needed(self, wanted: Collection[str]) -> frozenset[int]:
+        """Return the places of the steps that run for who gets these of the outputs.
+
+        Those that lead to no output at all run for everybody, as in the host.
+        Source: triton-inference-server/core src/ensemble_scheduler/ensemble_scheduler.cc,
+        `EnsembleContext`, which prunes only what leads to outputs that are not asked for.
+        """
+        idle = set(range(len(self.steps))) - self._leading_to(self.outputs)
+        spare = [tensor for place in idle for tensor in self.steps[place].outputs.values()]
+        return frozenset(self._leading_to([*wanted, *spare]) | idle)
+
+    def _leading_to(self, wanted: Iterable[str]) -> set[int]:
+        found: set[int] = set()
+        tensors = set(wanted)
+        for place in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[place]
+            if not tensors.isdisjoint(step.outputs.values()):
+                found.add(place)
+                tensors.update(step.inputs.values())
+        return found
 
 
 def read_dag(config: Mapping[str, Any]) -> Dag:

@@ -50,8 +50,15 @@ class Stage:
 
 @dataclass(slots=True)
 class _Known:
-    """The tensors of one request that have come so far, by the ensemble's names."""
+    """The tensors of one request that have come so far, by the ensemble's names.
 
+    Attributes:
+        wanted: those that its client gets.
+        needed: the places of the steps that these depend on.
+    """
+
+    wanted: tuple[str, ...]
+    needed: frozenset[int]
     arrays: dict[str, Array]
     kept: dict[str, KeptTensor] = field(default_factory=dict)
 
@@ -113,37 +120,61 @@ class EnsembleRunner:
     def _pass(
         self, positions: Sequence[int], requests: Sequence[Request], stages: Sequence[Stage]
     ) -> Iterator[Reply]:
-        """Take these requests through all steps; nothing of them is on the device afterwards."""
-        known = {position: _Known(dict(requests[position].tensors)) for position in positions}
+        """Take these requests through the steps that each needs.
+
+        Nothing of them is on the device afterwards.
+        """
+        known = self._begin(positions, requests)
         keys: list[int] = []
         with contextlib.ExitStack() as done:
-            for stage in stages:
+            for place, stage in enumerate(stages):
                 started = time.perf_counter()
                 kept, keeping = stage.kept, None
                 if kept.outputs or kept.dropped:
                     keeping = Keeping(kept.outputs, self._numbers, keys, kept.dropped)
                 if kept.frees:
                     done.callback(stage.runs.free_tensors, keys)
-                yield from self._run_stage(stage, requests, known, keeping)
+                takes = [at for at, tensors in known.items() if place in tensors.needed]
+                if takes:
+                    yield from self._run_stage(stage, takes, requests, known, keeping)
                 passed = time.perf_counter() - started
                 self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
         for position, tensors in known.items():
             shown = {
                 name: self._read(tensors.arrays, name, self._outputs[name], batched=self._batched)
-                for name in self._dag.outputs
+                for name in tensors.wanted
             }
             yield Reply(request=position, outputs=shown)
+
+    def _begin(self, positions: Sequence[int], requests: Sequence[Request]) -> dict[int, _Known]:
+        """Return what is known of each request before the first step."""
+        asked = {requests[position].wanted for position in positions}
+        wanted = {
+            names: tuple(name for name in self._dag.outputs if name in names or not names)
+            for names in asked
+        }
+        needed = {names: self._dag.needed(wanted[names]) for names in asked}
+        return {
+            position: _Known(
+                wanted=wanted[request.wanted],
+                needed=needed[request.wanted],
+                arrays=dict(request.tensors),
+            )
+            for position in positions
+            for request in (requests[position],)
+        }
 
     def _run_stage(
         self,
         stage: Stage,
+        positions: Sequence[int],
         requests: Sequence[Request],
         known: dict[int, _Known],
         keeping: Keeping | None,
     ) -> Iterator[Reply]:
-        """Add the step's outputs to the tensors of each request; yield and drop what fails."""
+        """Add the step's outputs to the tensors of these requests; yield and drop what fails."""
         taken: list[Request] = []
-        for position in list(known):
+        for position in positions:
             try:
                 request, kept = requests[position], self._kept(stage, known[position])
                 taken.append(

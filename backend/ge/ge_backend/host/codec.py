@@ -40,6 +40,7 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
         layout,
         deadline_ns=arrival.deadline_ns,
         cancelled=arrival.request.is_cancelled,
+        wanted=frozenset(arrival.request.requested_output_names()),
     )
 
 
