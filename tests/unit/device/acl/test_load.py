@@ -33,7 +33,7 @@ def test_the_kind_of_graph_follows_from_the_file(npu):
 
 @pytest.mark.parametrize(
     ("kind", "plans_ranges"),
-    [("range", True), ("range", False), ("unknown", True), ("unknown", False), ("static_v2", True)],
+    [(kind, plans) for kind in ("range", "unknown", "static_v2") for plans in (True, False)],
 )
 def test_nothing_is_measured_against_the_pool_where_the_system_manages_work_memory(
     tmp_path, kind, plans_ranges

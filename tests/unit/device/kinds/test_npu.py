@@ -15,6 +15,7 @@ from acl_simulator import (
     Ranges,
     Simulator,
     Static,
+    StaticV2,
     Sums,
     TorchNpu,
     write_om,
@@ -276,7 +277,11 @@ def test_every_call_that_fails_is_told_and_leaves_nothing(tmp_path, kind, code, 
     path, inputs, calls = calls_of_a_life(tmp_path, kind)
     # A file of one shape is not asked what comes of a gear.
     assert len(calls) >= (15 if kind in {"static", "static_v2", "grid"} else 16)
-    if code == INVALID and kind in {"range", "unknown"}:  # then they load without a plan
+    if code == INVALID and kind in {
+        "range",
+        "unknown",
+        "static_v2",
+    }:  # then they load without a plan
         calls.remove("mdl.query_size")
     for name in calls:
         npu = Npu(tmp_path)
@@ -450,10 +455,12 @@ def test_a_load_that_fails_is_a_fault_if_the_device_does_not_answer(npu, asked):
         npu.load(encoder(npu.folder))
 
 
-def test_ranges_load_where_no_memory_can_be_planned_for_them(tmp_path):
+@pytest.mark.parametrize("shapes", [Ranges({"x": ((1, 9), (1, 64))}), StaticV2({"x": (3, 7)})])
+def test_what_runtime_v2_runs_loads_where_no_memory_can_be_planned_for_it(tmp_path, shapes):
     """The documents forbid to ask for their sizes, and older versions refuse: ACL takes its own."""
     npu = Npu(tmp_path, plans_ranges=False)
-    graph = npu.load(npu.write(Sums(), Ranges({"x": ((1, 9), (1, 64))})))
+    graph = npu.load(npu.write(Sums(), shapes))
+    assert graph.static_shapes == isinstance(shapes, StaticV2)
     x = floats(3, 7)
     assert np.array_equal(run(graph, x=x)["y"], Sums().expected(x=x)["y"])
     npu.close()

@@ -20,6 +20,7 @@ __all__ = [
     "FORMAT_ND",
     "HBM_MEMORY",
     "HUGE_PAGES_FIRST",
+    "NOT_SUPPORTED",
     "REPEAT_INITIALISE",
     "UNSUPPORTED_TASK",
     "acl_number",
@@ -42,6 +43,8 @@ FORMAT_ND = 2
 ALIGNMENT = 64
 # `init` was called in this process before, by torch_npu for instance: nothing is wrong.
 REPEAT_INITIALISE = 100002
+# What is asked is not answered for such a model.
+NOT_SUPPORTED = 200001
 # Loading a file whose tasks a vNPU does not have: the device is well.
 UNSUPPORTED_TASK = 507009
 

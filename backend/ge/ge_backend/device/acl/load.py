@@ -52,7 +52,7 @@ def _loaded(source: OmSource, taken: contextlib.ExitStack) -> list[LoadedModel]:
 
 
 def _sizes(device: AclDevice, path: Path) -> Sizes:
-    """Return what a file needs, unless ACL refuses to say: it may, where shapes vary freely.
+    """Return what a file needs, unless ACL refuses to say: it may, where RuntimeV2 runs it.
 
     Source: CANN, aclmdlQuerySize and aclmdlLoadFromFileWithMem.
     """
@@ -94,7 +94,7 @@ def _load(
         model = LoadedModel(file, sizes, scratch, source)
         taken.callback(model.close)
         described = model.description
-        if sizes.refusal is not None and not described.freely:
+        if sizes.refusal and not (described.freely or model.manages_work_memory):
             raise sizes.refusal
     if file.label and (described.freely or len(described.gears.shapes) > 1):
         raise ModelError(

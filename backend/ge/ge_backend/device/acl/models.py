@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ge_backend.device.acl.codes import FORMAT_ND, UNSUPPORTED_TASK, one_line
+from ge_backend.device.acl.codes import FORMAT_ND, NOT_SUPPORTED, UNSUPPORTED_TASK, one_line
 from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.errors import DeviceFault, GraphFailed
 from ge_backend.tensors import Shape
@@ -199,6 +199,16 @@ class AclModels:
         dims, code = self._mdl.get_cur_output_dims(description, at)
         self._check("mdl.get_cur_output_dims", code)
         return _shape(dims)
+
+    def manages_work_memory(self, description: int) -> bool:
+        """Whether RuntimeV2 runs a loaded model, which takes work memory as it runs.
+
+        It does so whatever the shapes where an operator inside gives results of any size; of gears
+        it knows nothing. Source: hicann/ge api/acl/acl_model/model/model.cpp,
+        aclmdlGetCurOutputDimsImpl.
+        """
+        _, code = self._mdl.get_cur_output_dims(description, 0)
+        return int(code) == NOT_SUPPORTED
 
     # Gears.
 

@@ -149,6 +149,11 @@ class LoadedModel:
             self.description = _with_room(described, self.runs)
             self._taken = taken.pop_all()
 
+    @property
+    def manages_work_memory(self) -> bool:
+        """See `AclModels.manages_work_memory`."""
+        return self._models.manages_work_memory(self._described)
+
     def bind(self, transfer: Transfer) -> None:
         """Let runs read and write these slots, which are at least as large as its tensors."""
         described = self.description
@@ -207,9 +212,7 @@ class LoadedModel:
         """Choose every gear once, to see the shapes that come of it.
 
         It takes a dataset, of which only the buffer that chooses is looked at. Where there is one
-        shape the description has it, and no other call does if ACL's RuntimeV2 runs the model: that
-        is so, whatever the shapes, where an operator inside gives results of any size.
-        Source: hicann/ge api/acl/acl_model/model/model.cpp, aclmdlGetCurOutputDimsImpl.
+        shape the description has it, and no other call does if RuntimeV2 runs the model.
         """
         if described.gears.tell is None:
             outputs = {tensor.name: tensor.dims for tensor in described.outputs}
