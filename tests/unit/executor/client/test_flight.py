@@ -16,10 +16,12 @@ from fakes.null_faults import Fault
 from ge_backend.errors import (
     ExecutorLost,
     GraphFailed,
+    OutOfMemory,
     ProtocolError,
 )
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import wire
+from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Ok, Welcome
 from ge_backend.executor.protocol.outstanding import Outstanding
 
@@ -100,3 +102,31 @@ def test_outputs_are_views_of_the_arena(session):
     staged = order(session, 5)
     ((_, outcome),) = running(session, [staged])
     assert np.shares_memory(outcome.outputs["y"], session.arena.view(staged.outputs[0]))
+
+
+def test_outputs_whose_memory_did_not_arrive_are_not_looked_for_elsewhere(session, monkeypatch):
+    """As without a free descriptor: the kernel drops what came, and inputs lie at those places."""
+    session.reserve(1024)
+    orders = [order(session, 5, predict=False)]
+    with monkeypatch.context() as full:
+        full.setattr(wire, "_DESCRIPTOR_SPACE", 0)
+        ((_, outcome),) = running(session, orders)
+    assert isinstance(outcome.error, OutOfMemory)
+    assert outcome.outputs == {}
+    ((_, outcome),) = running(session, orders)
+    assert outcome.outputs["y"].tolist() == [15, 15]
+
+
+def test_memory_that_cannot_be_mapped_fails_its_run_alone(session, bench, monkeypatch):
+    """The connection, and what else is in flight, goes on."""
+    session.reserve(1024)
+    orders = [order(session, 5, predict=False), order(session, 6)]
+
+    def refuse(descriptor, nbytes):
+        raise OutOfMemory("no")
+
+    with monkeypatch.context() as full:
+        full.setattr(Segment, "map", refuse)
+        outcomes = dict(running(session, orders))
+    assert sums([outcomes[0], outcomes[1]]) == ["OutOfMemory", 18]
+    assert bench.restarts == 0

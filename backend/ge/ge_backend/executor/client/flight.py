@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ge_backend.errors import GeError, ProtocolError, error_from_name
+from ge_backend.errors import GeError, OutOfMemory, ProtocolError, error_from_name
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
@@ -161,12 +161,17 @@ class Flight:
         outputs = {
             ref.name: self._arena.view(ref) for ref in order.outputs if ref.name in answer.settled
         }
-        spills = [Segment.map(each, os.fstat(each).st_size) for each in descriptors]
-        source = spills[0] if spills else self._arena
-        outputs |= {ref.name: source.view(ref) for ref in answer.spilled}
+        spills: list[Segment] = []
+        failure: GeError | None = None
+        try:
+            spills = [Segment.map(each, os.fstat(each).st_size) for each in descriptors]
+            source = spills[0] if spills else self._room(order, answer)
+            outputs |= {ref.name: source.view(ref) for ref in answer.spilled}
+        except OutOfMemory as error:
+            outputs, failure = {}, error
         return RunResult(
             outputs=outputs,
-            error=None,
+            error=failure,
             queue_ns=answer.queue_ns,
             run_ns=answer.run_ns,
             held_up_ns=answer.held_up_ns,
@@ -175,3 +180,17 @@ class Flight:
             alone=answer.alone,
             spilled_bytes=sum(spill.nbytes for spill in spills),
         )
+
+    def _room(self, order: RunOrder, answer: messages.Done) -> Arena:
+        """Return where outputs lie that have no segment of their own.
+
+        Raises:
+            OutOfMemory: they had one, and the kernel dropped its descriptor on the way.
+        """
+        first, end = order.room.offset, order.room.offset + order.room.nbytes
+        if any(ref.offset < first or ref.offset + ref.nbytes > end for ref in answer.spilled):
+            raise OutOfMemory(
+                "the outputs came in shared memory of their own, for which this process may not "
+                "open another file; see what it may have (ulimit -n), or serve fewer models"
+            )
+        return self._arena
