@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.null_models import num_descriptors
+from ge_backend.device import host_memory
+from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.arena import ALIGNMENT, Arena, Segment, aligned
 from ge_backend.executor.protocol.messages import TensorRef
@@ -216,3 +218,23 @@ def test_keeping_what_was_placed_never_makes_the_arena_smaller(arena):
     arena.place("x", "UINT8", (1 << 16,), 1 << 16)
     arena.reserve(64, keep=True)
     assert arena.nbytes == 1 << 16
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_where_there_is_no_room_to_grow_on_the_arena_gets_what_is_needed(monkeypatch, keep):
+    """Half of a power of two may be what the machine has not, nor a second one of the same size."""
+    arena = Arena(8 << 20)
+    arena.place("x", "UINT8", (8 << 20,), 8 << 20)
+    few = MemoryInfo(free_bytes=70 << 20, total_bytes=1 << 30)
+    monkeypatch.setattr(host_memory, "host_memory", lambda: few)
+    monkeypatch.setattr(host_memory, "SMALL_BYTES", 0)
+    with pytest.raises(OutOfMemory):
+        arena.reserve(71 << 20, keep=keep)
+    assert arena.nbytes == 8 << 20
+    assert arena.reserve((66 << 20) + 1, keep=keep)
+    assert arena.nbytes == aligned((66 << 20) + 1)
+    few = MemoryInfo(free_bytes=1 << 20, total_bytes=1 << 30)
+    arena.place("x", "UINT8", (66 << 20,), 66 << 20)
+    assert arena.reserve(1000, keep=True)
+    assert arena.nbytes == aligned(1000)
+    arena.close()

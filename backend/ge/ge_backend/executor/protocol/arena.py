@@ -114,11 +114,20 @@ class Arena:
 
         Everything placed before is free again, unless `keep` is set: then it stays as it is, in a
         segment of its own if need be, for as long as there are views of it.
+
+        Raises:
+            OutOfMemory: there is not even room for that much; the segment stays.
         """
         self._used = self._used if keep else 0
         if self._used + nbytes <= self.nbytes:
             return False
-        self._replace(max(self.nbytes, 1 << (nbytes - 1).bit_length()))
+        roomy, least = max(self.nbytes, 1 << (nbytes - 1).bit_length()), aligned(nbytes)
+        try:
+            self._replace(roomy)
+        except OutOfMemory:
+            if least == roomy:
+                raise
+            self._replace(least)
         return True
 
     def renew(self) -> None:
