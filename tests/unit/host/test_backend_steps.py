@@ -23,6 +23,9 @@ LAYOUT = Layout(
     inputs=(InputLayout(fill=0.0, made="", **VALUE),),
     outputs=(OutputLayout(**VALUE),),
 )
+CONFIG = SimpleNamespace(
+    early_reply=False, sequence=BATCHING, queue=None, overlap=False, max_batch_size=2
+)
 START, END = 1, 2
 
 
@@ -36,6 +39,7 @@ class Pipeline:
     steps: list = field(default_factory=list)
     broken: bool = False
     look_for_losses: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
 
     def run(self, requests):
         from ge_backend.batching.progress import Reply
@@ -59,11 +63,8 @@ def send(pb_utils, pipeline):
     from ge_backend.host.backend import Backend
     from ge_backend.host.steps import Steps
 
-    config = SimpleNamespace(
-        early_reply=False, sequence=BATCHING, queue=None, overlap=False, max_batch_size=2
-    )
     steps = Steps(Sequencer(BATCHING), pipeline.recorder)
-    backend = Backend(config, pipeline, [SimpleNamespace(close=lambda: None)], steps)
+    backend = Backend(CONFIG, pipeline, [SimpleNamespace(close=lambda: None)], steps)
 
     def send(value=1, flags=0):
         array = np.array([[value]])
@@ -117,3 +118,20 @@ def test_after_an_unforeseen_failure_the_sequence_begins_again(send, pipeline):
     assert "not known here" in send()
     assert send(flags=START) is None
     assert pipeline.steps[-1] == (0, True)
+
+
+def test_what_lives_at_the_end_is_taken_off_before_it_is_published_last(pb_utils, pipeline):
+    """Whoever publishes does so once more when it is closed."""
+    from ge_backend.host.backend import Backend
+    from ge_backend.host.steps import Steps
+
+    published = []
+    counters = SimpleNamespace(close=lambda: published.append(pipeline.recorder.drain()))
+    steps = Steps(Sequencer(BATCHING), pipeline.recorder)
+    backend = Backend(CONFIG, pipeline, [counters], steps)
+    request = pb_utils.InferenceRequest([pb_utils.Tensor("x", np.array([[1]]))], ["x"])
+    request.correlation_id, request.flags = lambda: 7, lambda: START
+    backend.execute([request])
+    assert pipeline.recorder.drain()["ge_sequences_live", ()] == 1
+    backend.close()
+    assert published == [{("ge_sequences_live", ()): -1}]

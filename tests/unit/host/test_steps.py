@@ -65,6 +65,20 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
     assert recorder.drain() == {}
 
 
+def test_what_lives_with_an_instance_ends_with_it(module, pb_utils):
+    """The metric goes on behind it, as other instances and the next load count on."""
+    recorder = Recorder()
+    steps = module.Steps(Sequencer(BATCHING), recorder)
+    for name in (1, 2):
+        steps.admit(read(), pb_utils.InferenceRequest(correlation_id=name, flags=1))
+        steps.settle(0, Reply(request=0, outputs={}))
+    steps.end_batch()
+    steps.close()
+    assert recorder.drain()["ge_sequences_live", ()] == 0
+    module.Steps(Sequencer(BATCHING), recorder).close()
+    assert recorder.drain() == {}
+
+
 def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb_utils):
     """The host does not ask whether its tensors were good."""
     recorder, sequencer = Recorder(), Sequencer(BATCHING)

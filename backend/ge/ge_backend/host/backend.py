@@ -185,6 +185,8 @@ class Backend:
             self._backlog.close()
         if self._overlap is not None:
             self._overlap.close()
+        if self._steps is not None:
+            self._steps.close()
         for companion in self._companions:
             companion.close()
         self._pipeline.close()

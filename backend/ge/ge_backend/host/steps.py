@@ -59,6 +59,11 @@ class Steps:
             self._recorder.add("ge_sequences_live", figures.live - self._told.live)
         self._told = figures
 
+    def close(self) -> None:
+        """Count nobody as alive any more: the host's metric outlives this instance."""
+        if self._told.live:
+            self._recorder.add("ge_sequences_live", -self._told.live)
+
 
 class _When(TypedDict):
     start: bool
