@@ -62,6 +62,31 @@ def test_nothing_is_left_of_what_cannot_be_exported(folder, exporting, ge_backen
     assert list((tmp_path / "models").iterdir()) == []
 
 
+def test_a_draft_is_not_in_the_repository(folder, exporting, ge_backend, tmp_path, monkeypatch):
+    """A server takes each folder there for a model, also one that a killed import has left."""
+    seen = []
+    export = importing.export_onnx
+
+    def look(checkpoint, path):
+        seen.append([one.name for one in (tmp_path / "models").iterdir()])
+        return export(checkpoint, path)
+
+    monkeypatch.setattr(importing, "export_onnx", look)
+    assert ge_backend("import", folder, "--into", tmp_path / "models")[0] == 0
+    assert seen == [[]]
+    assert {one.name for one in tmp_path.iterdir()} == {folder.name, "models"}
+
+
+def test_a_draft_is_in_a_repository_that_stands_alone(
+    folder, exporting, ge_backend, tmp_path, monkeypatch
+):
+    """As one that is mounted: nothing can be written beside it, or moved from there."""
+    monkeypatch.setattr(importing.os, "access", lambda *_: False)
+    assert ge_backend("import", folder, "--into", tmp_path / "models")[0] == 0
+    names = {one.name for one in (tmp_path / "models").iterdir()}
+    assert names == {f"all_Mini_LM{end}" for end in ("", "_encoder", "_tokenizer")}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("lower_case", [False, True])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -86,7 +88,7 @@ def import_(arguments: argparse.Namespace) -> int:
         with waiting(f"exporting {arguments.folder} and comparing it"):
             difference = _write(checkpoint, Path(draft), name, packed=arguments.packed)
         for one in reversed(names):  # the ensemble last: its steps are there by then
-            (Path(draft) / one).rename(arguments.into / one)
+            shutil.move(Path(draft) / one, arguments.into / one)
     taken = "pairs of texts" if checkpoint.pairs else "texts"
     print(f"{name}: {taken} in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
@@ -119,13 +121,19 @@ def _check_name(name: str) -> None:
 
 
 def _draft(into: Path, names: Sequence[str]) -> tempfile.TemporaryDirectory[str]:
-    """Return a new folder beside where the models will be, in which none of these is yet."""
+    """Return a new folder for models that will be in a repository, in which none of them is yet.
+
+    It is beside the repository: in it a server would take for a model what a killed process left.
+    There it is only where nothing can be written beside it, or moved from there.
+    """
     try:
         for name in names:
             if (into / name).exists():
                 raise ConfigError(f"{into / name} is there already; give another --name")
         into.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=".import-", dir=into)
+        beside = into.resolve().parent
+        near = os.access(beside, os.W_OK) and beside.stat().st_dev == into.stat().st_dev
+        return tempfile.TemporaryDirectory(prefix=".import-", dir=beside if near else into)
     except OSError as error:
         raise ConfigError(f"{into} cannot be written to: {error}; see --into") from error
 
