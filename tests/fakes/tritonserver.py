@@ -1,8 +1,8 @@
 """A stand-in for tritonserver that starts at once: it takes its flags and answers its health URL.
 
 What it does wrong is told by FAKE in its environment: `dies` as it starts, `misreads` a
-configuration, `never ready`, `deaf` to SIGTERM, or leaves a `straggler`: a process in a session of
-its own that outlives it.
+configuration, does not know a `flag`, `never ready`, `deaf` to SIGTERM, or leaves a `straggler`: a
+process in a session of its own that outlives it.
 """
 
 import os
@@ -39,6 +39,10 @@ def main():
         print("E1 m.cc:1] \"Poll failed for model directory 'm': failed to read text proto\"")
         print("\n".join(["|"] * 50), flush=True)
         sys.exit(3)
+    if FAULT == "flag":
+        print(f"{sys.argv[0]}: unrecognized option '--no-such-flag'")
+        print("\n".join(["Usage:", *["  --flag"] * 50]), flush=True)
+        sys.exit(1)
     if FAULT == "dies":
         print("error: no such luck", flush=True)
         sys.exit(3)

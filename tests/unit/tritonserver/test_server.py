@@ -122,6 +122,16 @@ def test_a_configuration_that_cannot_be_read_is_told(build):
     ]
 
 
+def test_a_flag_that_is_unknown_is_told(build):
+    """The usage that follows in the log is longer than what is shown of it."""
+    with pytest.raises(ServerError) as told:
+        build("flag").start()
+    assert str(told.value).splitlines() == [
+        "tritonserver ended with code 1 as it started:",
+        "  unrecognized option '--no-such-flag'",
+    ]
+
+
 def test_what_earlier_starts_have_logged_is_not_told(build, tmp_path):
     """The log file is appended to: their reasons may be corrected by now."""
     log = tmp_path / "server.log"

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import site
 import subprocess
@@ -35,6 +36,10 @@ FAMILY_GRACE_S = 5.0
 TAIL_LINES = 40
 # What protobuf says of a config.pbtxt, with line and column; the host's next line has the file.
 MISREAD = "Error parsing text-format"
+# What getopt_long(3) says of a flag; the host prints all it knows behind it, some 400 lines.
+FLAG = re.compile(
+    r": (unrecognized option .*|option .* (?:is ambiguous|requires an|doesn't allow an).*)"
+)
 
 
 @final
@@ -246,6 +251,7 @@ class TritonServer:
         lines = self._logged().splitlines()
         reasons = [_reason(line) for line in lines if '"failed to load' in line]
         told = [
+            *(match[1] for line in lines if (match := FLAG.search(line))),
             *(line[line.index(MISREAD) :] for line in lines if MISREAD in line),
             *(_reason(line) for line in lines if '"Poll failed for' in line),
             *(reason for reason in reasons if " version " in reason),
