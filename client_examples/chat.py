@@ -30,7 +30,9 @@ def template_of(checkpoint: Path | None) -> Callable[[list[Message]], str]:
     config = json.loads((checkpoint / "tokenizer_config.json").read_text())
     beside = checkpoint / "chat_template.jinja"
     text = beside.read_text() if beside.is_file() else config["chat_template"]
-    names = {key: value for key, value in config.items() if key.endswith("_token")}
+    special = {key: value for key, value in config.items() if key.endswith("_token")}
+    # Older files say more of a token than its text.
+    names = {k: v["content"] if isinstance(v, dict) else v for k, v in special.items()}
     # A template comes with a checkpoint: it is run in a sandbox.
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(text)

@@ -424,7 +424,9 @@ def test_chat_answers_line_by_line(server):
 
 def test_chat_makes_prompts_by_the_checkpoints_template(server, tmp_path):
     """The template sees the whole chat, and the special tokens by their names."""
-    config = {"bos_token": "the ", "chat_template": "{{ bos_token }}{{ messages[-1].content }}"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    told = run("chat.py", "--url", server.grpc, "--checkpoint", str(tmp_path), "--say", "king")
-    assert told == " had three daughters, and none of them could keep a secret.\n"
+    config = {"chat_template": "{{ bos_token }}{{ messages[-1].content }}"}
+    for bos in ("the ", {"__type": "AddedToken", "content": "the ", "lstrip": False}):
+        written = json.dumps({**config, "bos_token": bos})
+        (tmp_path / "tokenizer_config.json").write_text(written)
+        told = run("chat.py", "--url", server.grpc, "--checkpoint", str(tmp_path), "--say", "king")
+        assert told == " had three daughters, and none of them could keep a secret.\n"
