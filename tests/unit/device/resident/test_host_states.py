@@ -1,9 +1,12 @@
 """State in host memory: gathered, run, kept."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from ge_backend.config.sequence_batching import State
+from ge_backend.device.resident.host_states import _Growing
 from ge_backend.device.resident.slot_plan import SlotPlan
 from ge_backend.device.resident.states import open_states
 from ge_backend.errors import GraphFailed
@@ -122,6 +125,32 @@ def test_growing_state_grows_for_each_sequence():
     run(slots, [[5]], [1], fresh=[1])
     with pytest.raises(GraphFailed, match="different sizes"):
         run(slots, [[1], [2]], [0, 1])
+
+
+def test_a_sequence_that_begins_gives_back_what_the_one_before_it_took():
+    """Else each slot would hold for ever as much as the longest sequence that it ever had."""
+    slots = slots_of(Collector(), state(dims=(-1,)), count=1)
+    tracemalloc.start()
+    try:
+        run(slots, [[1.0] * 500_000], [0], fresh=[0])
+        held, _ = tracemalloc.get_traced_memory()
+        for size in range(1, 4):
+            results, _ = run(slots, [[1] * size], [0], fresh=[0])
+            assert results["y"].tolist() == [size]
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held > 2_000_000
+    assert left < 100_000
+
+
+def test_a_buffer_of_about_the_size_that_is_needed_is_kept():
+    """Where a sequence begins with a quarter of what the one before it took, nothing is allocated."""
+    kept = _Growing(np.zeros(300, np.float32), 1)
+    kept.scatter([0], np.zeros((1, 1000), np.float32))
+    buffer = kept._buffers[0]
+    kept.gather([0], [0], 1)
+    assert kept._buffers[0] is buffer
 
 
 def test_growing_texts_are_padded_with_empty_ones():

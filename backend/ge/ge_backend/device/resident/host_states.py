@@ -2,7 +2,8 @@
 
 Fixed sizes lie in one array with a line per slot, so that a batch is gathered and scattered by one
 call each. Sizes that change from step to step lie in a buffer per slot whose capacity grows by
-doubling, so that a sequence of n steps allocates log n times.
+doubling, so that a sequence of n steps allocates log n times, and is given back when another
+sequence begins there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["HostStates"]
+
+# A buffer of more than so many times what a sequence begins with is not kept for the next one.
+MOST_SPARE = 4
 
 
 class HostStates:
@@ -110,6 +114,7 @@ class _Growing:
 
     def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
         for slot in fresh:
+            self._give_back(slot)
             self._keep(slot, self._initial)
         shapes = {self._shapes[slot] for slot in slots}
         if len(shapes) != 1:
@@ -124,6 +129,11 @@ class _Growing:
     def scatter(self, slots: Sequence[int], values: Array) -> None:
         for slot, value in zip(slots, values, strict=True):
             self._keep(slot, value)
+
+    def _give_back(self, slot: int) -> None:
+        """Let go of what a longer sequence has left, which may be any size."""
+        if self._buffers[slot].size > MOST_SPARE * max(1, self._initial.size):
+            self._buffers[slot] = np.empty(0, self._initial.dtype)
 
     def _keep(self, slot: int, value: Array) -> None:
         if self._buffers[slot].size < value.size:
