@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from onnx import TensorProto, helper
+from tritonclient.utils import InferenceServerException
 
 from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parameters, write_model
 from ge_backend.tritonserver.installation import find_server
@@ -57,10 +58,11 @@ def mean_of_features():
     )
 
 
-def exported():
+def exported(least=1):
     """Return the bytes of a .pt2 whose names and axes are told."""
-    batch, sequence = torch.export.Dim("batch", max=64), torch.export.Dim("sequence", max=128)
-    ids, mask = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
+    batch = torch.export.Dim("batch", max=64)
+    sequence = torch.export.Dim("sequence", min=least, max=128)
+    ids, mask = torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)
     program = torch.export.export(
         MaskedMean(), (ids, mask), dynamic_shapes=({0: batch, 1: sequence},) * 2
     )
@@ -83,6 +85,9 @@ def client(tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "onnx", RAGGED_IO, masked_mean())
     write_model(models, "pt2", RAGGED_IO, exported(), "model.pt2")
+    write_model(models, "pt2_least", "", exported(least=4), "model.pt2")
+    equal = RAGGED_IO.replace("allow_ragged_batch: true", "")
+    write_model(models, "pt2_equal", equal, exported(least=4), "model.pt2")
     write_model(models, "pt2_empty", "", exported(), "model.pt2")
     write_model(
         models, "pt2_bf16", RAGGED_IO + parameters(precision="bf16"), exported(), "model.pt2"
@@ -121,6 +126,19 @@ def test_every_engine_gives_the_same(client, model, tolerance, shape):
     """ONNX Runtime and torch agree, bf16 within its precision; masks are made for both."""
     ids = np.random.default_rng(4).integers(0, VOCABULARY, shape)
     np.testing.assert_allclose(infer(client, model, ids=ids), TABLE[ids].mean(1), atol=tolerance)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 9])
+def test_what_is_shorter_than_the_program_takes_is_padded(client, length):
+    """Alone as beside others; where nothing is padded it is refused."""
+    ids = np.random.default_rng(5).integers(0, VOCABULARY, (1, length))
+    np.testing.assert_allclose(infer(client, "pt2_least", ids=ids), TABLE[ids].mean(1), atol=1e-6)
+    if length >= 4:
+        assert infer(client, "pt2_equal", ids=ids).shape == (1, WIDTH)
+        return
+    with pytest.raises(InferenceServerException, match="the model takes at least 4") as caught:
+        infer(client, "pt2_equal", ids=ids)
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])

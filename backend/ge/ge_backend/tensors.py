@@ -154,6 +154,7 @@ class Signature:
 
     Attributes:
         axis_limits: the largest size that the graph itself allows, by axis name, where it says so.
+        axis_least: the smallest size that the graph takes, by axis name, where that is above 1.
         lengths: by the name of an outputs' axis, the output that tells each row's real size along
             it; behind that size a row is padding. The output has one whole number per row,
             `[batch]` or `[batch, 1]`, or it is a mask over the axis, 1 for real places.
@@ -163,6 +164,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     axis_limits: Mapping[str, int]
     lengths: Mapping[str, str] = field(default_factory=dict)
+    axis_least: Mapping[str, int] = field(default_factory=dict)
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input of that name, or None."""

@@ -191,3 +191,14 @@ def test_a_request_longer_than_the_graph_takes_is_refused():
     assert check_request(0, {"ids": zeros(2, 7)}, layout).sizes == (7,)
     with pytest.raises(InvalidRequest, match=r"axis 'length' of 'ids' is 8 long; .* at most 7"):
         check_request(0, {"ids": zeros(2, 8)}, layout)
+
+
+def test_what_is_too_short_is_refused_where_it_is_not_padded():
+    """The graph takes no less; where the axis is padded, a shorter one is, too."""
+    layout = replace(WIDE, least={"length": 9, "k": 4})
+    given = {"x": zeros(1, 7, 3, 4, dtype=np.float32), "ids": zeros(1, 7)}
+    assert check_request(0, given, layout).sizes == (7,)
+    given["x"] = zeros(1, 7, 3, 2, dtype=np.float32)
+    said = "axis 'k' of 'x' is 2 long; the model takes at least 4"
+    with pytest.raises(InvalidRequest, match=said):
+        check_request(0, given, layout)

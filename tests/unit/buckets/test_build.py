@@ -24,6 +24,7 @@ def grid(tmp_path):
         axes=("length",),
         limits=None,
         fixed=None,
+        least=None,
         static=True,
         traffic=None,
         file=None,
@@ -52,6 +53,7 @@ def grid(tmp_path):
             inputs=(),
             outputs=(),
             sizes=fixed or {},
+            least=least or {},
         )
         return build_grid(config, layout, static_shapes=static, traffic=traffic or {})
 
@@ -85,6 +87,14 @@ def test_a_size_that_is_fixed_is_the_only_one(grid):
     assert sizes(grid(**fixed), "features") == (80,)
     assert sizes(grid(**fixed), "length") == (16, 32, 64, 128, 256, 512)
     assert sizes(grid(**fixed, buckets__features="96"), "features") == (96,)
+
+
+def test_no_bucket_is_below_the_least_that_the_graph_takes(grid):
+    """It could not be prepared; the least itself is there then."""
+    least = {"least": {"length": 20}}
+    assert sizes(grid(**least), "length") == (20, 32, 64, 128, 256, 512)
+    assert sizes(grid(**least, buckets__length="2,8"), "length") == (20,)
+    assert sizes(grid(**least, buckets__length="32,64"), "length") == (32, 64)
 
 
 def test_without_a_batch_dimension_there_is_one_row(grid):
@@ -126,6 +136,10 @@ def test_a_file_says_everything(grid):
         ({"file": "(1, 8)\n(1, 8, 0)\n"}, "buckets.txt, line 2"),
         ({"file": "(16, 8)\n"}, "rows is 16 in a bucket, the model takes at most 8"),
         ({"file": "(1, 80)\n", "limits": {"length": 64}}, "length is 80 in a bucket"),
+        (
+            {"file": "(1, 8)\n", "least": {"length": 9}},
+            "length is 8 in a bucket, the model takes at",
+        ),
         ({"max_elements": 500, "buckets__rows": "4,8"}, "raise the budget"),
         ({"max_graphs": 1, "file": "(1, 64)\n", "axes": ("rows",)}, "is called 'rows'"),
         (

@@ -28,6 +28,12 @@ def test_beyond_the_bound_a_known_shape_that_covers_is_taken():
     assert len(shapes) == 3
 
 
+def test_no_size_is_below_the_least():
+    """Whatever is wanted; the rows are as they are."""
+    shapes = KnownShapes(least=(6, 3))
+    assert [shapes.shape(s) for s in ((1, 5, 5), (2, 7, 1))] == [(1, 6, 5), (2, 7, 3)]
+
+
 def test_what_is_larger_than_all_runs_as_it_is():
     """And covers what comes after it."""
     shapes = KnownShapes(1)

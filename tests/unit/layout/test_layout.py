@@ -150,6 +150,14 @@ def test_static_shapes_pad_every_free_axis():
     assert layout.inputs[0].axes == (0, 1)
 
 
+def test_the_least_sizes_are_the_graphs():
+    """Of padded axes in their order: what is shorter is padded to them."""
+    least = replace(ENCODER, axis_least={"length": 4})
+    layout = build_layout(config_of(inputs=[IDS]), least, static_shapes=False)
+    assert (layout.least, layout.smallest) == ({"length": 4}, (4,))
+    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).smallest == (1,)
+
+
 OPEN = graph(
     [spec("x", (-1, -1, -1), ("batch", "time", "features"))],
     [spec("y", (-1, -1, 4), ("batch", "time", ""))],

@@ -96,7 +96,7 @@ class Instance:
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,
-            costs=cost_model(config, costs, session),
+            costs=cost_model(config, layout, costs, session),
             policy=Policy(axes=layout.axes, refuse_overflow=static),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),

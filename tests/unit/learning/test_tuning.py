@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
-from ge_backend.learning.tuning import ORIENTATION, mean_of, propose, size_cost, up_to
+from ge_backend.learning.tuning import ORIENTATION, at_least, mean_of, propose, size_cost, up_to
 from ge_backend.traffic.histogram import SizeHistogram
 
 TRAFFIC = st.dictionaries(st.integers(1, 60), st.integers(1, 50), min_size=1, max_size=10)
@@ -99,3 +99,10 @@ def test_means_and_limits():
     assert up_to(traffic, None) is traffic
     assert up_to(traffic, 10) is traffic
     assert up_to(traffic, 9).points() == [(1, 1)]
+
+
+def test_traffic_counts_with_the_least_size_that_runs():
+    """What is shorter is padded to it, so it is no boundary."""
+    traffic = histogram_of({1: 2, 4: 1, 10: 3})
+    assert at_least(traffic, 1) is traffic
+    assert at_least(traffic, 4).points() == [(4, 3), (10, 3)]

@@ -16,7 +16,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import Cancelled, GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.layout.layout import build_layout
+from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.warmup import measure
 from ge_backend.warmup.measure import (
     added_costs,
@@ -288,6 +288,9 @@ def test_without_a_folder_every_start_measures(start):
     assert second.asked == dict.fromkeys(SMALL.entries, 3)
 
 
+NO_LEAST = Layout(batched=True, axes=("length",), limits={}, inputs=(), outputs=())
+
+
 def engine(**traits):
     """What a session says of its graph."""
     return SimpleNamespace(**{"static_shapes": False, "bucketed": False, "packed": False} | traits)
@@ -296,7 +299,9 @@ def engine(**traits):
 def test_what_the_planner_asks_fits_the_engine():
     """Static ones are looked up; dynamic ones interpolated, up to the host's batch size."""
     table = element_costs(list(SMALL.entries))
-    static, dynamic = (cost_model(CONFIG, table, engine(static_shapes=s)) for s in (True, False))
+    static, dynamic = (
+        cost_model(CONFIG, NO_LEAST, table, engine(static_shapes=s)) for s in (True, False)
+    )
     assert isinstance(static, CorrectedCosts)
     assert isinstance(static.model, StaticCosts)
     assert isinstance(dynamic, CorrectedCosts)
@@ -307,8 +312,18 @@ def test_what_the_planner_asks_fits_the_engine():
 def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
     """What a bucket covers is padded to it; the rest runs in its own shape."""
     table = element_costs(list(SMALL.entries))
-    costs = cost_model(CONFIG, table, engine(bucketed=True))
+    costs = cost_model(CONFIG, NO_LEAST, table, engine(bucketed=True))
     assert costs.bucket(1, (5,)) == (1, 8)
+    assert costs.bucket(1, (99,)) == (1, 99)
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_nothing_runs_below_the_least_size(bucketed):
+    """The graph takes no less, so what is shorter is padded, if only to that."""
+    layout = replace(NO_LEAST, least={"length": 6, "other": 9})
+    costs = cost_model(CONFIG, layout, element_costs([(1, 8), (4, 8)]), engine(bucketed=bucketed))
+    assert costs.bucket(1, (5,)) == ((1, 8) if bucketed else (1, 6))
+    assert costs.bucket(9, (5,)) == (9, 6)
     assert costs.bucket(1, (99,)) == (1, 99)
 
 
@@ -316,7 +331,7 @@ def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))
     off = replace(CONFIG, warmup=False)
-    assert isinstance(cost_model(off, table, engine(static_shapes=True)), StaticCosts)
+    assert isinstance(cost_model(off, NO_LEAST, table, engine(static_shapes=True)), StaticCosts)
 
 
 def test_added_buckets_are_measured_and_the_old_ones_prepared(start):

@@ -125,6 +125,16 @@ def test_axes_that_are_not_padded_get_the_only_size_they_have():
     assert session.prepared[0]["x"][0] == (2, 16, 80)
 
 
+def test_axes_that_are_not_padded_get_what_the_graph_takes_at_least():
+    """A modest size may be too little."""
+    layout = layout_of(
+        item("x", (-1, -1), (1, 2)), axes=("length",), matched=("h", "w"), least={"h": 32, "w": 4}
+    )
+    session = FakeSession()
+    warm_up(session, layout, [(2, 8)], ONCE)
+    assert session.prepared[0]["x"][0] == (2, 32, 16)
+
+
 def test_a_model_without_a_batch_dimension_is_measured_without_one():
     """Its bucket's one row is the whole tensor."""
     session = FakeSession()

@@ -144,6 +144,11 @@ def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout)
                     f"axis {name!r} of {item.name!r} is {size} long; the model takes at most "
                     f"{layout.limits[name]}"
                 )
+            if axis >= len(layout.axes) and size < layout.least.get(name, 0):
+                raise InvalidRequest(
+                    f"axis {name!r} of {item.name!r} is {size} long; the model takes at least "
+                    f"{layout.least[name]}"
+                )
             sizes[axis] = size
         elif dim not in (-1, size):
             raise InvalidRequest(

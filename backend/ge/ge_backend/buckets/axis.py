@@ -47,6 +47,13 @@ class Axis:
         values = (*(value for value in self.values if value < maximum), maximum)
         return replace(self, values=values)
 
+    def raised(self, minimum: int) -> Axis:
+        """Return an axis without sizes below `minimum`, which is added if there were any."""
+        if self.values[0] >= minimum:
+            return self
+        values = (minimum, *(value for value in self.values if value > minimum))
+        return replace(self, values=values)
+
     def describe(self) -> str:
         """Return one line: the rule with its numbers, and what it generated."""
         made = "list" if self.made_by is None else str(self.made_by)

@@ -122,7 +122,10 @@ def _configured(config: ModelConfig, layout: Layout, *, bucketed: bool) -> Bucke
             )
         return declared_grid(config.declared_buckets, layout)
     if config.bucket_file is None:
-        axes = [_axis(config, layout, name, finer=bucketed) for name in layout.axes]
+        axes = [
+            _axis(config, layout, name, finer=bucketed).raised(least)
+            for name, least in zip(layout.axes, layout.smallest, strict=True)
+        ]
         return product_grid([_rows(config), *axes])
     if config.buckets:
         raise ConfigError(
@@ -136,6 +139,11 @@ def _configured(config: ModelConfig, layout: Layout, *, bucketed: bool) -> Bucke
             raise ConfigError(
                 f"bucket file {config.bucket_file}: {axis.name} is {axis.largest} in a bucket, "
                 f"the model takes at most {limits[axis.name]}"
+            )
+        if axis.values[0] < layout.least.get(axis.name, 1):
+            raise ConfigError(
+                f"bucket file {config.bucket_file}: {axis.name} is {axis.values[0]} in a bucket, "
+                f"the model takes at least {layout.least[axis.name]}"
             )
     return grid
 

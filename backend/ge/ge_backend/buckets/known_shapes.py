@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ge_backend.buckets.grid import Bucket, covers
+from ge_backend.tensors import Shape
 
 __all__ = ["MOST_SHAPES", "KnownShapes"]
 
@@ -17,10 +18,12 @@ class KnownShapes:
 
     Args:
         most: how many.
+        least: the smallest sizes that it takes; none for any.
     """
 
-    def __init__(self, most: int = MOST_SHAPES) -> None:
+    def __init__(self, most: int = MOST_SHAPES, least: Shape = ()) -> None:
         self._most = most
+        self._least = least
         self._shapes: set[Bucket] = set()
         self._rounded: dict[Bucket, Bucket] = {}
 
@@ -31,8 +34,10 @@ class KnownShapes:
     def shape(self, wanted: Bucket) -> Bucket:
         """Return the shape to run in: the one that is wanted, or a known one that covers it.
 
-        What none covers is larger than all there were, and runs as it is.
+        What none covers is larger than all there were, and runs as it is. No size is below `least`.
         """
+        if self._least:
+            wanted = (wanted[0], *map(max, wanted[1:], self._least))
         if wanted in self._shapes:
             return wanted
         if len(self._shapes) >= self._most:

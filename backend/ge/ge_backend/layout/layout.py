@@ -106,6 +106,7 @@ class Layout:
             Each input that clients must send has its own, even under one name: graphs exist that
             reuse a symbol for dimensions that differ, and here nothing depends on it.
         limits: the largest size that the graph itself allows, by axis name.
+        least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
         states: what sequences carry from step to step; not among the inputs and outputs.
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
@@ -121,6 +122,12 @@ class Layout:
     concatenated: bool = False
     states: tuple[State, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def smallest(self) -> Shape:
+        """The smallest size that runs of each padded axis."""
+        return tuple([self.least.get(name, 1) for name in self.axes])
 
 
 def build_layout(
@@ -178,6 +185,7 @@ def build_layout(
         concatenated=config.concatenate,
         states=config.sequence.states if config.sequence is not None else (),
         sizes=_declared_sizes(config, inputs),
+        least=signature.axis_least,
     )
 
 

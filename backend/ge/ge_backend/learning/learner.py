@@ -25,6 +25,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.errors import Cancelled, ConfigError, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.learning.regrid import extended, relearned
+from ge_backend.learning.tuning import at_least
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.measure import added_costs, cost_model, measured_costs
@@ -191,7 +192,12 @@ class Learner:
             # No row is padded to a bucket here: they are points to measure, and belong where
             # traffic is, whatever a run costs there.
             costs = {bucket: padded_elements(bucket) for bucket in costs}
-        buckets = relearned(costs, self._learned, self._pipeline.layout.axes)
+        layout = self._pipeline.layout
+        seen = {
+            name: at_least(traffic, layout.least.get(name, 1))
+            for name, traffic in self._learned.items()
+        }
+        buckets = relearned(costs, seen, layout.axes)
         if buckets:
             self._change(buckets)
 
@@ -222,8 +228,8 @@ class Learner:
 
     def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
         """Let the next batch run on this fleet, at these costs."""
-        self._costs = costs
-        self._model = cost_model(self._config, costs, fleet.sessions[0])
+        self._costs, layout = costs, self._pipeline.layout
+        self._model = cost_model(self._config, layout, costs, fleet.sessions[0])
         self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "ORIENTATION",
     "Option",
     "Proposal",
+    "at_least",
     "mean_of",
     "propose",
     "size_cost",
@@ -140,6 +141,16 @@ def mean_of(traffic: SizeHistogram) -> int:
     """Return the mean value, rounded, at least 1."""
     total = sum(value * count for value, count in traffic.points())
     return max(round(total / max(traffic.total, 1)), 1)
+
+
+def at_least(traffic: SizeHistogram, size: int) -> SizeHistogram:
+    """Return the traffic as it runs where no size is below this one."""
+    if size <= 1:
+        return traffic
+    raised = SizeHistogram()
+    for value, count in traffic.points():
+        raised.add(max(value, size), count)
+    return raised
 
 
 def up_to(traffic: SizeHistogram, limit: int | None) -> SizeHistogram:

@@ -86,7 +86,7 @@ def open_model(
     pipeline = Pipeline(
         layout=layout,
         fleet=fleet,
-        costs=cost_model(config, costs, session),
+        costs=cost_model(config, layout, costs, session),
         policy=_policy(config, layout, fleet),
         recorder=recorder,
         traffic=Traffic(layout.axes),

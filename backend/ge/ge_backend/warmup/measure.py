@@ -145,7 +145,9 @@ def added_costs(
     return {bucket: completed[bucket] for bucket in buckets}
 
 
-def cost_model(config: ModelConfig, costs: Mapping[Bucket, float], session: Session) -> CostModel:
+def cost_model(
+    config: ModelConfig, layout: Layout, costs: Mapping[Bucket, float], session: Session
+) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured.
 
     `max_elements` bounds what packed rows really have, so there the planner sees to it; what is
@@ -153,7 +155,7 @@ def cost_model(config: ModelConfig, costs: Mapping[Bucket, float], session: Sess
     """
     # Not the session itself: costs outlive it.
     static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
-    shapes = KnownShapes()
+    shapes = KnownShapes(least=layout.smallest if layout.least else ())
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import time
@@ -171,10 +172,13 @@ def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
 
 
 def _matched(layout: Layout) -> Shape:
-    return tuple(
-        layout.sizes.get(name, min(MATCHED_SIZE, layout.limits.get(name, MATCHED_SIZE)))
-        for name in layout.matched
-    )
+    return tuple(map(functools.partial(_modest, layout), layout.matched))
+
+
+def _modest(layout: Layout, name: str) -> int:
+    """Return the only size of an axis, or a guess that the graph takes."""
+    size = min(MATCHED_SIZE, layout.limits.get(name, MATCHED_SIZE))
+    return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
 
 
 def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:

@@ -11,10 +11,12 @@ X = {"name": "x", "dtype": "TYPE_BF16", "dims": ["batch", 4, -1]}
 def test_reads_names_types_and_dimensions():
     """A string is a named free axis, -1 a free one without a name."""
     given = {"inputs": [X], "outputs": [], "axis_limits": {"batch": 8}, "more": "is ignored"}
+    given["axis_least"] = {"length": 4}
     signature = read_signature(given, "file")
     spec = signature.input("x")
     assert (spec.dtype.name, spec.dims, spec.axes) == ("BF16", (-1, 4, -1), ("batch", "", ""))
     assert signature.axis_limits == {"batch": 8}
+    assert signature.axis_least == {"length": 4}
 
 
 def test_reads_fills_and_lengths():

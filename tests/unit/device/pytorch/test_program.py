@@ -42,13 +42,13 @@ class Options(torch.nn.Module):
 
 @pytest.fixture
 def load(tmp_path):
-    def load(function, names=None):
+    def load(function, names=None, length=LENGTH):
         path = tmp_path / "model.pt2"
         ids = torch.zeros(2, 5, dtype=torch.int64)
         program = torch.export.export(
             Function(function),
             (ids, ids.clone()),
-            dynamic_shapes=({0: BATCH, 1: LENGTH}, {0: BATCH, 1: LENGTH}),
+            dynamic_shapes=({0: BATCH, 1: length}, {0: BATCH, 1: length}),
         )
         shape = program.graph_signature.user_inputs[0]
         value = next(n for n in program.graph.nodes if n.name == shape).meta["val"]
@@ -74,6 +74,14 @@ def test_upper_bounds_are_limits(load):
     """A bound of the export is a limit of the axis; an axis without one has none."""
     program, symbols = load(lambda ids, mask: ids * mask)
     assert program.signature.axis_limits == {symbols["batch"]: 64}
+
+
+@pytest.mark.parametrize(("least", "told"), [(None, {}), (2, {}), (4, {"length": 4})])
+def test_lower_bounds_that_are_checked_are_told(load, least, told):
+    """torch.export holds nobody to one of 2 or less, which it writes of its own."""
+    length = LENGTH if least is None else torch.export.Dim("length", min=least)
+    program, symbols = load(lambda ids, mask: ids * mask, length=length)
+    assert program.signature.axis_least == {symbols[name]: size for name, size in told.items()}
 
 
 def test_names_from_the_extra_file(load):

@@ -132,7 +132,8 @@ def _line(found: Forecast | None) -> str:
 
 def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
-    costs = cost_model(model.config, model.kept_costs() or model.measure(), model.session)
+    measured = model.kept_costs() or model.measure()
+    costs = cost_model(model.config, model.layout, measured, model.session)
     draw = _drawing(model, costs)
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))

@@ -3,6 +3,7 @@
     {"inputs":  [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", 4]}],
      "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch", 4]}],
      "axis_limits": {"length": 512},
+     "axis_least": {"length": 4},
      "lengths": {"frames": "frame_count"}}
 
 A dimension is a size, the name of a free axis, or -1 for a free one without a name. The other keys
@@ -31,6 +32,7 @@ def read_signature(document: Mapping[str, Any], origin: str) -> Signature:
             inputs=tuple(map(_spec, document["inputs"])),
             outputs=tuple(map(_spec, document["outputs"])),
             axis_limits={str(k): int(v) for k, v in document.get("axis_limits", {}).items()},
+            axis_least={str(k): int(v) for k, v in document.get("axis_least", {}).items()},
             lengths={str(k): str(v) for k, v in document.get("lengths", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:

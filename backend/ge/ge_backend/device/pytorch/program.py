@@ -40,6 +40,9 @@ NAMES_FILE = "ge_names.json"
 
 # A bound at least this large is torch's way of saying "none".
 UNBOUNDED = 2**62
+# Up to this torch.export writes a lower bound that it does not hold anyone to: it takes a dimension
+# of 0 or 1 for one that never changes, and so gives others at least 2 (tested on 2.13).
+UNCHECKED = 2
 
 LOAD_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError,
@@ -179,7 +182,12 @@ class _Reader:
         chosen = self._chosen("outputs", [defaults[index] for index, _ in found])
         outputs = tuple(self._spec(arg, name) for (_, arg), name in zip(found, chosen, strict=True))
         places = [(index, name) for (index, _), name in zip(found, chosen, strict=True)]
-        whole = Signature(inputs=specs, outputs=outputs, axis_limits=self._limits())
+        whole = Signature(
+            inputs=specs,
+            outputs=outputs,
+            axis_limits=self._limits(),
+            axis_least=self._least(),
+        )
         return whole, inputs, places
 
     def _is_tensor(self, arg: Any) -> bool:
@@ -233,6 +241,14 @@ class _Reader:
             if getattr(upper, "is_Integer", False) and int(upper) < UNBOUNDED:
                 limits[self._axes.get(str(symbol), str(symbol))] = int(upper)
         return limits
+
+    def _least(self) -> dict[str, int]:
+        least: dict[str, int] = {}
+        for symbol, bounds in self._program.range_constraints.items():
+            lower = bounds.lower
+            if getattr(lower, "is_Integer", False) and int(lower) > UNCHECKED:
+                least[self._axes.get(str(symbol), str(symbol))] = int(lower)
+        return least
 
 
 def _scripted(path: str, device: str, declared: Declared) -> Program:

@@ -85,7 +85,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 11
+VERSION = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
