@@ -77,6 +77,14 @@ def test_a_compiled_file_says_how_large_a_batch_may_be():
     assert completed({"name": "m"}, ours, signature)["max_batch_size"] == 32
 
 
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_rows_that_run_alone_are_not_collected(value):
+    """Such a model would not load with what had been filled in."""
+    whole = complete([IDS], [OUT], parameters={"static_model": {"string_value": value}})
+    assert ("dynamic_batching" in whole) == (value == "0")
+    ModelConfig.read(whole, directory=None, version="1", environment={})
+
+
 def test_one_value_per_row_is_reshaped():
     """The host takes no empty dims."""
     score = spec("score", "FP32", (-1,), ("batch",))

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Shape
 
-__all__ = ["CPP_GE_KEYS", "CppGeKey", "InputShapes", "Translated", "translate"]
+__all__ = ["CPP_GE_KEYS", "CppGeKey", "InputShapes", "Translated", "runs_row_by_row", "translate"]
 
 # The shapes of all inputs in one bucket (a gear, in GE's words), by name.
 InputShapes = Mapping[str, Shape]
@@ -155,6 +156,12 @@ def translate(
     gears, more = _gears(parameters)
     _static_model(parameters, gears, dynamic_batching=dynamic_batching)
     return Translated(parameters=parameters, declared_buckets=gears, notes=(*notes, *more))
+
+
+def runs_row_by_row(document: Mapping[str, Any]) -> bool:
+    """Whether the host's configuration, as JSON gives it, asks for runs of one row."""
+    given = document.get("parameters", {}).get("static_model", {})
+    return str(given.get("string_value", "")).strip() not in OFF
 
 
 def _lanes(

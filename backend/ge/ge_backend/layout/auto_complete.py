@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ge_backend.config.cpp_ge_keys import runs_row_by_row
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.layout.validate import WELL_KNOWN
@@ -51,7 +52,8 @@ def completed(
         whole["input"] = [_input(spec, ours, known, batched=rows > 0) for spec in known.inputs]
     if not ours.outputs:
         whole["output"] = [_block(spec, batched=rows > 0) for spec in known.outputs]
-    if rows and not {"sequence_batching", "ensemble_scheduling"} & whole.keys():
+    scheduled = {"sequence_batching", "ensemble_scheduling"} & whole.keys()
+    if rows and not (scheduled or runs_row_by_row(config)):
         whole.setdefault("dynamic_batching", {})
     return whole
 
