@@ -248,6 +248,21 @@ def test_an_ensemble_has_steps_instead(model, ge_backend, command):
 
 
 @pytest.mark.parametrize("command", ["tune", "buckets --model"])
+def test_a_fused_ensemble_has_steps_instead(model, ge_backend, command):
+    """As the ensemble itself; it has no model file that could be missing."""
+    fused = 'backend: "ge" parameters { key: "fuse" value { string_value: "both" } }'
+    folder = model(config=fused)
+    (folder / "1" / "model.null").unlink()
+    steps = 'step { model_name: "words" } step { model_name: "encoder" }'
+    (folder.parent / "both").mkdir()
+    (folder.parent / "both" / "config.pbtxt").write_text(f"ensemble_scheduling {{ {steps} }}")
+    code, out, err = ge_backend(*command.split(), folder)
+    assert (code, out) == (2, "")
+    assert "runs the ensemble 'both' and has no graph of its own" in err
+    assert "expected the folder of one of its steps: words, encoder" in err
+
+
+@pytest.mark.parametrize("command", ["tune", "buckets --model"])
 def test_a_model_that_writes_text_has_none(model, ge_backend, command):
     """Its buckets follow from its cache, which is made at load."""
     folder = model()

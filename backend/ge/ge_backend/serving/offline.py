@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.config.model import MachineConfig
-from ge_backend.config.model_folder import read_folder
+from ge_backend.config.model_folder import read_document, read_folder, step_names
 from ge_backend.config.placement import Placement
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.errors import ConfigError
@@ -37,7 +37,7 @@ def look_into(
         cache_dir: None is the one that GE_CACHE_DIR names, or the default.
 
     Raises:
-        ConfigError: it writes text, or is an ensemble.
+        ConfigError: it writes text, or is an ensemble, fused or not.
         GeError: the model would not load in a server either.
     """
     folder = read_folder(path)
@@ -46,6 +46,12 @@ def look_into(
         raise ConfigError(
             f"{folder.path} writes text, which has no buckets before it is served; expected an "
             "encoder or another graph"
+        )
+    if given.fuse:
+        steps = step_names(read_document(folder.path.parent / given.fuse))
+        raise ConfigError(
+            f"{folder.path} runs the ensemble {given.fuse!r} and has no graph of its own; expected "
+            f"the folder of one of its steps: {', '.join(steps)}"
         )
     chosen = device or given.device
     machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
