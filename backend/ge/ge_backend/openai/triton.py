@@ -38,7 +38,7 @@ _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )
-# Shorter than probes use to wait, so that a server that stands still is told of.
+# Then a server stands still; one that is busy answers sooner.
 READY_TIMEOUT_S = 5.0
 # A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
 # repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
