@@ -171,6 +171,11 @@ SEQUENCES = HEAD + BATCHED + "sequence_batching { direct { } }\n"
 FUSED = HEAD + 'parameters { key: "fuse" value { string_value: "whole" } }\n'
 TWO_GROUPS = HEAD + "instance_group [ { count: 1 gpus: 0 }, { count: 3 gpus: 1 } ]\n"
 LONG_ROWS = HEAD + 'parameters { key: "buckets.length" value { string_value: "16,4096" } }\n'
+LONG_TEXTS = HEAD + 'parameters { key: "max_length" value { string_value: "2048" } }\n'
+TWO_AXES = HEAD + (
+    'input { name: "x" data_type: TYPE_FP32 dims: [ -1, -1, 3 ] allow_ragged_batch: true }\n'
+    'parameters { key: "buckets.height" value { string_value: "16" } }\n'
+)
 LISTED = HEAD + 'parameters { key: "buckets" value { string_value: "file:b.txt" } }\n'
 
 
@@ -181,6 +186,8 @@ LISTED = HEAD + 'parameters { key: "buckets" value { string_value: "file:b.txt" 
         (FUSED, {"max_elements", "priority"}, "each step of the ensemble 'whole'"),
         (TWO_GROUPS, {INSTANCES}, "several groups"),
         (LONG_ROWS, {"max_elements"}, "4096 elements, more than 1024"),
+        (LONG_TEXTS, {"max_elements"}, "2048 elements, more than 1024"),
+        (TWO_AXES, {"max_elements"}, "8192 elements, more than 1024"),
         (LISTED, {"max_elements"}, "listed whole"),
     ],
 )

@@ -131,12 +131,22 @@ def _too_few_elements(most: int, config: ModelConfig) -> str:
     whole = config.bucket_file is not None or config.declared_buckets
     if whole or any(config.directory.glob("*.om")):
         return "the model's buckets are listed whole; set it by hand, at least its longest row's"
-    longest = math.prod(
-        parse_axis(text, name=name).largest for name, text in config.buckets.items() if name != ROWS
-    )
+    longest = _longest_row(config)
     if longest > most:
         return f"one row of the model's largest bucket has {longest} elements, more than {most}"
     return ""
+
+
+def _longest_row(config: ModelConfig) -> int:
+    """Return the elements of one row in the largest bucket, as far as config.pbtxt tells.
+
+    An axis without sizes of its own goes up to `max_length`; the graph may allow less.
+    """
+    named = [
+        parse_axis(text, name=name).largest for name, text in config.buckets.items() if name != ROWS
+    ]
+    axes = max((item.graph_dims.count(-1) for item in config.inputs if item.ragged), default=1)
+    return math.prod(named) * config.max_length ** max(0, axes - len(named))
 
 
 def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
