@@ -146,7 +146,7 @@ def _longest_row(config: ModelConfig) -> int:
         parse_axis(text, name=name).largest for name, text in config.buckets.items() if name != ROWS
     ]
     axes = max((item.graph_dims.count(-1) for item in config.inputs if item.ragged), default=1)
-    return math.prod(named) * config.max_length ** max(0, axes - len(named))
+    return math.prod([*named, *[config.max_length] * (axes - len(named))])
 
 
 def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
