@@ -45,13 +45,14 @@ def sequence(
     eos=(),
     guide=None,
     adapter=None,
+    max_tokens=None,
     **parameters,
 ):
     """Return a sequence that waits; its key is its time."""
     request = GenerationRequest(
         id=str(number),
         prompt=tuple(prompt),
-        parameters=Parameters(max_tokens=None, **parameters),
+        parameters=Parameters(max_tokens=max_tokens, **parameters),
         guide=guide,
         adapter=adapter,
     )

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from builders.generation import OUTPUTS, PROMPTS, Clock, Serving, check_mixture, drawn_settings
+from builders.generation import (
+    OUTPUTS,
+    PROMPTS,
+    Clock,
+    Serving,
+    check_mixture,
+    drawn_settings,
+    sequence,
+)
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.errors import (
     Cancelled,
@@ -24,6 +32,8 @@ from ge_backend.errors import (
 )
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.groups import StepShapes
+from ge_backend.generate.parameters import parse_parameters
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Finish
 from ge_backend.generate.settings import EngineSettings, PreemptionMode, Scheduling
 from ge_backend.generate.shapes import rule_shapes
@@ -79,6 +89,63 @@ def test_no_preemption_changes_a_token(mode, swap_bytes):
     swaps = mode is not PreemptionMode.RECOMPUTE and swap_bytes > 0
     assert bool(counts["swapped_in"]) == swaps
     assert bool(counts["recomputed"]) == (not swaps)
+
+
+@pytest.mark.parametrize("mode", PreemptionMode)
+def test_texts_that_get_longer_than_was_expected_make_room_and_are_whole(mode):
+    """Whoever expects 40 tokens of texts of 300 lets in too many: the oldest ones go on all the same."""
+    served = serving(blocks=200, eos=(), preemption=mode, swap_bytes=10**6, max_num_seqs=12)
+    for _ in range(200):
+        served.engine._scheduler.forecast.observe(sequence(given=(1,) * 40, max_output=300))
+    ends = {str(number): 150 + 20 * (number % 8) for number in range(16)}
+    left = dict.fromkeys(ends, 0)
+    order, expected = [], {}
+
+    def sink(update):
+        served.take(update)
+        left[update.id] += len(update.tokens)
+        if left[update.id] < ends[update.id]:
+            return False
+        order.append(update.id)
+        return True
+
+    for number, prompt in enumerate([*PROMPTS, *PROMPTS[:7]]):
+        parameters = parse_parameters({"max_tokens": None, "seed": number})
+        request = GenerationRequest(id=str(number), prompt=prompt, parameters=parameters)
+        served.engine.submit(request, sink)
+        expected[str(number)] = expected_tokens(prompt, parameters, most=ends[str(number)])
+    check(served, expected)
+    counts = served.engine.figures().counts
+    assert 0 < counts["recomputed"] + counts["swapped_in"] < 60
+    assert counts["stop"] == len(order) == len(ends)
+    assert "0" in order[:3]
+
+
+def test_texts_without_a_limit_are_served_together():
+    """What a model could hold of one keeps nobody out while the cache is almost empty."""
+    model = FakeLanguageModel(max_positions=100_000, blocks=2000)
+    served = Serving(model, max_num_seqs=9)
+    for number, prompt in enumerate(PROMPTS):
+        served.submit(str(number), prompt, max_tokens=None, seed=number)
+    served.step()
+    assert served.engine.figures().running == 9
+
+
+@pytest.mark.parametrize(("requests", "samples"), [(10, 1), (1, 10)])
+def test_texts_that_begin_alike_are_served_together(requests, samples):
+    """Blocks that all of them read are there once: a tenth of the cache is no reason to wait."""
+    served = serving(blocks=41, max_num_seqs=10, max_num_batched_tokens=200)
+    beginning = (*SHARED, *SHARED, *SHARED, *SHARED)
+    for number in range(requests):
+        last = 8 + number
+        served.submit(str(number), (*beginning, last), max_tokens=5, seed=number, n=samples)
+    running = []
+    while served.engine.has_work:
+        served.step()
+        running.append(served.engine.figures().running)
+    assert max(running) >= 9
+    assert served.engine.figures().counts["recomputed"] == 0
+    assert all(len(served.tokens(str(n), s)) for n in range(requests) for s in range(samples))
 
 
 @pytest.mark.parametrize(
@@ -566,7 +633,9 @@ def test_auto_chunks_keep_running_streams_going():
 @pytest.mark.parametrize(("copy_s", "swaps"), [(0.0, True), (5.0, False)])
 def test_auto_preemption_goes_by_what_was_measured(copy_s, swaps):
     """After the first copy the cheaper way is known: swapping, unless copies are slow."""
-    served = serving(blocks=14, preemption=PreemptionMode.AUTO, swap_bytes=10**6).be_optimistic()
+    served = serving(
+        blocks=14, preemption=PreemptionMode.AUTO, swap_bytes=10**6, prefix_cache=False
+    ).be_optimistic()
     model, swap_out = served.model, served.model.swap_out
 
     def slow_copy(blocks):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.generation import sequence
+from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.intake import Arrived
 from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.queue import enqueue, service_key
@@ -12,12 +13,23 @@ from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.settings import EngineSettings, Scheduling
 
 
-def key(policy, *, at_s=0.0, number=0, prompt=1, max_output=10, priority=0, aging_s=10.0):
-    request = GenerationRequest(
-        id="r", prompt=(1,) * prompt, parameters=Parameters(priority=priority)
-    )
+def key(
+    policy,
+    *,
+    at_s=0.0,
+    number=0,
+    prompt=1,
+    max_output=10,
+    priority=0,
+    aging_s=10.0,
+    limited=True,
+    forecast=None,
+):
+    asked = Parameters(priority=priority, max_tokens=max_output if limited else None)
+    request = GenerationRequest(id="r", prompt=(1,) * prompt, parameters=asked)
     settings = EngineSettings(scheduling=policy, aging_s=aging_s)
-    return service_key(settings, Arrived(request, lambda _: False, at_s, max_output), number)
+    arrived = Arrived(request, lambda _: False, at_s, max_output)
+    return service_key(settings, arrived, number, forecast or LengthForecast())
 
 
 def test_fcfs_is_the_order_of_coming():
@@ -32,6 +44,21 @@ def test_sjf_counts_prompt_and_limit():
     short = key(Scheduling.SJF, at_s=0.5, number=1, prompt=10, max_output=20)
     assert short < key(Scheduling.SJF, at_s=0, number=0, prompt=10, max_output=200)
     assert short < key(Scheduling.SJF, at_s=0, number=0, prompt=200, max_output=10)
+
+
+def test_sjf_takes_no_limit_for_what_such_texts_are_expected_to_get():
+    """A model that holds many tokens does not put a chat behind an hour of short texts."""
+    chat = {"prompt": 10, "max_output": 100_000, "limited": False}
+    assert key(Scheduling.SJF, **chat) == key(Scheduling.SJF, prompt=10, max_output=512)
+    forecast = LengthForecast()
+    for _ in range(300):
+        forecast.observe(sequence(given=(1,) * 40, max_output=100_000))
+    assert key(Scheduling.SJF, **chat, forecast=forecast) == key(
+        Scheduling.SJF, prompt=10, max_output=40
+    )
+    assert key(Scheduling.SJF, prompt=10, max_output=600, forecast=forecast) == key(
+        Scheduling.SJF, prompt=10, max_output=600
+    )
 
 
 def test_a_smaller_priority_goes_first_as_in_vllm():

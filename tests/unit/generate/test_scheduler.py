@@ -383,14 +383,18 @@ def test_host_memory_is_free_again_when_its_sequence_is_back():
 
 
 def test_whoever_has_to_leave_makes_the_scheduler_careful_again():
-    """Lengths were taken for too short: from then on everybody is expected to use up the limit."""
+    """Lengths were taken for too short: twice as many tokens are expected from then on, up to the limit."""
     rig = Rig(blocks=6, block_size=4)
-    rig.scheduler.forecast.used = 0.0
-    for _ in range(2):
-        rig.add(prompt=7, output=16)
-    while not rig.step().recomputed:
-        assert rig.scheduler.forecast.used < 1
-    assert rig.scheduler.forecast.used == 1
+    for _ in range(200):
+        rig.scheduler.forecast.observe(sequence(given=(1,), max_output=16))
+    one, two = (rig.add(prompt=7, output=16) for _ in range(2))
+    fresh = sequence(max_output=16)
+    assert rig.scheduler.forecast.remaining(fresh) == 1
+    while not (plan := rig.step()).recomputed:
+        assert rig.scheduler.forecast.remaining(fresh) == 1
+    assert plan.recomputed == (two,)
+    assert one.state is SequenceState.RUNNING
+    assert rig.scheduler.forecast.remaining(fresh) == 2
     assert sum(bool(plan.recomputed) for plan in rig.run()) == 0
 
 

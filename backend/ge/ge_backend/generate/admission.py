@@ -5,41 +5,98 @@ ends, it and all that last longer have grown by what it had left. The most token
 is the peak; it is far less than the sum of all maxima, and no less than what will be needed while
 nobody grows longer than expected.
 
+A block that several read is there once, and for as long as the last of them: it counts with that
+one alone.
+
 Source: ModelTC/lightllm, lightllm/server/router/req_queue (the estimate of token load).
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from operator import attrgetter
 
+from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Sequence
 
 __all__ = ["LengthForecast", "PeakLoad"]
 
+_FIRST = 512  # tokens that are expected before any sequence has ended
 _WEIGHT = 0.05  # of the latest sequence among those before it
+_NO_LIMIT = 0  # the class of requests that name none; limits have a bit at least
 
 
 class LengthForecast:
-    """How much of their limit sequences use, learned from those that ended; at first all of it."""
+    """How many tokens sequences get, learned from those that ended.
+
+    Each class of limit by itself, as whoever says 16 uses up more of it than whoever says 4000:
+    limits of as many binary digits are a class, and no limit is one. What a model holds says
+    nothing of a text, so a class begins with some tokens and not with all that there may be.
+    """
 
     def __init__(self) -> None:
-        """Begin as if everybody used up the limit."""
-        self.used = 1.0
+        """Begin with no class known."""
+        self._lengths: dict[int, float] = {}
+
+    def expected(self, request: GenerationRequest, max_output: int) -> int:
+        """Return the tokens that a sample of a request is expected to get in all, at least one."""
+        length = self._lengths.get(_class_of(request, max_output), _FIRST)
+        return max(1, min(max_output, round(length)))
+
+    def remaining(self, sequence: Sequence) -> int:
+        """Return the tokens that a sequence is expected to get still, at least one.
+
+        One that has outgrown what was expected is no closer to its end for it: it is expected to
+        become twice, or four times, as long.
+        """
+        expected = self.expected(sequence.request, sequence.max_output)
+        while expected <= sequence.num_output:
+            expected *= 2
+        return max(1, min(expected, sequence.max_output) - sequence.num_output)
 
     def observe(self, sequence: Sequence) -> None:
         """Learn from a sequence that ended by itself."""
-        share = sequence.num_output / sequence.max_output
-        self.used += _WEIGHT * (share - self.used)
+        kind = _class_of(sequence.request, sequence.max_output)
+        length = min(self._lengths.get(kind, _FIRST), sequence.max_output)
+        self._lengths[kind] = length + _WEIGHT * (sequence.num_output - length)
 
-    def failed(self) -> None:
-        """Expect the worst again: somebody had to leave, so lengths were taken for too short."""
-        self.used = 1.0
+    def failed(self, sequences: Many[Sequence]) -> None:
+        """Note that somebody had to leave, for those that got more tokens than was expected.
 
-    def remaining(self, sequence: Sequence) -> int:
-        """Return the tokens that a sequence is expected to get still, at least one."""
-        expected = int(sequence.max_output * self.used) + 1 - sequence.num_output
-        return max(1, min(expected, sequence.remaining))
+        Their classes are expected to become twice as long, within their limits. Where there are
+        none, more was expected since the sequences joined, and that is enough.
+
+        Args:
+            sequences: that ran.
+        """
+        limits: dict[int, int] = {}
+        for one in sequences:
+            if one.num_output >= self.expected(one.request, one.max_output):
+                kind = _class_of(one.request, one.max_output)
+                limits[kind] = max(limits.get(kind, 0), one.max_output)
+        for kind, most in limits.items():
+            self._lengths[kind] = min(2 * self._lengths.get(kind, _FIRST), most)
+
+
+@dataclass(slots=True, eq=False)
+class _Load:
+    """What one sequence takes.
+
+    Attributes:
+        minus_growth: minus the tokens to come that need room, so that the longest sorts first.
+        tokens: held, but for those in blocks that count with others.
+        seats: sequences that it may become.
+        blocks: those of its own that nobody will write to again.
+    """
+
+    minus_growth: int
+    tokens: int
+    seats: int
+    blocks: Many[int]
 
 
 class PeakLoad:
@@ -53,31 +110,80 @@ class PeakLoad:
     ) -> None:
         """Take in who is in flight."""
         self._forecast = forecast
-        self._spare = block_size - 1
-        self._loads = sorted(map(self._load, sequences))
+        self._block_size = block_size
+        self._loads: list[_Load] = []
+        # Texts that share blocks share the first. So who is the only one with his is not asked for
+        # the others, of which there are thousands in a large cache.
+        self._alone: dict[int, _Load] = {}
+        self._holders: dict[int, _Load] = {}  # of blocks: with whom each counts
+        # The longest first: a block stays with whom it is noted with.
+        for sequence in sorted(sequences, key=forecast.remaining, reverse=True):
+            self.add(sequence)
 
-    def with_one_more(self, sequence: Sequence) -> int:
-        """Return the peak in tokens if this one joined, which it does not."""
+    def with_one_more(self, sequence: Sequence, found: Many[int] = ()) -> int:
+        """Return the peak in tokens if this one joined, which it does not.
+
+        Args:
+            sequence: has no blocks yet.
+            found: full blocks that it would begin with; others may have them, too.
+        """
+        one = self._load(sequence, found)
+        moved: Counter[_Load] = Counter()
+        for block in found if self._knows(found) else ():
+            holder = self._holders.get(block, one)
+            if holder.minus_growth > one.minus_growth:
+                moved[holder] += self._block_size
+            elif holder is not one:
+                one.tokens -= self._block_size
         loads = self._loads.copy()
-        insort(loads, self._load(sequence))
+        insort(loads, one, key=_minus_growth)
         peak = held = count = 0
-        for minus_remaining, tokens, seats in loads:
-            held += tokens
-            count += seats
-            peak = max(peak, held - minus_remaining * count)
+        for load in loads:
+            held += load.tokens - moved[load]
+            count += load.seats
+            peak = max(peak, held - load.minus_growth * count)
         return peak
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence join."""
-        insort(self._loads, self._load(sequence))
+        """Let a sequence join, which has its blocks."""
+        full = sequence.num_computed // self._block_size
+        load = self._load(sequence, sequence.blocks[:full])
+        insort(self._loads, load, key=_minus_growth)
+        if self._knows(load.blocks):
+            self._share(load)
+        elif load.blocks:
+            self._alone[load.blocks[0]] = load
 
-    def _load(self, sequence: Sequence) -> tuple[int, int, int]:
-        """Return minus the tokens to come, so that the longest sorts first, those held, and seats.
+    def _knows(self, blocks: Many[int]) -> bool:
+        """Return whether somebody has the first of these blocks; then all of his are noted."""
+        if blocks and (alone := self._alone.pop(blocks[0], None)):
+            self._share(alone)
+        return bool(blocks) and blocks[0] in self._holders
 
-        The prompt of a group counts with its first sequence.
-        """
-        seats, group = sequence.seats, sequence.group
-        counted = 0 if group is None or group[0] is sequence else sequence.num_prompt
-        held = sequence.num_tokens - counted + self._spare * seats
+    def _share(self, load: _Load) -> None:
+        """Note a sequence's blocks; those of others count with whoever lasts longer."""
+        holders = self._holders
+        shared = 0
+        for block in load.blocks:
+            holder = holders.setdefault(block, load)
+            if holder is load:
+                continue
+            if holder.minus_growth <= load.minus_growth:
+                shared += 1
+            else:
+                holder.tokens -= self._block_size
+                holders[block] = load
+        load.tokens -= shared * self._block_size
+
+    def _load(self, sequence: Sequence, blocks: Many[int]) -> _Load:
+        held = sequence.num_tokens + (self._block_size - 1) * sequence.seats
         # The last token is drawn and never computed, so it needs no room.
-        return 1 - self._forecast.remaining(sequence), held, seats
+        return _Load(1 - self._forecast.remaining(sequence), held, sequence.seats, blocks)
+
+
+_minus_growth = attrgetter("minus_growth")
+
+
+def _class_of(request: GenerationRequest, max_output: int) -> int:
+    """Return which requests are expected to be as long as this one."""
+    return _NO_LIMIT if request.parameters.max_tokens is None else max_output.bit_length()

@@ -168,7 +168,7 @@ class LiveRequests:
             arrived.request,
             sample,
             given=given,
-            key=service_key(self._settings, arrived, next(self._numbers)),
+            key=service_key(self._settings, arrived, next(self._numbers), self._scheduler.forecast),
             max_output=arrived.max_output,
             eos=self._eos,
         )

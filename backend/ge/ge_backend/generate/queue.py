@@ -3,7 +3,8 @@
 Each has a key that never changes, so the order stays valid while time goes on:
 
     fcfs       when it came
-    sjf        when it came + a time per token of prompt and limit
+    sjf        when it came + a time per token of prompt and limit, where there is none, of prompt
+               and what such texts are expected to get
     priority   when it came + a time per level of its priority
 
 Linear ageing: whoever waits gains on those that come later at one second a second. So whoever is d
@@ -16,6 +17,7 @@ from __future__ import annotations
 from bisect import insort
 from operator import attrgetter
 
+from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.intake import Arrived
 from ge_backend.generate.sequence import Sequence
 from ge_backend.generate.settings import EngineSettings, Scheduling
@@ -25,14 +27,17 @@ __all__ = ["enqueue", "service_key"]
 SJF_TOKENS = 1000  # as much as one level of priority
 
 
-def service_key(settings: EngineSettings, arrived: Arrived, number: int) -> tuple[float, int]:
+def service_key(
+    settings: EngineSettings, arrived: Arrived, number: int, forecast: LengthForecast
+) -> tuple[float, int]:
     """Return a key of a sequence: smaller is served earlier; `number` is the order of coming."""
     request = arrived.request
     handicap_s = 0.0
     if settings.scheduling is Scheduling.PRIORITY:
         handicap_s = request.parameters.priority * settings.aging_s
     elif settings.scheduling is Scheduling.SJF:
-        length = len(request.prompt) + arrived.max_output
+        most = request.parameters.max_tokens or forecast.expected(request, arrived.max_output)
+        length = len(request.prompt) + most
         handicap_s = length * settings.aging_s / SJF_TOKENS
     return arrived.at_s + handicap_s, number
 

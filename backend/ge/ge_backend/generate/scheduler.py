@@ -182,8 +182,11 @@ class Scheduler:
         draft = _Draft(budget=self._max_tokens, chunk=chunk)
         for sequence in self.running:
             self._prefixes.note(sequence)
+        before = list(self.running)
         self._continue_running(draft)
-        if not draft.out and not draft.recomputed:
+        if draft.out or draft.recomputed:
+            self.forecast.failed(before)
+        else:
             self._admit(draft)
         if drafts:
             self._add_drafts(draft, drafts)
@@ -274,7 +277,6 @@ class Scheduler:
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
         """Let the last sequence wait again."""
         self.running.remove(sequence)
-        self.forecast.failed()
         computed = self._pool.blocks_for(sequence.num_computed)
         if self._preemption.swaps(sequence, computed):
             draft.out.append(Move(sequence, tuple(sequence.blocks[:computed])))
@@ -290,7 +292,6 @@ class Scheduler:
 
     def _restart(self, group: list[Sequence], draft: _Draft) -> None:
         """Let the first of a group wait, with its prompt alone; the others are no more."""
-        self.forecast.failed()
         for one in group:
             draft.drop(one)
             self.running.remove(one)
@@ -317,21 +318,22 @@ class Scheduler:
         capacity = self._pool.capacity * self._pool.block_size
         coming = self._prefixes.coming(self.running)
         while self.waiting and (sequence := self.waiting[0]).seats <= free:
-            if self.running and load.with_one_more(sequence) > capacity:
+            shared, tokens = self._find_computed(sequence)
+            place = tokens // self._pool.block_size
+            full = () if sequence.swapped else shared[:place]
+            if self.running and load.with_one_more(sequence, full) > capacity:
                 return
             if not self._may_join(sequence, self.running):
                 return
-            shared, tokens = self._find_computed(sequence)
-            place = tokens // self._pool.block_size
             if not sequence.swapped and self._prefixes.wanted(sequence, place) in coming:
                 return
             lacking = sequence.num_tokens - tokens
             count = draft.allowed(lacking)
             if not count:
                 return
-            load.add(sequence)
             free -= sequence.seats
             self._start(sequence, shared, tokens, draft)
+            load.add(sequence)
             self._grow(sequence, tokens + count, draft)
             draft.take(sequence, count, lacking)
             coming |= self._prefixes.coming((sequence,))
