@@ -91,6 +91,16 @@ def test_models_of_other_backends_are_left_out(repository, ge_backend):
     assert (code, found["left_out"], found["broken"]) == (0, ["python", "whole"], {})
 
 
+def test_a_fused_ensemble_is_left_out(repository, ge_backend):
+    """It has no graph of its own; its steps are models of the repository."""
+    folder = repository(good=64)
+    (folder / "fused" / "1").mkdir(parents=True)
+    fused = 'backend: "ge" parameters { key: "fuse" value { string_value: "whole" } }'
+    (folder / "fused" / "config.pbtxt").write_text(fused)
+    code, found = planned(ge_backend, folder)
+    assert (code, found["left_out"], found["broken"]) == (0, ["fused"], {})
+
+
 def test_what_a_server_would_refuse_is_broken(repository, ge_backend):
     """An ensemble has a folder for its version, if an empty one; other folders are no models."""
     folder = repository(good=64)

@@ -16,6 +16,7 @@ from ge_backend.cli.report.memory import Repository, memory_json, memory_text, p
 from ge_backend.cli.report.memory_plot import write_memory_plot
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
+from ge_backend.config.model_folder import read_folder
 from ge_backend.config.sizes import parse_device_bytes, size_of_device
 from ge_backend.errors import ConfigError, GeError
 
@@ -115,7 +116,7 @@ def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str]
     left_out: list[str] = []
     for number, folder in enumerate(folders, start=1):
         try:
-            if not is_ours(folder):
+            if not is_ours(folder) or read_folder(folder).config(os.environ).fuse:
                 left_out.append(folder.name)
                 continue
             with waiting(f"opening {folder.name}, {number} of {len(folders)}"):

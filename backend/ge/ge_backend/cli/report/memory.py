@@ -78,7 +78,7 @@ class Repository:
     Attributes:
         devices: those that its models run on.
         broken: what is wrong, by the model that cannot be loaded.
-        left_out: ensembles, and models of other backends.
+        left_out: ensembles, fused or not, whose steps lie beside them; models of other backends.
     """
 
     devices: tuple[DevicePlan, ...]
