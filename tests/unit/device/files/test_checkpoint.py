@@ -1,6 +1,7 @@
 """A checkpoint folder is described from JSON and headers; what cannot be served says why."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,52 @@ def test_a_rotation_that_follows_the_longest_neighbour_ends_where_it_begins_to(t
     assert read_checkpoint(write(tmp_path, {"rope_scaling": scaling})).max_positions == 16
 
 
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
+        ({"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}, 64),
+        ({"rope_type": "yarn", "factor": 4.0}, 256),
+        ({"rope_type": "linear", "factor": 2.5}, 160),
+        ({"rope_type": "linear"}, 64),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8}, 64),
+    ],
+)
+def test_a_scaled_rotation_lengthens_the_model(tmp_path, scaling, positions):
+    """As model cards tell people to do, whether or not the larger number stands beside it."""
+    assert read_checkpoint(write(tmp_path, {"rope_scaling": scaling})).max_positions == positions
+
+
+def test_gemma_3_says_its_length_with_the_scaling(tmp_path):
+    """Its factor of 8 is in the number already."""
+    config = {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert read_checkpoint(write(tmp_path, config)).max_positions == 64
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "yarn", "factor": "4"},
+        {"rope_type": "linear", "factor": math.inf},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": [64]},
+    ],
+)
+def test_a_scaling_that_is_no_number_is_refused(tmp_path, scaling):
+    """The message names the setting."""
+    with pytest.raises(ModelError, match=r"of the rotary embedding is .*expected a number above 0"):
+        read_checkpoint(write(tmp_path, {"rope_scaling": scaling}))
+
+
+@pytest.mark.parametrize("place", ["config", "generation_config"])
+def test_an_end_that_the_vocabulary_lacks_ends_nothing(tmp_path, place, caplog):
+    """It can never be drawn, and whoever forbade it would forbid a token of the next row."""
+    said = {"eos_token_id": [2, 50, -1, 49]}
+    found = read_checkpoint(write(tmp_path, **{place: said}))
+    assert found.eos == (2, 49)
+    assert "eos_token_id 50, -1 ends nothing: the model's tokens are 0 to 49" in caplog.text
+
+
 def test_sharded_weights_are_those_of_the_index(tmp_path):
     """A file that the index does not name is not read."""
     write(tmp_path, weights=False)
@@ -152,7 +199,6 @@ def test_several_files_need_an_index(tmp_path):
         ({"architectures": None}, "architectures is nothing"),
         ({"is_encoder_decoder": True}, "only decoders"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
-        ({"auto_map": {"AutoModel": "x.py"}}, "auto_map asks for Python code"),
         ({"vocab_size": 0}, "vocab_size is None"),
         ({"vocab_size": "50"}, "vocab_size is '50'"),
         ({"max_position_embeddings": None}, "max_position_embeddings is None"),
@@ -171,10 +217,12 @@ def test_quantised_weights_are_for_those_who_take_them(tmp_path):
     assert found.weights
 
 
-def test_no_code_comes_with_a_tokenizer_either(tmp_path):
-    """Whoever names code in another file of the folder is refused as well."""
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: auto_map"):
-        read_checkpoint(write(tmp_path, tokenizer_config={"auto_map": {}}))
+def test_code_that_a_checkpoint_brings_is_left_aside(tmp_path):
+    """Many were published before transformers had their architecture, and name code since then."""
+    mapped = {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    assert read_checkpoint(write(tmp_path)).code_hint == ""
+    found = read_checkpoint(write(tmp_path, mapped, tokenizer_config=mapped))
+    assert "no such code is run" in found.code_hint
 
 
 def test_pickles_are_not_weights(tmp_path):

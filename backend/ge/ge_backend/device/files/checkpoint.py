@@ -7,6 +7,8 @@ that the host can describe a model without loading it.
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
 
 __all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint"]
+
+log = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
@@ -33,6 +37,8 @@ POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 # Rotary embeddings that would change with the longest sequence of the batch: they are as trained
 # below this many positions, and that is where the model ends here.
 UNSTABLE_ROTARY = ("dynamic", "longrope")
+# Models of these names say how many positions they have with their rotary embedding scaled.
+SCALED_ALREADY = "gemma3"
 STORED = {"F32": "FP32", "BF16": "BF16", "F16": "FP16"}
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
@@ -47,7 +53,7 @@ class Checkpoint:
         tensors: what they hold, by name.
         tokenizer: `tokenizer.json`; None where there is none, so that only token ids can be taken.
         eos: tokens that end a text, of `generation_config.json` where it says any, else of
-            `config.json`.
+            `config.json`; those that the vocabulary has.
         sampling: the checkpoint's own defaults, under `Sampling`'s names.
         files: all of the above, and whatever else changes what is served; for a stamp.
     """
@@ -73,14 +79,20 @@ class Checkpoint:
 
     @property
     def max_positions(self) -> int:
-        """The longest sequence."""
-        rotary = self.rotary
-        if rotary.get("rope_type") in UNSTABLE_ROTARY:
-            original = rotary.get("original_max_position_embeddings") or self.config.get(
-                "original_max_position_embeddings"
-            )
-            return int(original or self.number(*POSITIONS))
-        return self.number(*POSITIONS)
+        """The longest sequence, of a scaled rotary embedding as vLLM understands its settings.
+
+        Source: vllm, vllm/config/model.py, `_get_and_verify_max_len`.
+        """
+        said, kind = self.number(*POSITIONS), self.rotary["rope_type"]
+        original = "original_max_position_embeddings"
+        if kind in UNSTABLE_ROTARY:
+            return int(self._of_rotary(original, self.config.get(original) or said))
+        factor = max(1.0, self._of_rotary("factor", 1.0))
+        if kind == "yarn":  # those who publish it may have scaled their number already, or not
+            return max(said, int(self._of_rotary(original, said) * factor))
+        if kind == "linear" and not self.model_type.startswith(SCALED_ALREADY):
+            return int(said * factor)
+        return said
 
     @property
     def rotary(self) -> Mapping[str, Any]:
@@ -92,6 +104,16 @@ class Checkpoint:
         kind = given.get("rope_type", given.get("type", "default"))
         theta = given.get("rope_theta", self.config.get("rope_theta"))
         return {**given, "rope_type": kind, **({} if theta is None else {"rope_theta": theta})}
+
+    @property
+    def code_hint(self) -> str:
+        """What to add where its architecture is refused; "" where it brings no code of its own."""
+        if "auto_map" not in self.config:
+            return ""
+        return (
+            "; auto_map asks for Python code that comes with the checkpoint; no such code is run; "
+            "take an architecture that transformers has itself"
+        )
 
     @property
     def dtype(self) -> str:
@@ -126,6 +148,16 @@ class Checkpoint:
             )
         return found
 
+    def _of_rotary(self, name: str, otherwise: float) -> float:
+        """Return a setting of the rotary embedding; a number above 0."""
+        found = self.rotary.get(name) or otherwise
+        if type(found) not in (int, float) or not 0 < found < math.inf:
+            raise ModelError(
+                f"{self.folder / CONFIG}: {name} of the rotary embedding is {found!r}, expected a "
+                "number above 0"
+            )
+        return found
+
 
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a version folder is meant to be one; whether it is complete is another thing.
@@ -147,7 +179,7 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
         quantised: whoever runs it takes quantised weights, too.
 
     Raises:
-        ModelError: something is missing, damaged, or would need code from the checkpoint.
+        ModelError: something is missing or damaged.
     """
     config = _json(folder / CONFIG)
     _check_config(folder, config, quantised=quantised)
@@ -156,9 +188,6 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     for path in weights:
         tensors.update(read_header(path))
     generation = _json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
-    ends = generation.get("eos_token_id")
-    if ends is None:
-        ends = config.get("eos_token_id")
     tokenizer = folder / TOKENIZER
     others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
     found = Checkpoint(
@@ -167,7 +196,7 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
         weights=weights,
         tensors=tensors,
         tokenizer=tokenizer if tokenizer.is_file() else None,
-        eos=tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),),
+        eos=_ends(folder, config, generation),
         sampling={name: generation[name] for name in SAMPLING if generation.get(name) is not None},
         files=(*(path for path in others if path.is_file()), *weights),
     )
@@ -190,12 +219,27 @@ def _check_config(folder: Path, config: Mapping[str, Any], *, quantised: bool) -
             f"{path}: the weights are quantised, which only engine 'vllm' serves; save them as "
             "BF16 or FP32, or take that engine"
         )
-    for name in (CONFIG, "tokenizer_config.json", GENERATION):
-        if (folder / name).is_file() and "auto_map" in _json(folder / name):
-            raise ModelError(
-                f"{folder / name}: auto_map asks for Python code that comes with the checkpoint; "
-                "no such code is run; take an architecture that transformers has itself"
-            )
+
+
+def _ends(
+    folder: Path, config: Mapping[str, Any], generation: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Return the tokens that end a text; one that the vocabulary lacks can never be drawn."""
+    said = generation.get("eos_token_id")
+    if said is None:
+        said = config.get("eos_token_id")
+    ends = said if isinstance(said, list) else [] if said is None else [int(said)]
+    vocabulary = config.get("vocab_size")
+    if not isinstance(vocabulary, int):
+        return tuple(ends)
+    if beyond := [end for end in ends if not 0 <= end < vocabulary]:
+        log.warning(
+            "%s: eos_token_id %s ends nothing: the model's tokens are 0 to %d",
+            folder,
+            ", ".join(map(str, beyond)),
+            vocabulary - 1,
+        )
+    return tuple(end for end in ends if 0 <= end < vocabulary)
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

@@ -98,8 +98,24 @@ def test_an_unknown_architecture_is_refused(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"model_type": "llama99", "architectures": ["Llama99ForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(Unsupported, match="does not run 'llama99'"):
+    with pytest.raises(Unsupported, match=r"does not run 'llama99'"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "known"), [("phi3", True), ("llama99", False)])
+def test_code_that_a_checkpoint_brings_is_never_run(tmp_path, kind, known):
+    """Where transformers has the architecture itself nothing is missing; else the reason is said."""
+    make(tmp_path, "phi3")
+    config = json.loads((tmp_path / "config.json").read_text())
+    places = {"AutoConfig": "brought.Config", "AutoModelForCausalLM": "brought.Model"}
+    config |= {"model_type": kind, "auto_map": places}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "brought.py").write_text("raise SystemExit('it was run')")
+    if known:
+        assert load(tmp_path).shapes
+    else:
+        with pytest.raises(Unsupported, match=r"does not run 'llama99'.*; no such code is run"):
+            load(tmp_path)
 
 
 def test_a_layer_that_does_more_than_it_shows_is_found_by_its_scores(tmp_path, monkeypatch):

@@ -241,6 +241,7 @@ def _refusing(checkpoint: Checkpoint) -> contextlib.AbstractContextManager[None]
     return refusing(
         checkpoint.folder,
         f"transformers does not run {kind!r} through its attention interface",
+        checkpoint.code_hint,
     )
 
 
