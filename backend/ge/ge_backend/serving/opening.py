@@ -120,7 +120,8 @@ def _limited(
     """Return the layout with limits that the graph does not state; buckets have theirs anyway."""
     if session.static_shapes or session.bucketed or not config.warmup:
         return layout
-    key = [*cost_key(config, layout, session), *map(str, grid.axes)]
+    # The last of it tells these from what was looked for above the largest bucket alone.
+    key = [*cost_key(config, layout, session), *map(str, grid.axes), "from the largest bucket on"]
     limits = learned_limits(session, layout, grid, store, key)
     return replace(layout, limits={**limits, **layout.limits})
 
