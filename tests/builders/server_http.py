@@ -6,7 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class ServerHttp:
-    """Answers what stands in `answers`, by method and path; remembers what it was asked."""
+    """Answers what stands in `answers`, by method and path; remembers what it was asked.
+
+    What stands in `refuses`, by path, is refused with that reason.
+    """
 
     def __init__(self):
         self.answers = {
@@ -14,6 +17,7 @@ class ServerHttp:
             ("GET", "/v2/health/live"): None,
             ("GET", "/v2/health/ready"): None,
         }
+        self.refuses = {}
         self.asked, self.bodies = [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -39,8 +43,9 @@ class ServerHttp:
                 server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 key = self.command, self.path
                 server.asked.append(key)
-                status = 200 if key in server.answers else 400
-                answer = server.answers.get(key)
+                refused = server.refuses.get(self.path)
+                status = 200 if key in server.answers and refused is None else 400
+                answer = {"error": refused} if refused else server.answers.get(key)
                 body = b"" if answer is None else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))

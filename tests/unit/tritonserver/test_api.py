@@ -34,6 +34,17 @@ def test_each_version_that_is_ready_counts(server, api):
     assert api.ready_versions() == {"a": 2}
 
 
+def test_a_models_versions_have_states_and_reasons(server, api):
+    """One that nobody has loaded has none."""
+    server.answers["POST", "/v2/repository/index"] = [
+        {"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
+        {"name": "a", "version": "2", "state": "READY"},
+        {"name": "b"},
+    ]
+    assert api.states("a") == [("UNAVAILABLE", "unloaded"), ("READY", "")]
+    assert api.states("b") == []
+
+
 @pytest.mark.parametrize(
     ("config", "instances"),
     [

@@ -1,5 +1,7 @@
 """A model that has lost a stub is loaded anew, once, and its leftovers go."""
 
+import json
+
 import pytest
 
 from builders.null_models import comes_true
@@ -23,6 +25,8 @@ class Rig:
         for module in (healer_module, health):
             monkeypatch.setattr(module, "stubs_of", lambda server: list(self.living))
         monkeypatch.setattr(healer_module, "PERIOD_S", 0.05)
+        monkeypatch.setattr(healer_module, "FIRST_PAUSE_S", 0.01)
+        monkeypatch.setattr(healer_module, "LONGEST_PAUSE_S", 0.02)
         monkeypatch.setattr(healer_module, "SHARED_MEMORY", self.memory)
         self.http.models(m="READY")
         self.http.config("m", backend="ge", instance_group=[{"count": 1}])
@@ -89,11 +93,89 @@ def test_instances_that_live_serve_while_the_model_is_loaded_anew(rig, monkeypat
     assert "1 of its 2 stubs have died" in rig.said[0]
 
 
-def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_first(rig):
-    """A refusal costs the living instances, and not the model."""
+def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_after_several_refusals(rig):
+    """They cost the living instances, and not the model: there may be no memory for both."""
     rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
     assert comes_true(lambda: rig.asked("unload") >= 1, 10)
-    assert rig.asked("load") >= 1
+    asked = rig.http.asked
+    unloaded = asked.index(("POST", "/v2/repository/models/m/unload"))
+    before = asked[:unloaded].count(("POST", "/v2/repository/models/m/load"))
+    assert before == healer_module.REFUSALS
+    assert comes_true(lambda: rig.asked("load") > before, 10)
+
+
+def test_one_refusal_leaves_the_living_instances_alone(rig):
+    """As of a file that cannot be read for a moment; it is loaded beside itself once it can."""
+    rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
+    assert comes_true(lambda: rig.asked("load") >= 1, 10)
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    assert comes_true(lambda: any("is back after" in line for line in rig.said), 10)
+    rig.living = [rig.stub(2), rig.stub(3)]
+    assert rig.asked("unload") == 0
+    assert "1 of its 2 instances serve on" in rig.said[1]
+    marks = [
+        json.loads(body)["parameters"]["config"] for body in rig.http.bodies if b"LOADED" in body
+    ]
+    assert len(set(marks)) == len(marks)  # the host would do nothing for one that it knows
+    assert times_healed(rig.run, "m") == 1
+
+
+def test_a_model_whose_load_failed_is_loaded_until_it_is_ready(rig):
+    """With pauses; it was one death, and one healing of it."""
+    rig.living = []
+    assert comes_true(lambda: rig.asked("load") >= 1, 10)
+    rig.http.models(m="UNAVAILABLE")
+    looks(rig)
+    tried, unloaded = rig.asked("load"), rig.asked("unload")
+    assert comes_true(lambda: rig.asked("load") >= tried + 3, 10)
+    assert rig.asked("unload") == unloaded
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    assert comes_true(lambda: any("is back after" in line for line in rig.said), 10)
+    tried = rig.asked("load")
+    looks(rig)
+    assert rig.asked("load") == tried
+    assert times_healed(rig.run, "m") == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("READY", ""), ("UNAVAILABLE", "unloaded")], ids=["loaded", "unloaded"]
+)
+def test_what_somebody_else_has_done_with_a_model_stays_so(rig, state, reason):
+    """Whoever has loaded or unloaded it meanwhile is in charge of it."""
+    rig.living = []
+    rig.http.models(m="READY")
+    assert comes_true(lambda: rig.asked("load") >= 1, 10)
+    rig.http.models(m="UNAVAILABLE")
+    assert comes_true(lambda: rig.asked("load") >= 3, 10)
+    rig.living = [rig.stub(2)]
+    entry = {"name": "m", "version": "1", "state": state, "reason": reason}
+    rig.http.answers["POST", "/v2/repository/index"] = [entry]
+    looks(rig)
+    tried = rig.asked("load")
+    rig.http.models(m="UNAVAILABLE")
+    looks(rig)
+    assert rig.asked("load") == tried
+
+
+def test_a_model_that_somebody_is_loading_is_left_to_them(rig):
+    """Two loads of it would be one after the other."""
+    rig.living = []
+    assert comes_true(lambda: rig.asked("load") >= 1, 10)
+    rig.http.models(m="LOADING")
+    looks(rig)
+    tried = rig.asked("load")
+    looks(rig)
+    assert rig.asked("load") == tried
+
+
+def test_pauses_grow(rig, monkeypatch):
+    """To a minute, so that a model that cannot be loaded is no burden and no flood of lines."""
+    monkeypatch.setattr(healer_module, "FIRST_PAUSE_S", 2.0)
+    monkeypatch.setattr(healer_module, "LONGEST_PAUSE_S", 60.0)
+    pauses = [0.0]
+    for _ in range(6):
+        pauses.append(healer_module.next_pause_s(pauses[-1]))
+    assert pauses == [0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
 
 
 def test_a_refusal_is_said(rig):
@@ -102,3 +184,23 @@ def test_a_refusal_is_said(rig):
     rig.living = []
     assert comes_true(lambda: len(rig.said) > 1, 10)
     assert "could not be loaded anew" in rig.said[1]
+
+
+def test_where_models_cannot_be_loaded_a_death_is_said_once(rig):
+    """Without explicit model control the host refuses for ever."""
+    for what in ("load", "unload"):
+        path = f"/v2/repository/models/m/{what}"
+        rig.http.refuses[path] = "explicit model load / unload is not allowed if polling is enabled"
+    rig.living = []
+    assert comes_true(lambda: rig.said, 10)
+    looks(rig, 5)
+    rig.living = [rig.stub(2)]
+    looks(rig)
+    rig.living = []
+    assert comes_true(lambda: len(rig.said) > 2, 10)
+    looks(rig, 5)
+    assert "it is loaded anew" in rig.said[0]
+    assert "explicit model control" in rig.said[1]
+    assert "stubs have died" in rig.said[2]
+    assert len(rig.said) == 3
+    assert rig.asked("load") + rig.asked("unload") == 1

@@ -47,6 +47,15 @@ class ServerApi:
         index = self._ask("POST", "/v2/repository/index", {})
         return Counter(str(entry["name"]) for entry in index if entry.get("state") == "READY")
 
+    def states(self, model: str) -> list[tuple[str, str]]:
+        """Return state and reason of each version of a model that the server knows of."""
+        index = self._ask("POST", "/v2/repository/index", {})
+        return [
+            (str(entry["state"]), str(entry.get("reason", "")))
+            for entry in index
+            if entry["name"] == model and "state" in entry
+        ]
+
     def python_instances(self, model: str) -> int:
         """Return how many stubs each version of a ready model has; 0 for a backend without.
 

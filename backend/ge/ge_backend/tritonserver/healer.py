@@ -8,7 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.errors import ServerError
@@ -18,19 +19,48 @@ from ge_backend.tritonserver.directory import SHARED_MEMORY
 from ge_backend.tritonserver.health import Ailment, ailments
 from ge_backend.tritonserver.stubs import stubs_of
 
-__all__ = ["Healer"]
+__all__ = ["Healer", "next_pause_s"]
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 # For what the instances of a replaced model still have to answer.
 GRACE_S = 10.0
+# Between tries to load a model, each twice as long as the one before.
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
+# After so many, about a minute, living instances make room: there may be no memory for both.
+REFUSALS = 6
+# What the server says in the modes `none` and `poll`. Source: core r24.10 src/server.cc.
+NO_CONTROL = "explicit model load / unload is not allowed"
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """A model that is being loaded anew.
+
+    Attributes:
+        times: how often one of its stubs has died.
+        begin: when this one was found dead; CLOCK_MONOTONIC, as `due` is.
+        refusals: how often it could not be loaded beside its living instances.
+        pause_s: between the last try and the next one, which is `due` then.
+        unloading: whether the server was unloading it, or had, when its load failed.
+    """
+
+    times: int
+    begin: float
+    refusals: int = 0
+    pause_s: float = 0.0
+    due: float = 0.0
+    unloading: bool = False
 
 
 class Healer:
     """A thread that looks after a server's stubs.
 
-    A model is only loaded anew when two looks in a row find it so: one may fall into a load.
+    A model is only loaded anew when two looks in a row find it so: one may fall into a load. Where
+    that fails it is tried again with growing pauses, until it is ready or somebody else has loaded
+    or unloaded it.
 
     Args:
         api: of the server.
@@ -45,6 +75,10 @@ class Healer:
         self._run = run
         self._say = say
         self._replaced: dict[int, float] = {}  # stubs of replaced models, and when they have to end
+        self._recoveries: dict[str, _Recovery] = {}
+        self._tries = 0
+        self._may_load = True
+        self._told: set[Ailment] = set()  # of those that cannot be healed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="healer", daemon=True)
         self._thread.start()
@@ -64,6 +98,8 @@ class Healer:
                 for ailment in found & before:
                     self._heal(ailment)
                     self._forget(regions)
+                self._load_the_missing({ailment.model for ailment in found})
+                self._told &= found
                 before = found
             except ServerError as error:  # it starts, ends, or refuses
                 log.debug("the server's models cannot be looked after: %s", error)
@@ -71,35 +107,112 @@ class Healer:
                 log.exception("looking after the server's stubs failed in an unforeseen way")
 
     def _heal(self, ailment: Ailment) -> None:
-        begin = time.monotonic()
-        self._say(f"{ailment}; it is loaded anew")
-        old = [stub.pid for stub in stubs_of(self._server) if stub.model == ailment.model]
-        times = note_heal(self._run, ailment.model)
-        try:
-            self._load(ailment, times)
-        except ServerError as error:
-            self._say(f"model {ailment.model!r} could not be loaded anew: {error}")
+        """Load a model anew, where its time has come; instances that live answer meanwhile."""
+        if not self._may_load:
+            self._tell(ailment)
             return
-        now = time.monotonic()
-        self._replaced |= dict.fromkeys(old, now + GRACE_S)
-        seconds = now - begin
-        self._say(f"model {ailment.model!r} is back after {seconds:.1f} s, for time {times}")
+        model = ailment.model
+        recovery = self._recoveries.get(model)
+        if recovery is None:
+            self._told.add(ailment)
+            self._say(f"{ailment}; it is loaded anew")
+            recovery = _Recovery(times=note_heal(self._run, model), begin=time.monotonic())
+            self._recoveries[model] = recovery
+        elif time.monotonic() < recovery.due:
+            return
+        if ailment.living and self._replace(ailment, recovery):
+            return
+        old = self._stubs(model)
+        try:
+            self._api.unload(model)  # never ends for the dead one; a load goes on beside it
+        except ServerError as error:
+            self._put_off(model, recovery, error)
+            return
+        try:
+            self._load(model, recovery)
+        finally:
+            self._end_later(old)
 
-    def _load(self, ailment: Ailment, times: int) -> None:
-        """Load a model anew; instances that live answer meanwhile.
+    def _replace(self, ailment: Ailment, recovery: _Recovery) -> bool:
+        """Load a model beside itself, now or later; return False once that is refused too often."""
+        model, old = ailment.model, self._stubs(ailment.model)
+        self._tries += 1  # the host does nothing for a configuration that it has been given before
+        try:
+            self._api.replace(model, self._tries)
+        except ServerError as error:
+            recovery.refusals += 1
+            if recovery.refusals < REFUSALS:
+                serves = f"; {ailment.living} of its {ailment.expected} instances serve on"
+                self._put_off(model, recovery, error, serves)
+                return True
+            if recovery.refusals == REFUSALS:
+                recovery.pause_s = 0.0
+            self._say(f"model {model!r} is away while it is loaded anew: {_reason(error)}")
+            return False
+        self._end_later(old)
+        self._is_back(model)
+        return True
 
-        Raises:
-            ServerError: it cannot be loaded.
+    def _load(self, model: str, recovery: _Recovery) -> None:
+        try:
+            self._api.load(model)
+        except ServerError as error:
+            self._put_off(model, recovery, error)
+            seen = self._api.states(model)
+            recovery.unloading = any("UNLOADING" in at or "unloaded" in at for at in seen)
+        else:
+            self._is_back(model)
+
+    def _load_the_missing(self, ailing: set[str]) -> None:
+        """Load models whose load has failed, where the time has come and nobody else cares.
+
+        One without a state is not there at all: its folder is away.
         """
-        if ailment.living:
-            try:
-                self._api.replace(ailment.model, times)
-            except ServerError as error:
-                log.warning("model %r is away while it is loaded anew: %s", ailment.model, error)
-            else:
-                return
-        self._api.unload(ailment.model)  # never ends for the dead one; a load goes on beside it
-        self._api.load(ailment.model)
+        for model in self._recoveries.keys() - ailing:
+            recovery = self._recoveries[model]
+            if time.monotonic() < recovery.due:
+                continue
+            states = self._api.states(model)
+            unloaded = any(reason == "unloaded" for _, reason in states)
+            ready = any(state == "READY" for state, _ in states)
+            if ready or (unloaded and not recovery.unloading):
+                del self._recoveries[model]
+            elif states and not any(state == "LOADING" for state, _ in states):
+                self._load(model, recovery)
+
+    def _put_off(
+        self, model: str, recovery: _Recovery, error: ServerError, serves: str = ""
+    ) -> None:
+        if NO_CONTROL in str(error):
+            self._may_load = False
+            del self._recoveries[model]
+            self._say(
+                f"model {model!r} cannot be loaded anew, nor others: the server has no explicit "
+                "model control"
+            )
+            return
+        recovery.pause_s = next_pause_s(recovery.pause_s)
+        recovery.due = time.monotonic() + recovery.pause_s
+        self._say(
+            f"model {model!r} could not be loaded anew{serves}; it is tried again in "
+            f"{recovery.pause_s:g} s: {_reason(error)}"
+        )
+
+    def _tell(self, ailment: Ailment) -> None:
+        if ailment not in self._told:
+            self._told.add(ailment)
+            self._say(f"{ailment}")
+
+    def _is_back(self, model: str) -> None:
+        recovery = self._recoveries.pop(model)
+        seconds = time.monotonic() - recovery.begin
+        self._say(f"model {model!r} is back after {seconds:.1f} s, for time {recovery.times}")
+
+    def _stubs(self, model: str) -> list[int]:
+        return [stub.pid for stub in stubs_of(self._server) if stub.model == model]
+
+    def _end_later(self, stubs: Iterable[int]) -> None:
+        self._replaced |= dict.fromkeys(stubs, time.monotonic() + GRACE_S)
 
     def _end_replaced(self) -> None:
         """End what is left of replaced models: the host waits for their dead ones for ever."""
@@ -116,3 +229,13 @@ class Healer:
         for pid in set(regions) - living:
             with contextlib.suppress(OSError):
                 (SHARED_MEMORY / Path(regions.pop(pid)).name).unlink()
+
+
+def next_pause_s(pause_s: float) -> float:
+    """Return how long to wait after one more failure, where it was this long before; 0: none."""
+    return min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * pause_s))
+
+
+def _reason(error: ServerError) -> str:
+    """Return what the server said, without the traceback that its JSON has behind it."""
+    return str(error).partition("\\n\\nAt:")[0]
