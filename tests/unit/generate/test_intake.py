@@ -9,8 +9,9 @@ from ge_backend.generate.intake import Arrived, Intake
 from ge_backend.generate.request import GenerationRequest
 
 
-def arrived(name):
-    return Arrived(GenerationRequest(id=name, prompt=(1,)), lambda _update: None, 0.0, 1)
+def arrived(name, *, again=False):
+    request = GenerationRequest(id=name, prompt=(1,), again=again)
+    return Arrived(request, lambda _update: None, 0.0, 1)
 
 
 def test_notes_are_taken_once_in_their_order():
@@ -50,6 +51,16 @@ def test_too_many_waiting_are_refused_at_once():
         intake.add(arrived("c"), 1)
     intake.take()
     intake.add(arrived("c"), 1)
+
+
+def test_who_was_taken_on_before_is_not_refused():
+    """An executor dies with texts that run and texts that wait: the next one has to take them all."""
+    intake = Intake(1)
+    for name in "abc":
+        intake.add(arrived(name, again=True), 0)
+    with pytest.raises(QueueFull, match="3 requests wait"):
+        intake.add(arrived("new"), 0)
+    assert len(intake) == 3
 
 
 def test_many_threads_lose_nothing():

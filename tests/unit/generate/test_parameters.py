@@ -90,6 +90,14 @@ def test_none_is_as_good_as_absent_and_lifts_the_limit_of_tokens():
     assert (asked.sampling.temperature, asked.sampling.seed, asked.max_tokens) == (1.0, 11, None)
 
 
+@pytest.mark.parametrize("seed", [-1, "-1"])
+def test_a_seed_of_minus_1_is_none_as_in_vllm(seed):
+    """Each request that says so draws its own numbers, not all of them the same."""
+    asked = parse_parameters({"seed": seed}, seed=11)
+    assert (asked.sampling.seed, asked.seeded) == (11, False)
+    assert parse_parameters({"seed": -2}, seed=11).seeded
+
+
 def test_none_leaves_a_checkpoints_default():
     """As if it had not been said; so many clients write all fields."""
     defaults = {"temperature": 0.6, "top_p": 0.9}

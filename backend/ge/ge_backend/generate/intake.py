@@ -50,13 +50,13 @@ class Intake:
             waiting: requests that wait in the engine's queue.
 
         Raises:
-            QueueFull: too many wait.
+            QueueFull: too many wait, and the request was not taken on before.
             InvalidRequest: a live request has the same id.
         """
         name = arrived.request.id
         with self._lock:
             waiting += sum(isinstance(note, Arrived) for note in self._notes)
-            if waiting >= self._max_waiting:
+            if waiting >= self._max_waiting and not arrived.request.again:
                 raise QueueFull(
                     f"{waiting} requests wait for this model, which is as many as may "
                     "(max_waiting_requests); try again later"

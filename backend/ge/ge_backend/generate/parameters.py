@@ -27,6 +27,7 @@ MAX_BEAMS = 8
 MAX_LENGTH_PENALTY = 10  # either way: more than lengths to that power is no number any more
 MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
 MAX_SEED = 2**63 - 1
+NO_SEED = -1  # as good as none, as in vLLM
 MAX_STOPS = 128  # each is looked for in every piece of text
 MAX_BAD_WORDS = 1024  # each becomes tokens twice, and is looked for before every token
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
@@ -137,6 +138,8 @@ def parse_parameters(
     values = {
         name: _READERS[name](name, value) for name, value in {**(defaults or {}), **said}.items()
     }
+    if values.get("seed") == NO_SEED:
+        del values["seed"]
     words = values.pop("bad_words", ())
     structure = _structure(values)
     _check_beams(given, values.get("beam_width", 1))

@@ -25,6 +25,7 @@ class GenerationRequest:
             sample that has ended. It goes on with the very tokens that it would have had.
         guide: at the beginning of the structure that each sample has to keep to; None: of none.
         adapter: what changes the model for it; None: nothing does.
+        again: another engine had taken it on: however many wait, it is not refused for them.
     """
 
     id: str
@@ -34,6 +35,7 @@ class GenerationRequest:
     generated: tuple[tuple[int, ...] | None, ...] = ()
     guide: Guide | None = None
     adapter: StoredAdapter | None = None
+    again: bool = False
 
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
         """Return index and tokens so far of each sample that has not ended.
@@ -78,7 +80,7 @@ class Limits:
             InvalidRequest: the request can never be served; names the limit.
         """
         parameters = request.parameters
-        self._check_tokens("prompt", request.prompt)
+        self.check_prompt(request.prompt)
         self._check_tokens("stop_token_ids", parameters.stop_token_ids)
         parameters.sampling.check_vocabulary(self.vocabulary)
         longest = self._longest(request)
@@ -98,6 +100,14 @@ class Limits:
         most = parameters.max_tokens or longest - len(request.prompt)
         self._check_resumed(request, most)
         return most
+
+    def check_prompt(self, prompt: tuple[int, ...]) -> None:
+        """See that a prompt is of the model's tokens.
+
+        Raises:
+            InvalidRequest: one of them is not.
+        """
+        self._check_tokens("prompt", prompt)
 
     def _longest(self, request: GenerationRequest) -> int:
         """Return how long prompt and output may be together, with a share of the cache per beam."""

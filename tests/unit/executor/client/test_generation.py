@@ -129,6 +129,7 @@ def test_text_goes_on_after_an_executors_death(rig):
     first, second = rig.service.submitted
     assert second.samples[0].ids == (0, 1, 2)
     assert second.samples[0].cumulative == sink.cumulative[2]
+    assert (first.again, second.again) == (False, True)
     assert (second.text, second.seed, second.parameters) == (first.text, first.seed, "6")
 
 

@@ -343,6 +343,51 @@ def test_what_cannot_be_served_is_refused_alone(rig, given, message):
     assert right.ids() == expected([9, 9])
 
 
+class Strict(Letters):
+    """A tokenizer that knows its own tokens alone, as Hugging Face's raises for others."""
+
+    def decode(self, ids):
+        if not all(0 <= token < 64 for token in ids):
+            raise OverflowError("out of range integral type conversion attempted")
+        return super().decode(ids)
+
+
+@pytest.mark.parametrize("token", [99, -1, 2**40])
+def test_ids_that_are_no_tokens_are_refused_before_they_are_read(monkeypatch, token):
+    """The request's own fault, and no error of the model with a traceback."""
+    rig = Rig(monkeypatch, tokenizer=Strict())
+    error = ask(rig.client(), ids=[9, token]).end()
+    rig.close()
+    assert isinstance(error, InvalidRequest)
+    assert f"prompt has token {token}; the model's tokens are 0 to 63" in str(error)
+
+
+def test_the_next_executor_takes_on_all_that_the_dead_one_had(monkeypatch):
+    """Those that ran there wait here at first: they are more than may wait, and none is refused."""
+    rig = Rig(monkeypatch, max_num_seqs="2", max_waiting_requests="2")
+    rig.on_step = lambda _: time.sleep(0.02)
+    links, connect = [], rig.connect
+
+    def connecting():
+        links.append(connect())
+        return links[-1]
+
+    rig.connect = connecting
+    client = rig.client()
+    sinks = []
+    for number in range(4):
+        sinks.append(ask(client, ids=[9, 10 + number], max_tokens=30, seed=number))
+        assert number > 1 or comes_true(sinks[number].ids)
+    dead, rig.executor = rig.executor, Executor(NullDevice(), linger_s=0.0)
+    links[0].shut()
+    assert [sink.end() for sink in sinks] == [None] * 4
+    for number, sink in enumerate(sinks):
+        assert sink.ids() == expected([9, 10 + number], max_tokens=30, seed=number)
+    rig.close()
+    dead.join()
+    dead.close()
+
+
 def test_text_without_a_tokenizer_is_refused(rig):
     """Tokens still work, and have no text."""
     rig.tokenizer = None

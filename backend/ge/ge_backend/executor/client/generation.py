@@ -117,10 +117,11 @@ class _Live:
 
     def asked(self) -> Submit:
         """Return what an executor is sent: the time that is left is less the later that is."""
+        submit = replace(self.submit, again=self.deaths > 0)
         left_s = max(0.001, self.deadline_s - time.monotonic())
         if not math.isfinite(left_s):
-            return self.submit
-        return replace(self.submit, timeout_s=round(left_s, 3))
+            return submit
+        return replace(submit, timeout_s=round(left_s, 3))
 
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""

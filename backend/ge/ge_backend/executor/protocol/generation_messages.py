@@ -110,6 +110,7 @@ class Submit:
         timeout_s: 0: no limit.
         samples: empty for a request that begins.
         cumulative: the sum of the log-probabilities is wanted.
+        again: an executor had taken it on and died: it is not refused for those that wait.
     """
 
     number: int
@@ -120,6 +121,7 @@ class Submit:
     timeout_s: float = 0.0
     samples: tuple[Sample, ...] = ()
     cumulative: bool = False
+    again: bool = False
 
     def check(self) -> None:
         """See that the other end can read it: what it cannot read ends the connection.

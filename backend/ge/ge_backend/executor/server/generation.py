@@ -153,6 +153,7 @@ class GenerationService:
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=self._guide(parameters),
             adapter=self._adapter(parameters.lora_name),
+            again=asked.again,
         )
         answer = self._answer(member, asked, parameters, prompt)
         member.numbers.add(asked.number)
@@ -211,6 +212,7 @@ class GenerationService:
 
     def _prompt(self, asked: Submit, *, special: bool) -> tuple[int, ...]:
         if asked.ids:
+            self._engine.limits.check_prompt(asked.ids)  # a tokenizer takes no other numbers
             return asked.ids
         tokenizer = self._opened.tokenizer
         if tokenizer is None:
