@@ -282,3 +282,54 @@ def test_a_model_that_cannot_be_opened_is_no_client():
     with pytest.raises(DeviceUnavailable):
         GenerationClient(connect, lambda: "key")
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("name", ["generation-reopen", "read generation", "write generation"])
+def test_texts_go_on_or_fail_where_no_thread_can_be_started_for_a_moment(rig, monkeypatch, name):
+    """And the next request is served: another attempt is made until one succeeds."""
+    start, refused = threading.Thread.start, []
+
+    def limited(self):
+        if self.name == name and not refused:
+            refused.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    rig.service.hold_after = 1
+    sink = rig.ask("hold", tokens=3)
+    assert comes_true(lambda: sink.ids == [0])
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    rig.kill()
+    assert sink.over.wait(5)
+    assert refused
+    assert sink.ids == [0, 1, 2] or isinstance(sink.error, DeviceUnavailable)
+    assert comes_true(lambda: rig.client.ready)
+    later = rig.ask("later")
+    assert later.over.wait(5)
+    assert later.ids == [0, 1, 2, 3, 4]
+
+
+def test_a_client_without_its_own_thread_is_none(rig, monkeypatch):
+    """It could keep no time limit; the service is left again."""
+    start = threading.Thread.start
+
+    def limited(self):
+        if self.name == "generation-watch":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    before = rig.executor.num_connections
+    with pytest.raises(DeviceUnavailable, match="no thread can be started for time limits"):
+        GenerationClient(rig.connect, lambda: "key")
+    assert comes_true(lambda: rig.executor.num_connections == before)
+
+
+def test_a_time_limit_is_kept_while_the_way_to_the_executor_is_full(rig, monkeypatch):
+    """Whoever asks is not held up either."""
+    gate, receive = threading.Event(), WritingService.receive
+    monkeypatch.setattr(WritingService, "receive", lambda *a: (gate.wait(20), receive(*a)))
+    sinks = [rig.ask("hold" + "x" * 2000, timeout_s=0.2) for _ in range(500)]
+    assert all(sink.over.wait(5) for sink in sinks)
+    assert {type(sink.error) for sink in sinks} == {DeadlineExceeded}
+    gate.set()

@@ -5,12 +5,13 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from builders.null_models import comes_true
+from builders.null_models import comes_true, num_ours
 from ge_backend.executor.client import watch
 from ge_backend.executor.client.watch import (
     IDLE_S,
@@ -131,3 +132,16 @@ def test_a_process_that_was_killed_runs_no_more(process):
     assert comes_true(lambda: not still_runs(process.pid))
     process.wait()
     assert not still_runs(process.pid)
+
+
+def test_a_watch_without_a_thread_leaves_no_descriptor(monkeypatch):
+    """As where a process may have no more threads; whoever wanted it is told."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    before = num_ours()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        Watch(os.getpid())
+    assert num_ours() == before

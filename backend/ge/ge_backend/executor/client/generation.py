@@ -177,8 +177,14 @@ class GenerationClient:
     _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        asking = threading.Thread(target=self._ask, name="generation-watch", daemon=True)
         self._open()
-        threading.Thread(target=self._ask, name="generation-watch", daemon=True).start()
+        try:
+            asking.start()
+        except RuntimeError as error:
+            self._closing.set()
+            self._leave()
+            raise DeviceUnavailable(f"no thread can be started for time limits: {error}") from error
 
     @property
     def ready(self) -> bool:
@@ -346,7 +352,15 @@ class GenerationClient:
         for number in guilty:
             text = "the executor died each time that it served this request; it is not tried again"
             self._fail(number, ExecutorLost(f"{text}. See the server's log for the reason"))
-        threading.Thread(target=self._reopen, name="generation-reopen", daemon=True).start()
+        while not self._closing.is_set():
+            reopening = threading.Thread(target=self._reopen, name="generation-reopen", daemon=True)
+            try:
+                reopening.start()
+            except RuntimeError as lacking:  # this thread has nothing else to do
+                log.warning("another executor cannot be started yet: %s", lacking)
+                self._closing.wait(FIRST_PAUSE_S)
+            else:
+                return
 
     def _reopen(self) -> None:
         pause_s = FIRST_PAUSE_S

@@ -1,14 +1,26 @@
-"""A stub's end of a service that answers when it likes: a thread takes what it posts."""
+"""A stub's end of a service that answers when it likes: a thread takes what it posts.
+
+Another one posts what the way to the service has no room for at once: whoever asks for something
+waits for nobody, also where the executor takes nothing for a while.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 
-from ge_backend.errors import GeError, ProtocolError, error_from_name
+from ge_backend.errors import (
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    ProtocolError,
+    error_from_name,
+)
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.messages import Failed, OpenService, Post, ServiceOpened
+from ge_backend.executor.protocol.wire import encode
 
 __all__ = ["ServiceStream"]
 
@@ -30,6 +42,7 @@ class ServiceStream:
 
     Raises:
         GeError: what the executor answered.
+        DeviceUnavailable: this process may have no more threads.
     """
 
     def __init__(
@@ -47,31 +60,50 @@ class ServiceStream:
         self._take = take
         self._ended = ended
         self._closed = False
-        self._sending = threading.Lock()
+        self._over = False  # nothing can be posted any more
+        self._unsent: deque[Post] = deque()  # the first one may be under way
+        self._changed = threading.Condition()
+        self._reading = threading.Thread(target=self._read, name=f"read {kind}", daemon=True)
+        self._writing = threading.Thread(target=self._write, name=f"write {kind}", daemon=True)
         try:
             asked = OpenService(id=self._number, kind=kind, key=key)
             self.told = link.ask(asked, ServiceOpened).spec
-        except BaseException:
+            self._writing.start()
+            self._reading.start()
+        except BaseException as error:
+            self._end()
             link.close()
+            if isinstance(error, RuntimeError):
+                raise DeviceUnavailable(
+                    f"no thread can be started for what {kind} says: {error}; see what this "
+                    "process may have (ulimit -u), or serve fewer models in this server"
+                ) from error
             raise
-        self._thread = threading.Thread(target=self._read, name=f"read {kind}", daemon=True)
-        self._thread.start()
 
     def post(self, body: bytes) -> None:
-        """Send something to the service, from any thread.
+        """Have something sent to the service, in order, from any thread; nothing is waited for.
 
         Raises:
             ExecutorLost: the executor is gone; `ended` is called as well.
             ProtocolError: the body is too long.
         """
-        with self._sending:
-            self._link.send(Post(id=self._number, body=body))
+        post = Post(id=self._number, body=body)
+        with self._changed:
+            if self._over:
+                raise ExecutorLost("the connection broke before this could be sent")
+            if not self._unsent and self._link.send_unless_full(post):
+                return
+            encode(post)  # too long is the sender's fault, and not the stream's end
+            self._unsent.append(post)
+            self._changed.notify()
 
     def close(self) -> None:
         """Leave the service; it drops what it was asked for. Not from within `take`."""
         self._closed = True
         self._link.shut()
-        self._thread.join()
+        self._reading.join()
+        self._end()
+        self._writing.join()
         self._link.close()
 
     def _read(self) -> None:
@@ -79,8 +111,29 @@ class ServiceStream:
             while True:
                 self._take(self._received())
         except GeError as error:
+            self._end()
             if not self._closed:
                 self._ended(error)
+
+    def _end(self) -> None:
+        """Let nothing be posted any more, and the writing thread end."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._unsent or self._over)
+                if self._over:
+                    return
+                post = self._unsent[0]
+            try:
+                self._link.send(post)
+            except GeError:  # the reading thread finds out as well
+                return
+            with self._changed:
+                self._unsent.popleft()
 
     def _received(self) -> bytes:
         message, descriptors = self._link.inbox.receive()

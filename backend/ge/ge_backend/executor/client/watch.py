@@ -60,6 +60,9 @@ class Watch:
     Args:
         pid: the process; it counts as alive now.
         most_idle_s: how long it may do nothing while it does not beat.
+
+    Raises:
+        RuntimeError: no thread can be started.
     """
 
     def __init__(self, pid: int, *, most_idle_s: float = IDLE_S) -> None:
@@ -70,7 +73,11 @@ class Watch:
         self._stop = threading.Event()
         self._process = _Process(pid)
         self._thread = threading.Thread(target=self._look, name="watch executor", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # it would have closed that
+            self._process.close()
+            raise
 
     def follow(self, beats: OutstandingView) -> None:
         """Read from there, from now on, when it was last alive."""

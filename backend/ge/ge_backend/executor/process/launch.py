@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -42,7 +43,11 @@ def connect(address: ExecutorAddress) -> Link:
                 "what this process may have (ulimit -a), or serve fewer models in this server"
             ) from error
         if address.spare_after_s is not None:
-            threading.Thread(target=keep_spare, args=(address,), name="spare", daemon=True).start()
+            keeping = threading.Thread(
+                target=keep_spare, args=(address,), name="spare", daemon=True
+            )
+            with contextlib.suppress(RuntimeError):  # no more threads: there is no spare then
+                keeping.start()
         return link
     raise ExecutorLost(
         f"the executor for {address.device} went away {ATTEMPTS} times in a row; "
