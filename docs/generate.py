@@ -225,9 +225,9 @@ sees by its folder. What they gain has not been measured.
 
 PRESETS_TAIL = """\
 An ensemble has none of these settings; the command refuses it and names its steps.
-An axis that `buckets.<axis>` does not limit is looked up in the model file only at load:
-where one row has more elements than `max_elements`, the model does not load, and the error says
-what to raise.
+An axis that `buckets.<axis>` does not limit counts as `max_length` long; what the model file says
+of it is looked up only at load: where one row has more elements than `max_elements`, the model does
+not load, and the error says what to raise.
 """
 
 
