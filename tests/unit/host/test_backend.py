@@ -13,7 +13,7 @@ from builders.null_models import comes_true
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.config.queue_policy import QueuePolicy
-from ge_backend.errors import ConfigError, InvalidRequest
+from ge_backend.errors import ConfigError, InvalidRequest, Status
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
@@ -36,6 +36,85 @@ def test_a_graph_that_is_declared_decoupled_is_refused_at_load(pb_utils):
     args = {"model_name": "m", "model_version": "1", "model_config": json.dumps(policy)}
     with pytest.raises(ConfigError, match="model_transaction_policy says decoupled"):
         Backend.open(args)
+
+
+GRAPH = {
+    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
+    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch", "length"], "of": "x"}],
+}
+TENSOR_PBTXT = "data_type: TYPE_FP32 dims: [ -1 ]"
+PBTXT = f"""max_batch_size: 4
+input [ {{ name: "x" {TENSOR_PBTXT} }} ]
+output [ {{ name: "y" {TENSOR_PBTXT} }} ]
+"""
+ENSEMBLE = f"""{PBTXT} platform: "ensemble"
+ensemble_scheduling {{ step [ {{ model_name: "m" model_version: -1
+  input_map {{ key: "x" value: "x" }} output_map {{ key: "y" value: "y" }} }} ] }}
+"""
+
+
+def opened_once(pb_utils, monkeypatch, folder, document):
+    """Open a model and close it; return the published values by metric and labels."""
+    from ge_backend.host.backend import Backend
+
+    monkeypatch.setenv("GE_CACHE_DIR", "off")
+    monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(folder))
+    name = folder.parent.name
+    Backend.open(
+        {
+            "model_name": name,
+            "model_version": "1",
+            "model_instance_name": f"{name}_0_0",
+            "model_config": json.dumps({"name": name, **document}),
+        }
+    ).close()
+    return {
+        (
+            family,
+            *(series.labels.get(label) for label in ("model", "device", "status")),
+        ): series.value
+        for family, metric in pb_utils.MetricFamily.families.items()
+        for series in metric.series
+    }
+
+
+def document(**parameters):
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    return {
+        "max_batch_size": 4,
+        "input": [{"name": "x", **tensor}],
+        "output": [{"name": "y", **tensor}],
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+    }
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A repository of a model, an ensemble of it, and the folder of one that fuses that."""
+    for name, config in (("m", f'{PBTXT} backend: "ge"'), ("both", ENSEMBLE), ("fused", "")):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(config)
+    (tmp_path / "m" / "1" / "model.null").write_text(json.dumps(GRAPH))
+    return tmp_path
+
+
+def test_counters_that_alerts_watch_begin_with_zero(pb_utils, monkeypatch, models):
+    """Prometheus sees no growth in a series that begins with 1."""
+    told = document(device="null", executor="inline", warmup="off")
+    published = opened_once(pb_utils, monkeypatch, models / "m" / "1", told)
+    assert published["ge_executor_restarts_total", "m", "null", None] == 0
+    assert published["ge_unplanned_shapes_total", "m", "null", None] == 0
+    for status in Status:
+        assert published["ge_request_failures_total", "m", "null", status.value] == 0
+
+
+def test_so_do_those_of_an_ensembles_steps(pb_utils, monkeypatch, models):
+    """Each step's shapes are its own, and so are its devices."""
+    monkeypatch.setenv("GE_DEVICE", "null")
+    told = document(fuse="both", executor="inline", warmup="off")
+    published = opened_once(pb_utils, monkeypatch, models / "fused" / "1", told)
+    assert published["ge_executor_restarts_total", "fused", "null", None] == 0
+    assert published["ge_unplanned_shapes_total", "fused/m", "null", None] == 0
 
 
 @dataclass

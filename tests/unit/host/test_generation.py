@@ -1,12 +1,15 @@
 """What becomes of a request's responses; the rest of it is tested on the real server."""
 
+import json
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, Status
+from ge_backend.executor.process.heals import note_heal
 from ge_backend.executor.protocol.generation_messages import Delta
 from ge_backend.metrics import Recorder
 
@@ -112,3 +115,34 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     made.add([LAST], last=True)
     assert sender.over
     assert time.process_time() - began_s < 5
+
+
+def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch, tmp_path):
+    """Counters begin with zero, or their first event would not be seen; healings are told."""
+    from ge_backend.host import generation
+
+    def opened(config, recorder, *, on_restart):
+        figures = {"ready": True, "outstanding_ns": 0, "memory_bytes": 0}
+        return SimpleNamespace(**figures, look=lambda: None, close=lambda: None)
+
+    note_heal(tmp_path, "m")
+    monkeypatch.setenv("GE_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(generation, "open_generation", opened)
+    monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
+    config = {"name": "m", "parameters": {"device": {"string_value": "cpu"}}}
+    args = {"model_name": "m", "model_version": "1", "model_config": json.dumps(config)}
+    generation.Generation.open(args).close()
+    published = {
+        (
+            name,
+            *(series.labels.get(label) for label in ("device", "status", "reason")),
+        ): series.value
+        for name, family in pb_utils.MetricFamily.families.items()
+        for series in family.series
+    }
+    assert published["ge_model_heals", "cpu", None, None] == 1
+    assert published["ge_executor_restarts_total", "cpu", None, None] == 0
+    assert published["ge_text_failed_steps_total", "cpu", None, None] == 0
+    assert published["ge_text_finished_total", "cpu", None, "error"] == 0
+    for status in Status:
+        assert published["ge_request_failures_total", "cpu", status.value, None] == 0

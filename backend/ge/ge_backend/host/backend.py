@@ -24,7 +24,7 @@ from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, write_response
-from ge_backend.host.counters import Counters
+from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
@@ -107,6 +107,7 @@ class Backend:
 
         store = Store(machine.cache_dir)
         pipeline, learners = _opened(config, recorder, store, note_restart)
+        _count_nothing_yet(pipeline, recorder)
         devices = ",".join(config.placement.devices)
         labels = {"model": config.name, "version": config.version, "device": devices}
         counters = Counters(recorder, labels, pipeline.sample_devices)
@@ -292,6 +293,14 @@ def _warm_ups(given: Mapping[str, Any]) -> int:
     it comes from a sender (tested on 2.51).
     """
     return sum(int(sample.get("count", 0)) or 1 for sample in given.get("model_warmup", []))
+
+
+def _count_nothing_yet(pipeline: Pipeline | FusedPipeline, recorder: Recorder) -> None:
+    """Have the counters of a model and of its steps begin with zero."""
+    steps = pipeline.pipelines if isinstance(pipeline, FusedPipeline) else [pipeline]
+    begin_at_zero(recorder, [state.device for step in steps for state in step.fleet.states()])
+    for step in steps:
+        step.recorder.add("ge_unplanned_shapes_total", 0.0)
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:

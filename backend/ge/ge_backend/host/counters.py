@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from ge_backend.errors import Status
 from ge_backend.metrics import METRICS, Kind, Recorder
 
-__all__ = ["Counters"]
+__all__ = ["Counters", "begin_at_zero"]
 
 log = logging.getLogger(__name__)
 
@@ -91,3 +92,16 @@ class Counters:
                 name=name, description=metric.help, kind=kind
             )
         return self._families[name]
+
+
+def begin_at_zero(recorder: Recorder, devices: Iterable[str]) -> None:
+    """Count nothing yet of what alerts watch: a series that begins with 1 has not grown.
+
+    Args:
+        recorder: of a model.
+        devices: that it runs on, those of its steps included.
+    """
+    for device in devices:
+        recorder.add("ge_executor_restarts_total", 0.0, device=device)
+    for status in Status:
+        recorder.add("ge_request_failures_total", 0.0, status=status.value)

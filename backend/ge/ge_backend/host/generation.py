@@ -20,16 +20,17 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
+from ge_backend.executor.process.heals import times_healed
 from ge_backend.executor.protocol.generation_messages import Delta, joined
 from ge_backend.host.codec import error_response
-from ge_backend.host.counters import Counters
+from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
 from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
-from ge_backend.serving.generation import open_generation
+from ge_backend.serving.generation import FINISHED, open_generation
 
 __all__ = ["Generation"]
 
@@ -65,7 +66,8 @@ class Generation:
             GeError: it cannot be served as configured.
         """
         install_handler(args["model_name"])
-        check_numpy(allow_2=MachineConfig.read(os.environ, owner_pid=os.getppid()).numpy_2)
+        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+        check_numpy(allow_2=machine.numpy_2)
         given = json.loads(args["model_config"])
         config = ModelConfig.read(
             given,
@@ -76,6 +78,8 @@ class Generation:
         for key in without_effect(given.get("parameters", {}), text=True):
             log.warning("%s: no effect on a model that generates text", key)
         recorder = Recorder()
+        recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
+        _count_nothing_yet(recorder, config.device)
 
         def note_restart(device: str) -> None:
             recorder.add("ge_executor_restarts_total", device=device)
@@ -170,6 +174,15 @@ class _Answer:
             if not self._over:
                 self._over = flags == FINAL
                 self._sender.send(response, flags=flags)
+
+
+def _count_nothing_yet(recorder: Recorder, device: str) -> None:
+    """Have the counters of what goes wrong begin with zero."""
+    begin_at_zero(recorder, [device])
+    for name in ("ge_text_failed_steps_total", "ge_text_unplanned_groups_total"):
+        recorder.add(name, 0.0)
+    for reason in FINISHED:
+        recorder.add("ge_text_finished_total", 0.0, reason=reason)
 
 
 def _count_refusal(error: GeError, recorder: Recorder) -> None:
