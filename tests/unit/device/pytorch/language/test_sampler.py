@@ -1,6 +1,7 @@
 """Tokens are drawn from the distribution that transformers' warpers describe, row by row."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ge_backend.device.language.batch import SampleRow
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.pytorch.language import sampler
 from ge_backend.device.pytorch.language.sampler import distribution, draw
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, InvalidRequest
 
 NONE = np.zeros(0, np.int64)
 WISHES = [
@@ -198,6 +199,18 @@ def test_a_row_whose_scores_are_no_numbers_fails_alone(greedy, bad, shown):
     assert isinstance(drawn.failed[1], GraphFailed)
     assert f"position 9 is {shown}" in str(drawn.failed[1])
     assert (drawn.tokens[0], drawn.tokens[2]) == (expected[0], expected[2])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_that_forbids_all_that_its_form_allows_is_the_requests_own_fault(temperature):
+    """A choice of which every text is a bad word; the next row is drawn."""
+    given = scores(2, 30)
+    wish = Sampling(temperature=temperature, bad_words_ids=((4,), (5,)))
+    chosen = np.packbits(np.isin(np.arange(30), (4, 5)), bitorder="little")
+    drawn = draw(given, [replace(row(wish, position=9), allowed=lambda: chosen), row(wish)])
+    assert set(drawn.failed) == {0}
+    assert isinstance(drawn.failed[0], InvalidRequest)
+    assert "forbids every token at position 9" in str(drawn.failed[0])
 
 
 def test_a_step_without_rows_draws_nothing():

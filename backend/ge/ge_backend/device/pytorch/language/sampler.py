@@ -6,6 +6,7 @@ its own scores, its own wishes and (seed, position) alone. Letters: S rows, V to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from ge_backend.device.language.batch import Drawn, SampleRow
 from ge_backend.device.language.sampling import uniform
 from ge_backend.device.pytorch.language.penalties import adjusted
-from ge_backend.errors import GeError, GraphFailed
+from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.tensors import Array
 
 __all__ = ["distribution", "draw"]
@@ -26,7 +27,7 @@ CANDIDATES = (128, 1024, 8192)
 def draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> Drawn:
     """Return one token for each row of scores FP [S, V], which are not changed.
 
-    A row fails alone where its scores are not numbers or everything is forbidden.
+    A row fails alone where its scores are not numbers, or where it forbids every token itself.
     """
     scores = adjusted(logits, rows)
     tokens, highest = _best(scores)
@@ -36,10 +37,7 @@ def draw(logits: torch.Tensor, rows: Sequence[SampleRow]) -> Drawn:
     failed: dict[int, GeError] = {}
     for index in np.flatnonzero(~np.isfinite(highest)).tolist():
         tokens[index] = 0
-        failed[index] = GraphFailed(
-            f"the highest score of the token at position {rows[index].position} is "
-            f"{highest[index]}; the model's numbers overflowed, or every token is forbidden"
-        )
+        failed[index] = _failure(float(highest[index]), logits[index], rows[index].position)
     logprobs = np.full(len(rows), np.nan, np.float32)
     ranks = np.zeros(len(rows), np.int64)
     top: list[tuple[Array, Array] | None] = [None] * len(rows)
@@ -85,6 +83,19 @@ def distribution(scores: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tenso
         mass = column([wishes[index].top_p for index in nuclear])
         lowest[nuclear] = torch.maximum(lowest[nuclear], _nucleus(kept, mass))
     return torch.softmax(torch.where(scaled < lowest, -torch.inf, scaled), -1)
+
+
+def _failure(highest: float, logits: torch.Tensor, position: int) -> GeError:
+    """Return what is wrong with scores of which none is finite, made from the model's own [V]."""
+    if highest == -math.inf and bool(logits.max().isfinite()):
+        return InvalidRequest(
+            f"the request forbids every token at position {position}; what it forbids (bad_words, "
+            "stop tokens below min_tokens) leaves nothing of the form that it asks for"
+        )
+    return GraphFailed(
+        f"the highest score of the token at position {position} is {highest}; the model's numbers "
+        "overflowed"
+    )
 
 
 def _best(scores: torch.Tensor) -> tuple[Array, Array]:
