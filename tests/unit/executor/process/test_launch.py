@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import resource
+import subprocess
 import sys
 
 import pytest
@@ -21,6 +22,8 @@ from ge_backend.executor.client import link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.launch import connect
+
+PATHS = os.pathsep.join(sys.path)
 
 
 @pytest.fixture
@@ -143,3 +146,39 @@ def test_losing_an_executor_is_not_logged_while_all_is_well(tmp_path, caplog):
         run_values(session, 1)
         session.close()
     assert caplog.text == ""
+
+
+# An executor whose driver hangs, and that waits for it for half a second.
+HANGING = """
+import functools, sys, time
+from ge_backend.executor.process import bounded, main
+del sys.argv[1:3]
+main.bounded = functools.partial(bounded.bounded, 0.5)
+main.open_device = lambda *_, **__: time.sleep(1000)
+main.main()
+"""
+
+
+def test_an_executor_that_hangs_and_lost_its_starter_keeps_nobody_out(folder, tmp_path):
+    """It ends by itself, and with it its hold of the lock, for which all others wait."""
+    (tmp_path / "hanging.py").write_text(HANGING)
+    python = interpreter(
+        tmp_path, f'exec {sys.executable} {tmp_path / "hanging.py"} "$@" 2>{tmp_path / "output"}'
+    )
+    code = f"""
+import os
+from pathlib import Path
+from builders.null_models import address_in
+from ge_backend.executor.process.launch import connect
+connect(address_in(Path({str(folder)!r}), python={python!r}, owner_pid={os.getpid()}))
+"""
+    starter = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": PATHS}
+    )
+    output = tmp_path / "output"
+    assert comes_true(output.exists)
+    starter.kill()
+    starter.wait()
+    connect(address_in(folder)).close()
+    assert "Timeout" in output.read_text()
+    assert comes_true(lambda: not folder.exists())

@@ -1,5 +1,6 @@
 """The door leaves nothing in the file system, and never what is another's."""
 
+import contextlib
 import socket
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 from builders.null_models import comes_true
 from fakes.null_device import NullDevice
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.process import listener
 from ge_backend.executor.process.listener import Door
 from ge_backend.executor.process.lock import address_lock, lock_path
 from ge_backend.executor.server.executor import Executor
@@ -42,6 +44,24 @@ def test_retiring_gives_back_the_device_and_removes_everything(address):
     door.serve(Executor(device, linger_s=0.1))
     assert not address.parent.exists()
     assert device.closed == 1
+
+
+def test_a_device_that_cannot_be_given_back_is_left_in_the_end(address, monkeypatch):
+    """Until then the lock is held, for which the next executor waits."""
+    within, seen = [], []
+
+    @contextlib.contextmanager
+    def bound():
+        within.append(True)
+        yield
+        within.pop()
+
+    monkeypatch.setattr(listener, "bounded", bound)
+    device, door = Device(), Door(address)
+    device.close = lambda: seen.append(list(within))
+    door.open()
+    door.serve(Executor(device, linger_s=0.1))
+    assert (seen, within) == ([[True]], [])
 
 
 def test_who_knocks_at_the_last_moment_is_still_served(address):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ge_backend.executor.protocol.outstanding import OutstandingView
 
-__all__ = ["STARTING_IDLE_S", "Watch", "is_hung", "still_runs"]
+__all__ = ["SILENT_S", "STARTING_IDLE_S", "Watch", "is_hung", "still_runs"]
 
 log = logging.getLogger(__name__)
 

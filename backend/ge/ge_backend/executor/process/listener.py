@@ -9,6 +9,7 @@ import socket
 import threading
 from pathlib import Path
 
+from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.spare import dismiss
 from ge_backend.executor.server.executor import Executor
@@ -57,7 +58,8 @@ class Door:
                 dismiss(self._address)
                 self.close()
                 try:
-                    executor.close()
+                    with bounded():
+                        executor.close()
                 finally:
                     remove_lock(self._address)
 

@@ -24,6 +24,7 @@ from ge_backend.device.base import open_device
 from ge_backend.device.rehearsal import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Door
@@ -61,22 +62,28 @@ def main() -> None:
         doors.append(Door(address))
     door = doors[-1]
     try:
-        executor = Executor(
-            open_device(arguments.device, lanes=arguments.lanes),
-            linger_s=arguments.linger,
-            pool_bytes=arguments.workspace_pool,
-            run_timeout_s=arguments.run_timeout,
-            on_fault=functools.partial(_end_broken, door),
-        )
-        executor.replace_at(MemoryLimit(arguments.memory), functools.partial(_leave, door))
-        running.append(executor)
-        door.open()
+        with bounded():
+            executor = _opened(arguments, door)
+            running.append(executor)
+            door.open()
     except GeError as error:
         _report(arguments, {"error": type(error).__name__, "message": str(error)})
         sys.exit(1)
     signal.signal(signal.SIGTERM, lambda *_: _leave(door))
     _report(arguments, {})
     door.serve(executor)
+
+
+def _opened(arguments: argparse.Namespace, door: Door) -> Executor:
+    executor = Executor(
+        open_device(arguments.device, lanes=arguments.lanes),
+        linger_s=arguments.linger,
+        pool_bytes=arguments.workspace_pool,
+        run_timeout_s=arguments.run_timeout,
+        on_fault=functools.partial(_end_broken, door),
+    )
+    executor.replace_at(MemoryLimit(arguments.memory), functools.partial(_leave, door))
+    return executor
 
 
 def keep_freed_memory() -> None:
