@@ -99,6 +99,13 @@ def test_each_class_of_limit_is_learned_by_itself():
     assert forecast.remaining(ended(0, max_output=4000, limited=True)) == 512
 
 
+def test_a_text_with_little_room_left_says_little_of_others():
+    """A chat that has filled the model's positions does not make long ones short."""
+    forecast = learned(ended(500, max_output=100_000))
+    forecast.observe(ended(20, max_output=20))
+    assert forecast.remaining(ended(0, max_output=100_000)) == 476
+
+
 @pytest.mark.parametrize(("so_far", "left"), [(9, 1), (10, 10), (19, 1), (25, 15), (90, 10)])
 def test_who_outgrows_what_was_expected_is_expected_to_double(so_far, left):
     """It is no closer to its end for being longer than others; its limit it cannot outgrow."""

@@ -44,7 +44,7 @@ class LengthForecast:
 
     def expected(self, request: GenerationRequest, max_output: int) -> int:
         """Return the tokens that a sample of a request is expected to get in all, at least one."""
-        length = self._lengths.get(_class_of(request, max_output), _FIRST)
+        length = self._length(_class_of(request, max_output))
         return max(1, min(max_output, round(length)))
 
     def remaining(self, sequence: Sequence) -> int:
@@ -61,7 +61,7 @@ class LengthForecast:
     def observe(self, sequence: Sequence) -> None:
         """Learn from a sequence that ended by itself."""
         kind = _class_of(sequence.request, sequence.max_output)
-        length = min(self._lengths.get(kind, _FIRST), sequence.max_output)
+        length = self._length(kind)
         self._lengths[kind] = length + _WEIGHT * (sequence.num_output - length)
 
     def failed(self, sequences: Many[Sequence]) -> None:
@@ -79,7 +79,12 @@ class LengthForecast:
                 kind = _class_of(one.request, one.max_output)
                 limits[kind] = max(limits.get(kind, 0), one.max_output)
         for kind, most in limits.items():
-            self._lengths[kind] = min(2 * self._lengths.get(kind, _FIRST), most)
+            self._lengths[kind] = min(2 * self._length(kind), most)
+
+    def _length(self, kind: int) -> float:
+        """Return what a class gets; one of which none has ended has what it may have, or some."""
+        first = min(_FIRST, 2**kind - 1) if kind else _FIRST
+        return self._lengths.get(kind, first)
 
 
 @dataclass(slots=True, eq=False)
