@@ -70,6 +70,36 @@ def test_without_a_stub_for_this_python_the_message_names_those_there_are(server
         assemble_backends(replace(server, stub=None), tmp_path / "assembled")
 
 
+LIBRARY = "libpython3.99.so.1.0"
+
+
+def test_a_python_without_its_shared_library_is_refused(server, tmp_path):
+    """As Debian's without libpython3.x, or pyenv's: no stub would start, and the host waits."""
+    server.stub.write_bytes(f"\0{LIBRARY}\0".encode())
+    with pytest.raises(
+        ServerError, match=rf"needs {LIBRARY}.*apt-get install libpython3\.\d+, .*--enable-shared"
+    ):
+        assemble_backends(server, tmp_path / "assembled")
+    assert not (tmp_path / "assembled").exists()
+
+
+def test_a_library_among_the_servers_is_there(server, tmp_path):
+    """The stub is given these folders."""
+    server.stub.write_bytes(f"\0{LIBRARY}\0".encode())
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "libs" / LIBRARY).touch()
+    assemble_backends(replace(server, libraries=(tmp_path / "libs",)), tmp_path / "assembled")
+
+
+def test_a_library_that_the_loader_finds_is_there(server, tmp_path, monkeypatch):
+    """A system's own lies where the loader looks by itself."""
+    server.stub.write_bytes(f"\0{LIBRARY}\0".encode())
+    asked = []
+    monkeypatch.setattr(assemble.ctypes, "CDLL", asked.append)
+    assemble_backends(server, tmp_path / "assembled")
+    assert asked == [LIBRARY]
+
+
 def test_the_wheels_copy_of_model_py_equals_the_folders():
     """A wheel cannot install a file beside its package; the copy in it must not go astray."""
     beside = PACKAGE.parent / "model.py"

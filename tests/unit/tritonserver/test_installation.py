@@ -1,11 +1,18 @@
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import installation
-from ge_backend.tritonserver.installation import find_server, running_python, stub_python
+from ge_backend.tritonserver.installation import (
+    find_server,
+    running_python,
+    stub_library,
+    stub_python,
+)
 
 STUB = "triton_python_backend_stub"
 
@@ -54,12 +61,28 @@ def test_the_binary_itself_names_an_installation_too(tmp_path):
     assert find_server(root / "bin" / "tritonserver") == find_server(root)
 
 
-def test_no_server_anywhere_says_where_it_looked_and_what_to_install():
-    """The message has every place and the extra."""
-    with pytest.raises(
-        ServerError, match=r"GE_TRITONSERVER.*container.*nvidia-pytriton.*\[server\]"
-    ):
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        ((3, 12), r"pip install 'triton-ge-backend\[server\]'"),
+        ((3, 13), r"pip install --no-deps nvidia-pytriton==0\.7\.0 'numpy<2'"),
+    ],
+)
+def test_no_server_anywhere_says_where_it_looked_and_what_to_install(monkeypatch, version, how):
+    """The message has every place, and the extra where that brings a server."""
+    monkeypatch.setattr(installation, "sys", SimpleNamespace(version_info=version))
+    with pytest.raises(ServerError, match=rf"GE_TRITONSERVER.*container.*nvidia-pytriton.*{how}"):
         find_server()
+
+
+def test_the_server_is_what_the_repository_installs():
+    """On Python 3.13 by requirements-server.txt, before by the extra, which leaves it out there."""
+    root = Path(__file__).resolve().parents[3]
+    said = re.search(r"nvidia-pytriton==[0-9.]+", Path(installation.__file__).read_text())[0]
+    assert said in (root / "requirements-server.txt").read_text().splitlines()
+    major, minor = installation.WITHOUT_NUMPY_1
+    extra = rf'"nvidia-pytriton>=[0-9.]+; python_version < \'{major}\.{minor}\'"'
+    assert re.search(extra, (root / "pyproject.toml").read_text())
 
 
 def test_a_named_place_without_a_server_is_an_error_even_if_another_has_one(tmp_path):
@@ -115,16 +138,17 @@ def test_a_container_says_its_version(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "version"),
+    ("content", "version", "library"),
     [
-        (b"..libpython3.12.so.1.0..", "3.12"),
-        (b"..libpython3-419a3a08.13.so.1.0..", "3.13"),
-        (b"..libpython3.so..", ""),
+        (b"..\0libpython3.12.so.1.0\0..", "3.12", "libpython3.12.so.1.0"),
+        (b"..\0libpython3-419a3a08.13.so.1.0\0..", "3.13", "libpython3-419a3a08.13.so.1.0"),
+        (b"..\0libpython3.so\0..", "", ""),
     ],
 )
-def test_a_stub_is_linked_with_a_python(tmp_path, content, version):
+def test_a_stub_is_linked_with_a_python(tmp_path, content, version, library):
     """With the hash of a wheel, without, and not at all."""
     stub = tmp_path / "stub"
     stub.write_bytes(content)
 
     assert stub_python(stub) == version
+    assert stub_library(stub) == library

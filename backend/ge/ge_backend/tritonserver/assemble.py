@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import ge_backend
 from ge_backend.config.model_folder import BACKEND
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver.installation import ServerInstallation, running_python
+from ge_backend.tritonserver.installation import (
+    ServerInstallation,
+    running_python,
+    stub_library,
+)
 
 __all__ = ["assemble_backends", "backend_files"]
 
@@ -36,13 +43,21 @@ def assemble_backends(installation: ServerInstallation, into: Path) -> Path:
     takes. Source: triton-inference-server/core r24.10 src/backend_model.cc.
 
     Raises:
-        ServerError: the server has no stub for this interpreter's Python version.
+        ServerError: the server has no stub for this interpreter's Python version, or the stub could
+            not be started for want of Python's library: the host would wait for it without a word.
     """
     if installation.stub is None:
         have = ", ".join(installation.stub_versions) or "none"
         raise ServerError(
             f"{installation.binary} has no Python stub for Python {running_python()}; it has: "
             f"{have}. Run ge-backend with one of these"
+        )
+    library = stub_library(installation.stub)
+    if library and not _is_there(library, installation.libraries):
+        raise ServerError(
+            f"the server's Python stub needs {library}, which {sys.executable} lacks; "
+            f"apt-get install libpython{running_python()}, or run ge-backend with a Python that "
+            "was built with --enable-shared"
         )
     for folder in installation.backends.iterdir():
         if folder.name not in {"python", BACKEND}:
@@ -54,6 +69,17 @@ def assemble_backends(installation: ServerInstallation, into: Path) -> Path:
         shutil.copy2(source, python / source.name)
     _link(backend_files(), into / BACKEND)
     return into
+
+
+def _is_there(library: str, folders: Iterable[Path]) -> bool:
+    """Whether the stub would find a library: in the folders that it is given, or by the loader."""
+    if any((folder / library).is_file() for folder in folders):
+        return True
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _link(files: dict[str, Path], into: Path) -> None:

@@ -14,10 +14,15 @@ from pathlib import Path
 
 from ge_backend.errors import ServerError
 
-__all__ = ["ServerInstallation", "find_server", "running_python", "stub_python"]
+__all__ = ["ServerInstallation", "find_server", "running_python", "stub_library", "stub_python"]
 
 CONTAINER = Path("/opt/tritonserver")
 VARIABLE = "GE_TRITONSERVER"
+# See requirements-server.txt.
+WITHOUT_NUMPY_1 = (3, 13)
+# As a stub has it: `libpython3.12.so.1.0`, or with the hash that a wheel adds,
+# `libpython3-419a3a08.13.so.1.0`.
+LIBRARY = re.compile(rb"libpython3(?:-[0-9a-f]+)?\.(\d+)\.so[.0-9]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ def find_server(explicit: Path | None = None) -> ServerInstallation:
             return _installation(root)
     raise ServerError(
         f"no tritonserver found: looked at --tritonserver, {VARIABLE}, {CONTAINER} and for the "
-        "nvidia-pytriton wheel; pip install 'triton-ge-backend[server]', or name one"
+        f"nvidia-pytriton wheel; {_how_to_install()}, or name one"
     )
 
 
@@ -70,13 +75,22 @@ def running_python() -> str:
 
 
 def stub_python(stub: Path) -> str:
-    """Return the Python version that a stub is linked with, "" if it does not say.
-
-    Read from the library's name in the file: `libpython3.12.so.1.0`, or with the hash that a wheel
-    adds, `libpython3-419a3a08.13.so.1.0`.
-    """
-    found = re.search(rb"libpython3(?:-[0-9a-f]+)?\.(\d+)\.so", stub.read_bytes())
+    """Return the Python version that a stub is linked with, "" if it does not say."""
+    found = LIBRARY.search(stub.read_bytes())
     return f"3.{found[1].decode()}" if found else ""
+
+
+def stub_library(stub: Path) -> str:
+    """Return the name of Python's library that a stub is linked with, "" if it does not say."""
+    found = LIBRARY.search(stub.read_bytes())
+    return found[0].decode() if found else ""
+
+
+def _how_to_install() -> str:
+    """Return the command; on a Python that has no wheel of numpy 1 the extra leaves it out."""
+    if sys.version_info >= WITHOUT_NUMPY_1:
+        return "pip install --no-deps nvidia-pytriton==0.7.0 'numpy<2' (pip builds numpy, once)"
+    return "pip install 'triton-ge-backend[server]'"
 
 
 def _from_environment() -> Path | None:
