@@ -98,9 +98,12 @@ PANELS = (
         },
     ),
     Panel(
-        title="Steps of fused ensembles",
+        title="Steps of fused ensembles: time of each per batch",
         unit="s",
-        queries={"{{model}} {{step}}": _rate("ge_step_seconds_total", "model, step")},
+        queries={
+            "{{model}} {{step}}": f"{_rate('ge_step_seconds_total', 'model, step')} "
+            f"/ on (model) group_left {_rate('ge_batches_total')}"
+        },
     ),
     Panel(
         title="Triton: time in the host's queue",

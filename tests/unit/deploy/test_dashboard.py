@@ -44,6 +44,15 @@ def test_every_label_exists(panel):
             assert grouped <= known
 
 
+def test_steps_are_shown_by_their_time_and_not_by_the_load():
+    """Seconds of a step per second grow with the traffic; per batch they are the step's own."""
+    (panel,) = [panel for panel in PANELS if "ge_step_seconds" in str(panel.queries)]
+    (query,) = panel.queries.values()
+    steps, batches = query.split(" / on (model) group_left ")
+    assert "ge_step_seconds_total" in steps
+    assert "ge_batches_total" in batches
+
+
 def test_panels_do_not_overlap():
     """Each has its own place."""
     places = [tuple(panel["gridPos"].values()) for panel in dashboard()["panels"]]

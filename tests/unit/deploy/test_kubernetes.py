@@ -1,5 +1,6 @@
 """The Kubernetes files fit together, and their probes, ports and metrics are those of this backend."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,15 @@ def test_everything_is_about_the_same_pods():
     (scaler,) = of_kind("HorizontalPodAutoscaler")
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     comment = (ROOT / "deploy/kubernetes/npu.yaml").read_text()
-    for name in ("ge_queue_seconds_total", "ge_requests_total"):
-        assert name in comment
-        assert name in METRICS
+    page = (ROOT / "docs" / "scale.md").read_text()
+    for name in (
+        "rate(ge_queue_seconds_total[1m])",
+        "rate(ge_requests_total[1m])",
+        "ge_text_waiting",
+    ):
+        assert f"sum by (namespace, pod) ({name})" in comment  # one figure for each pod
+        assert f"sum by (namespace, pod) ({name})" in page
+        assert re.search(r"ge_\w+", name)[0] in METRICS
 
 
 @pytest.mark.parametrize("container", containers(), ids=["deployment", "runtime"])
