@@ -91,7 +91,7 @@ class Policy:
         axes: names of the padded axes, for messages.
         lanes: runs that this instance may expect to have in flight at once.
         refuse_overflow: a request larger than the largest bucket is refused, not run unpadded.
-        packed: a run costs its elements, not its rows times the longest; see `Packed`.
+        packed: a run costs its elements, not its rows times the longest; see `Graph`.
         max_elements: the most of a run of several rows; 0 is no limit. Unless rows are packed the
             cost model keeps to it.
     """

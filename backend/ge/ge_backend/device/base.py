@@ -23,14 +23,12 @@ __all__ = [
     "DEVICE_KINDS",
     "NO_POOL",
     "ROW_ERRORS",
-    "Bucketed",
     "CompiledAhead",
     "Device",
     "Graph",
     "GraphSource",
     "MemoryInfo",
     "NoPool",
-    "Packed",
     "Range",
     "Workspace",
     "open_device",
@@ -185,31 +183,38 @@ NO_POOL = NoPool()
 
 
 class Graph(Protocol):
-    """A loaded model. One graph may be run from several threads at once."""
+    """A loaded model. One graph may be run from several threads at once.
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs, batch dimension included; empty where the file does not say."""
+    Attributes:
+        signature: inputs and outputs, batch dimension included; empty where the file does not say.
+        static_shapes: only prepared shapes run, so that rows must be padded to a bucket. Else a run
+            at the rows' own longest size costs less than one in a bucket.
+        fixed_shapes: the only sets of input shapes that run, by input name, and so the model's
+            buckets. Empty where the file leaves them open.
+        bucketed: any shape runs, but in its precision each new one takes time to make ready, and
+            memory for ever. Rows are padded to buckets where one covers them; all are compiled and
+            prepared at load.
+        packed: it leaves the padding of its rows out, as their mask says: a run costs the elements
+            that are not masked, however unequal its rows are.
+    """
 
-    @property
-    def static_shapes(self) -> bool:
-        """Whether only prepared shapes run, so that rows must be padded to a bucket.
-
-        Else a run at the rows' own longest size costs less than one in a bucket.
-        """
-
-    @property
-    def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The only sets of input shapes that run, by input name, and so the model's buckets.
-
-        Empty where the file leaves them open.
-        """
+    signature: Signature
+    static_shapes: bool = False
+    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+    bucketed: bool = False
+    packed: bool = False
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Compile or capture for these inputs' shapes; the values are valid but arbitrary."""
+        """Compile or capture for these inputs' shapes; the values are valid but arbitrary.
+
+        Unless a graph says otherwise there is nothing to do: any shape runs.
+        """
+        del inputs
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the scratch bytes that one run with these input shapes needs; 0 if not known."""
+        del shapes
+        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
@@ -250,27 +255,6 @@ class CompiledAhead(Protocol):
             ModelError: the compiler refuses the model or a shape, in its own words.
             OutOfMemory: the workspace pool has no room for it.
         """
-
-
-@runtime_checkable
-class Bucketed(Protocol):
-    """What a graph may be that runs any shape: better off with shapes that it has run before."""
-
-    @property
-    def bucketed(self) -> bool:
-        """Whether in its precision each new shape takes time to make ready, and memory for ever.
-
-        Rows are padded to buckets where one covers them; all are compiled and prepared at load.
-        """
-
-
-@runtime_checkable
-class Packed(Protocol):
-    """What a graph may be that leaves the padding of its rows out, as their mask says."""
-
-    @property
-    def packed(self) -> bool:
-        """Whether a run costs the elements that are not masked, however unequal its rows are."""
 
 
 class Device(Protocol):

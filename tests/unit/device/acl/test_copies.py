@@ -1,6 +1,7 @@
 """One model, loaded as often as runs of it are to be in flight."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,6 +71,15 @@ def test_copies_are_the_graph_itself(npu, kind):
         assert np.array_equal(run(graph, **inputs)["y"], expected["y"])
     if kind != "unknown":
         assert not [name for name in npu.sim.calls - before if "malloc" in name]
+
+
+def test_copies_say_of_themselves_what_one_says():
+    """However the graph that is loaded several times wants its rows."""
+    one = SimpleNamespace(
+        signature="s", static_shapes=True, fixed_shapes=({"x": (1,)},), bucketed=True, packed=True
+    )
+    graph = Copies([one, one])
+    assert {name: getattr(graph, name) for name in vars(one)} == vars(one)
 
 
 def test_in_a_pool_there_is_one(tmp_path):

@@ -12,7 +12,7 @@ from builders.checkpoints import (
     as_sentence_encoder,
     write_checkpoint,
 )
-from ge_backend.device.base import GraphSource, Packed
+from ge_backend.device.base import GraphSource
 from ge_backend.device.kinds.cpu import CpuDevice
 from ge_backend.errors import GraphFailed
 
@@ -39,7 +39,6 @@ def test_it_says_what_it_takes_and_gives(graph):
     (output,) = graph.signature.outputs
     assert (output.name, output.dims) == ("sentence_embedding", (-1, WIDTH))
     assert graph.signature.axis_limits == {"sequence": LENGTH}
-    assert isinstance(graph, Packed)
     assert graph.packed
     assert not graph.static_shapes
 

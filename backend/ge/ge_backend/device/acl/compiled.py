@@ -53,7 +53,7 @@ class _Held:
         return found
 
 
-class CompiledGraph:
+class CompiledGraph(Graph):
     """A graph that has no shapes until it is compiled for some; see `Graph`.
 
     Args:
@@ -65,7 +65,6 @@ class CompiledGraph:
     """
 
     static_shapes = True
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(
         self,

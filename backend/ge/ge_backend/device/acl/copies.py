@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import OutOfMemory
-from ge_backend.tensors import Array, Shape, Signature
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["Copies", "loaded_copies"]
 
@@ -39,14 +39,14 @@ def loaded_copies(load: Callable[[], Graph], count: int) -> Graph:
     return copies[0] if len(copies) == 1 else Copies(copies)
 
 
-class Copies:
+class Copies(Graph):
     """Equal graphs as one; a run takes one that is idle, or waits for it. See `Graph`."""
 
     def __init__(self, copies: Sequence[Graph]) -> None:
         first = copies[0]
-        self.signature: Signature = first.signature
-        self.static_shapes: bool = first.static_shapes
-        self.fixed_shapes: tuple[Mapping[str, Shape], ...] = first.fixed_shapes
+        self.signature = first.signature
+        self.static_shapes, self.fixed_shapes = first.static_shapes, first.fixed_shapes
+        self.bucketed, self.packed = first.bucketed, first.packed
         self._copies = copies
         # The one that ran last runs next: its memory is more likely to be near.
         self._idle: queue.LifoQueue[Graph] = queue.LifoQueue()

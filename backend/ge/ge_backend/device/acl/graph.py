@@ -18,10 +18,11 @@ from ge_backend.device.acl.om_model import LoadedModel, OmRun, OmSource
 from ge_backend.device.acl.signature import signature_of
 from ge_backend.device.acl.transfer import Transfer, check_outputs, checked_shapes
 from ge_backend.device.arrays import ShapesKey, shapes_key
+from ge_backend.device.base import Graph
 from ge_backend.device.files.om_files import read_axes
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemory
 from ge_backend.errors import GraphFailed, ModelError
-from ge_backend.tensors import Array, Shape, Signature
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["OmGraph"]
 
@@ -35,7 +36,7 @@ class _Choice:
     outputs: Mapping[str, Shape]
 
 
-class OmGraph:
+class OmGraph(Graph):
     """A graph that runs in a fixed list of shapes; see `Graph`.
 
     It locks itself: no model of it is ever in flight twice, and no two of its models at once.
@@ -72,10 +73,10 @@ class OmGraph:
             for gear, run in enumerate(model.runs):
                 self._choices[shapes_key(run.inputs)] = _Choice(model, gear, run.outputs)
         labels = [model.label for model in models if model.label]
-        self.signature: Signature = signature_of(
+        self.signature = signature_of(
             self._inputs, self._outputs, runs, read_axes(source.path), labels
         )
-        self.fixed_shapes: tuple[Mapping[str, Shape], ...] = tuple(run.inputs for run in runs)
+        self.fixed_shapes = tuple(run.inputs for run in runs)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""

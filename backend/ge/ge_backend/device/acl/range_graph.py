@@ -1,9 +1,9 @@
 """A graph of an offline model whose dimensions vary freely: the shapes are said with each run.
 
-Its work memory is the system's own, so it takes no part in the workspace pool. Slots grow with the
-largest shapes seen, which warm-up makes the largest buckets. An output whose shape does not follow
-from the inputs' by their names is given memory by ACL during the run; such a run holds up every
-other thread of the process. Gears have neither cost.
+Its work memory is the system's own, which does not say how much it is, so it takes no part in the
+workspace pool. Slots grow with the largest shapes seen, which warm-up makes the largest buckets. An
+output whose shape does not follow from the inputs' by their names is given memory by ACL during the
+run; such a run holds up every other thread of the process. Gears have neither cost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from ge_backend.device.acl.description import Tensor
 from ge_backend.device.acl.om_model import LoadedModel, OmSource
 from ge_backend.device.acl.signature import free_signature, ranked
 from ge_backend.device.acl.transfer import Transfer, checked_shapes, num_bytes
+from ge_backend.device.base import Graph
 from ge_backend.device.files.om_files import axes_file, read_axes
 from ge_backend.errors import GraphFailed
-from ge_backend.tensors import Array, Shape, Signature
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["RangeGraph"]
 
 Shapes = Mapping[str, Shape]
 
 
-class RangeGraph:
+class RangeGraph(Graph):
     """A graph that runs in any shape within its ranges; see `Graph`. It locks itself.
 
     Args:
@@ -39,9 +40,6 @@ class RangeGraph:
         ModelError: names for its dimensions do not fit, or are needed to know how many there are.
         OutOfMemory: there is no room for inputs and outputs.
     """
-
-    static_shapes = False
-    fixed_shapes: tuple[Shapes, ...] = ()
 
     def __init__(self, source: OmSource, model: LoadedModel, taken: contextlib.ExitStack) -> None:
         self._device = source.device
@@ -55,9 +53,7 @@ class RangeGraph:
         names, beside = read_axes(source.path), axes_file(source.path).name
         self._inputs = ranked(described.inputs, names, self._path, beside)
         self._outputs = ranked(described.outputs, names, self._path, beside)
-        self.signature: Signature = free_signature(
-            self._inputs, self._outputs, names, described.limits
-        )
+        self.signature = free_signature(self._inputs, self._outputs, names, described.limits)
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._free)
         model.bind(self._transfer)
@@ -67,11 +63,6 @@ class RangeGraph:
         shapes = checked_shapes(self._inputs, inputs, self._path)
         with self._lock, self._device.entered():
             self._make_room(shapes, self._predicted(shapes))
-
-    def workspace_bytes(self, shapes: Shapes) -> int:
-        """Return 0: the system manages it, and does not say how much it is."""
-        del shapes
-        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool

@@ -32,7 +32,7 @@ from ge_backend.device.arrays import (
     shapes_of,
     wrong_input,
 )
-from ge_backend.device.base import NO_POOL, GraphSource, MemoryInfo, Workspace
+from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.files.signature_file import read_signature
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.tensors import (
@@ -93,7 +93,7 @@ def read_model(path: str) -> dict[str, Any]:
     return document
 
 
-class NullGraph:
+class NullGraph(Graph):
     """A graph made of a signature; see the module's text for what it does."""
 
     def __init__(self, document: Mapping[str, Any], path: str) -> None:

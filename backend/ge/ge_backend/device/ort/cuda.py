@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from ge_backend.device.arrays import settled
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.ort.graph import OnDevice, OnnxGraph
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.resident.buffers import Bound, BufferMemory
 from ge_backend.device.threads import Cores
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Array
 
 __all__ = ["OnnxCudaGraph"]
 
@@ -33,8 +33,10 @@ OPTIONS = {
 }
 
 
-class OnnxCudaGraph:
+class OnnxCudaGraph(Graph):
     """One ONNX model in one session; ONNX Runtime has streams and scratch memory of its own.
+
+    The arena of that memory is not ours to plan, so no run's need is told.
 
     Tensors are bound in host memory, and ONNX Runtime moves them, or in torch's on the GPU; any
     shape runs. Nothing is captured while a session begins, which waits for the whole GPU, or ends,
@@ -48,9 +50,6 @@ class OnnxCudaGraph:
         DeviceUnavailable: the CUDA provider is not there or does not load.
     """
 
-    static_shapes = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
-
     def __init__(self, source: GraphSource, streams: Streams) -> None:
         self._streams, self._vendor = streams, streams.vendor
         index = self._vendor.device.partition(":")[2]
@@ -62,11 +61,6 @@ class OnnxCudaGraph:
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Run once, so that memory for these shapes is there and algorithms are chosen."""
         self.run(inputs, {}, exclusive=False)
-
-    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return 0: the arena of ONNX Runtime is not ours to plan."""
-        del shapes
-        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool

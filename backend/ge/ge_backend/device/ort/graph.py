@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 
 from ge_backend.device.arrays import check_names, settled, shapes_of
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.ort.arena import release_unused, unused_released
 from ge_backend.device.ort.scratch import peak_bytes
@@ -57,7 +57,7 @@ class OnDevice:
 NOWHERE = OnDevice(device="cpu", index=0, inputs={}, outputs={}, hidden=frozenset())
 
 
-class OnnxGraph:
+class OnnxGraph(Graph):
     """One ONNX model with one or two sessions.
 
     The narrow session runs on the calling thread, from several threads at once. With
@@ -75,9 +75,6 @@ class OnnxGraph:
     Args:
         provider: what computes; tensors are in host memory, and ONNX Runtime moves them.
     """
-
-    static_shapes = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(
         self, source: GraphSource, cores: Cores, *, provider: Provider = CPU_PROVIDER

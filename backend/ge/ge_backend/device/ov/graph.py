@@ -12,7 +12,7 @@ import numpy as np
 import openvino
 
 from ge_backend.device.arrays import ShapesKey, check_names, shapes_key, shapes_of
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
@@ -44,7 +44,7 @@ MOST_MODELS = 16
 INT32 = np.iinfo(np.int32)
 
 
-class OpenVinoGraph:
+class OpenVinoGraph(Graph):
     """One model, compiled for any shape, and once more for each of its smallest buckets.
 
     A model for any shape makes ready anew whenever the shape changes: measured on an encoder, 1.5
@@ -53,17 +53,13 @@ class OpenVinoGraph:
     loaded from OpenVINO's own cache takes 140 MB and as long, so that is not used.
 
     Every run has a request of its own, which costs 10 microseconds and holds nobody's memory
-    afterwards. Inputs are read and outputs written where the caller has them.
+    afterwards. Inputs are read and outputs written where the caller has them. How much scratch
+    memory a run takes OpenVINO does not tell.
 
     INT64 is computed in 32 bits; values that do not fit are refused.
-
-    Attributes:
-        bucketed: rows are padded to buckets.
     """
 
-    static_shapes = False
     bucketed = True
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         if source.precision not in PRECISIONS:
@@ -111,11 +107,6 @@ class OpenVinoGraph:
             else:
                 # Replaced as a whole: lanes read it meanwhile.
                 self._compiled = {**self._compiled, key: compiled}
-
-    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return 0: OpenVINO does not tell."""
-        del shapes
-        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool

@@ -22,11 +22,11 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ge_backend.device.arrays import bytes_columns
-from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.base import ROW_ERRORS, Graph, GraphSource
 from ge_backend.device.preprocess.image_file import CHANNELS, ImageSteps, read_image_file
 from ge_backend.device.threads import Cores
 from ge_backend.errors import InvalidRequest
-from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
+from ge_backend.tensors import Array, Signature, TensorSpec, data_type
 
 __all__ = ["ImageGraph", "eight_bits"]
 
@@ -45,11 +45,11 @@ IMAGE_ERRORS = (
 BRIGHTEST = 255.0
 
 
-class ImageGraph:
-    """The preprocessing of one vision model. An image that cannot be read is refused alone."""
+class ImageGraph(Graph):
+    """The preprocessing of one vision model. An image that cannot be read is refused alone.
 
-    static_shapes = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
+    Any shape runs, and needs none of the device's memory.
+    """
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         self._path = source.path
@@ -60,14 +60,6 @@ class ImageGraph:
         self._offset = (-np.array(self._steps.mean) / self._steps.std).astype(np.float32)
         count = source.threads or cores.count
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="image")
-
-    def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Do nothing: any shape runs."""
-
-    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return 0: it needs none of the device's memory."""
-        del shapes
-        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool

@@ -21,11 +21,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ge_backend.device.arrays import bytes_columns
-from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.base import ROW_ERRORS, Graph, GraphSource
 from ge_backend.device.failures import failure, reason
 from ge_backend.device.threads import Cores
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.tensors import Array, Shape, Signature, TensorSpec, data_type
+from ge_backend.tensors import Array, Signature, TensorSpec, data_type
 
 __all__ = ["TokenizerGraph", "TokenizerOptions", "read_options"]
 
@@ -95,14 +95,12 @@ def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
     )
 
 
-class TokenizerGraph:
+class TokenizerGraph(Graph):
     """One tokenizer. The library releases the GIL and spreads a batch over its own threads.
 
+    Any shape runs, and needs none of the device's memory.
     A text that is not UTF-8, or longer than `overflow` allows, is refused alone (`ROW_ERRORS`).
     """
-
-    static_shapes = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         del cores  # the library counts them itself, or reads RAYON_NUM_THREADS
@@ -130,14 +128,6 @@ class TokenizerGraph:
             axis_limits={"sequence": self._max_length} if self._max_length else {},
             lengths={"sequence": "attention_mask"},
         )
-
-    def prepare(self, inputs: Mapping[str, Array]) -> None:
-        """Do nothing: any shape runs."""
-
-    def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return 0: it needs none of the device's memory."""
-        del shapes
-        return 0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import reason
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.device.pytorch.capture import CapturedShape
@@ -61,7 +61,7 @@ class CaptureCounts:
                 setattr(self, name, getattr(self, name) + change)
 
 
-class AcceleratorGraph:
+class AcceleratorGraph(Graph):
     """One torch program on one device; see `Graph`.
 
     With the option `torch.mode`:
@@ -80,8 +80,6 @@ class AcceleratorGraph:
         streams: the device's own, shared by all its graphs.
         program: on the device already; None loads it from the source's file.
     """
-
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(
         self, source: GraphSource, streams: Streams, *, program: Program | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from ge_backend.device.arrays import shapes_of
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS, TorchCodec
 from ge_backend.device.pytorch.program import load_program
@@ -21,7 +21,7 @@ from ge_backend.tensors import Array, Shape
 __all__ = ["TorchGraph"]
 
 
-class TorchGraph:
+class TorchGraph(Graph):
     """One torch program; narrow runs use one thread, wide ones all cores, on the same weights.
 
     In `bf16` and `fp16` the weights are converted once, and the program runs under autocast, which
@@ -37,9 +37,6 @@ class TorchGraph:
     Scratch memory comes from the C library and goes back to it after every operator, so all
     programs of the process share it.
     """
-
-    static_shapes = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         with contextlib.suppress(RuntimeError):  # set before, in this process

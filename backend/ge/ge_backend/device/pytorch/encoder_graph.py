@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ge_backend.device.arrays import settled, shapes_of
-from ge_backend.device.base import GraphSource
+from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.encoder_folder import EncoderFolder, read_encoder_folder
 from ge_backend.device.pytorch.codec import ENGINE_ERRORS
@@ -31,7 +31,7 @@ DTYPES = {
 }
 
 
-class EncoderGraph:
+class EncoderGraph(Graph):
     """A folder of transformers or sentence-transformers; see `PackedEncoder`.
 
     Inputs INT64 `input_ids`, `attention_mask` [batch, sequence]; one FP32 output, called
@@ -49,9 +49,7 @@ class EncoderGraph:
         ModelError, Unsupported: as `PackedEncoder`.
     """
 
-    static_shapes = False
     packed = True
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
 
     def __init__(
         self,

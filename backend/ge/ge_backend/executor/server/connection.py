@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ge_backend.device.base import Bucketed, Packed
 from ge_backend.device.failures import without_folders
 from ge_backend.device.resident.slot_plan import SlotPlan
 from ge_backend.device.resident.states import StateStore, open_states
@@ -391,8 +390,8 @@ class Connection:
             graph=entry.id,
             signature=graph.signature,
             static_shapes=graph.static_shapes,
-            bucketed=isinstance(graph, Bucketed) and graph.bucketed,
-            packed=isinstance(graph, Packed) and graph.packed,
+            bucketed=graph.bucketed,
+            packed=graph.packed,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 
