@@ -143,12 +143,12 @@ class Session:
 
     @property
     def bucketed(self) -> bool:
-        """Whether rows are padded to buckets although any shape runs; see `Bucketed`."""
+        """Whether rows are padded to buckets although any shape runs; see `Graph`."""
         return self._graph().bucketed
 
     @property
     def packed(self) -> bool:
-        """Whether a run costs its elements alone, however unequal its rows are; see `Packed`."""
+        """Whether a run costs its elements alone, however unequal its rows are; see `Graph`."""
         return self._graph().packed
 
     @property
