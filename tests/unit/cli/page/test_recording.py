@@ -1,8 +1,10 @@
 """Watching a server, made up."""
 
+from dataclasses import replace
+
 import pytest
 
-from builders.recordings import RUNS, reading
+from builders.recordings import RUNS, look, reading
 from ge_backend.cli.page import recording as module
 from ge_backend.cli.page.recording import NOT_HERE, record
 from ge_backend.cli.watch.executors import DeviceRuns
@@ -68,12 +70,36 @@ def test_a_host_and_its_port_are_enough(server):
     assert (seen.url, seen.devices) == (URL, Watch.devices)
 
 
-def test_a_server_that_served_nothing_has_nothing_to_report(server):
+def test_a_server_that_did_nothing_has_nothing_to_report(server, monkeypatch):
     """What to do is in the message, and the executors are left."""
     server["served"] = 0
-    with pytest.raises(ServerError, match=r"took a request in 2 s.*--seconds"):
+    monkeypatch.setattr(Watch, "devices", ())
+    with pytest.raises(ServerError, match=r"took a request or ran in 2 s.*--seconds"):
         record(URL, 2.0, lambda text: None)
     assert Watch.closed == 1
+
+
+def test_runs_are_something_to_report(server):
+    """Of requests that came before."""
+    server["served"] = 0
+    assert record(URL, 2.0, lambda text: None).devices == Watch.devices
+
+
+def test_an_executor_without_runs_is_not(server, monkeypatch):
+    """It is there, and that is all."""
+    server["served"] = 0
+    monkeypatch.setattr(Watch, "devices", (replace(Watch.devices[0], runs=()),))
+    with pytest.raises(ServerError, match="nothing to report"):
+        record(URL, 2.0, lambda text: None)
+
+
+def test_steps_of_texts_are_something_to_report(server, monkeypatch):
+    """Texts may be written for longer than anybody watches, by an executor that is elsewhere."""
+    monkeypatch.setattr(Watch, "devices", ())
+    monkeypatch.setattr(
+        module, "scrape", lambda url: look(server["now"], ge_text_steps_total=server["now"])
+    )
+    assert record(URL, 2.0, lambda text: None).seconds == 2
 
 
 def test_a_server_that_ends_meanwhile_leaves_what_was_seen(server, monkeypatch):

@@ -63,7 +63,7 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
         say: is given a line each time.
 
     Raises:
-        ServerError: nobody answers at `url`, or no model of this backend has served anything.
+        ServerError: nobody answers at `url`, or no model of this backend has done anything.
         DeviceUnavailable: the library that reads metrics is missing.
     """
     url = whole_url(url)
@@ -86,10 +86,11 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
             say(f"{passed:.0f} of {seconds:g} s: {_served(readings):.0f} requests, {runs} runs")
     finally:
         devices = watch.close()
-    if not _served(readings):
+    ran = any(device.runs or device.missed for device in devices)
+    if not (ran or _served(readings) or _text_steps(readings)):
         raise ServerError(
-            f"no model of this backend took a request in {seconds:g} s, by {url}; there is nothing "
-            "to report: send requests meanwhile, or watch longer (--seconds)"
+            f"no model of this backend took a request or ran in {seconds:g} s, by {url}; there is "
+            "nothing to report: send requests meanwhile, or watch longer (--seconds)"
         )
     note = ended or watch.note or ("" if devices else NOT_HERE)
     return Recording(
@@ -101,3 +102,8 @@ def _served(readings: list[Reading]) -> float:
     """Return how many requests models took; steps of a fused ensemble are not counted again."""
     served = grown(readings[0], readings[-1], "ge_requests_total", "model")
     return sum(count for model, count in served.items() if "/" not in model)
+
+
+def _text_steps(readings: list[Reading]) -> float:
+    """Return how many steps texts took, which may have been asked for long before."""
+    return sum(grown(readings[0], readings[-1], "ge_text_steps_total", "model").values())
