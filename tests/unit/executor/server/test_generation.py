@@ -39,6 +39,7 @@ from ge_backend.executor.protocol.generation_messages import (
 )
 from ge_backend.executor.server import services, text_engine
 from ge_backend.executor.server.executor import Executor
+from ge_backend.executor.server.generation import GenerationService
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import _READERS, parse_parameters
 
@@ -509,6 +510,49 @@ def test_who_leaves_takes_its_requests_along(rig):
 
     assert comes_true(idle)
     leaving._live.clear()
+
+
+def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
+    """Its place in the pool and its memory are gone then; the lanes are other models', too."""
+    rig = Rig(monkeypatch, executor=Executor(NullDevice(), linger_s=60.0))
+    slow = threading.Event()
+    rig.on_step = lambda *_: slow.is_set() and time.sleep(0.1)
+    kick = GenerationService._kick
+
+    def late(self):
+        time.sleep(0.02)
+        kick(self)
+
+    monkeypatch.setattr(GenerationService, "_kick", late)
+    leaving = rig.client()
+    slow.set()
+    sinks = [ask(leaving, ids=[9, 10 + n], max_tokens=400) for n in range(3)]
+    assert comes_true(lambda: any(sink.deltas for sink in sinks))
+    (service,) = [opened.service for opened in rig.executor.services._opened.values()]
+    steps, step = [], service._engine.step
+    monkeypatch.setattr(service._engine, "step", lambda: steps.append(service._closed) or step())
+    leaving._closing.set()
+    leaving._stream.close()
+    leaving._live.clear()
+    opened = rig.executor.services._opened.values()
+    assert comes_true(lambda: not any(one.clients for one in opened))
+    assert rig.executor.services.close_idle(now=True) == 1
+    time.sleep(0.05)
+    assert not any(steps)
+    assert not service._engine.has_work
+    slow.clear()
+    assert ask(rig.client(), ids=[9]).end() is None
+    rig.close()
+
+
+def test_texts_whose_steps_find_no_place_fail(rig):
+    """They are told so, and their clients are not kept waiting."""
+    client = rig.client()
+    (service,) = [opened.service for opened in rig.executor.services._opened.values()]
+    rig.executor.pool.remove(service._holder)
+    assert isinstance(ask(client, ids=[9]).end(), ProtocolError)
+    rig.executor.pool.workspace(service._holder)
+    assert ask(client, ids=[9]).end() is None
 
 
 def test_figures_are_told_once(rig):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.errors import Cancelled, DeadlineExceeded
+from ge_backend.errors import Cancelled, DeadlineExceeded, ProtocolError
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.workspace.pool import Pool
@@ -471,3 +471,19 @@ def test_the_oldest_run_is_known(lanes):
     assert comes_true(lambda: lanes.oldest_ns() > began_ns, 5)
     second.go.set()
     assert comes_true(lambda: lanes.oldest_ns() == 0, 5)
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_job_whose_holder_has_no_place_is_dropped_with_the_reason(lanes, here):
+    """Outside of the queue's lock, and no lane is lost to it."""
+    for _ in range(4):
+        gate = Gate()
+        submit(lanes, gate, holder="gone", drop=gate.drop, here=here)
+        assert gate.dropped.wait(5)
+        assert isinstance(gate.error, ProtocolError)
+        assert not gate.begun.is_set()
+    done = [threading.Event() for _ in range(4)]
+    for event in done:
+        submit(lanes, lambda _, event=event: event.set(), holder="a")
+    assert all(event.wait(5) for event in done)
+    assert comes_true(lambda: len(lanes) == 0)

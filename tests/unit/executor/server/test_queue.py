@@ -239,6 +239,19 @@ def test_what_is_too_late_is_taken_out_with_its_error():
     assert bench.waiting.next_deadline_ns() == 0
 
 
+def test_a_job_of_a_holder_that_is_gone_takes_no_turn_from_others():
+    """It is taken with no bytes, to tell its owner; what it was to do is not done."""
+    bench, told = Bench(a=1000, b=1000), []
+    bench.add("a1", drop=told.append)
+    bench.add("b1")
+    bench.pool.remove("a")
+    started = bench.waiting.take(bench.now_ns, running=0)
+    assert started.lease is None
+    started.job.work(started.turn)()
+    assert [str(error) for error in told] == ["a is not in the workspace pool"]
+    assert bench.drain() == ["b1"]
+
+
 def test_who_leaves_gives_up_the_claim_too():
     """Behind a large job that is taken out, those have their turn whom it had held up."""
     bench = Bench(a=1900, b=1900, large=4000)

@@ -75,6 +75,7 @@ class GenerationService:
         self._looked = self._engine.figures()
         self._joined = itertools.count()
         self._stepping = False
+        self._closed = False
         self._step_ns = 0  # what the latest step took, which is what the next one is expected to
         self._lock = threading.Lock()
 
@@ -115,11 +116,17 @@ class GenerationService:
             self._kick()
 
     def close(self) -> None:
-        """Free the models once no step runs."""
-        while self._stepping:
+        """Free the models once no step runs, nor will: what was asked for has been dropped."""
+        while not self._rests():
             time.sleep(0.001)
         self._workshop.pool.remove(self._holder)
         self._close_models()
+
+    def _rests(self) -> bool:
+        """Whether there is nothing to do any more; then no step begins from now on."""
+        with self._lock:
+            self._closed = not (self._stepping or self._engine.has_work)
+            return self._closed
 
     def _take_place(self) -> None:
         """Get a place in the workspace pool: every step leases its bytes, as runs do theirs.
@@ -225,7 +232,7 @@ class GenerationService:
     def _kick(self) -> None:
         """See that a lane steps the engine while there is something to do."""
         with self._lock:
-            if self._stepping or not self._engine.has_work:
+            if self._closed or self._stepping or not self._engine.has_work:
                 return
             self._stepping = True
         self._claim = self._workshop.outstanding.claim(self._step_ns)
@@ -268,10 +275,9 @@ class GenerationService:
         self._kick()
 
     def _dropped(self, error: GeError) -> None:
-        del error  # only at the executor's end
-        self._claim.release()
-        with self._lock:
-            self._stepping = False
+        """End all texts: there is no step for them."""
+        settled(lambda: self._engine.abort(error), self._workshop.on_fault)
+        self._end_step()
 
     def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:
         """Pass an update on; called by the lane that steps. See `generate.update.Sink`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ge_backend.device.base import Range
 from ge_backend.errors import DeadlineExceeded, GeError
@@ -55,7 +55,8 @@ class Job:
     Attributes:
         work: does it, and returns what is left to do once its bytes are free for others, such as
             telling the client. What either raises is a defect.
-        drop: called instead of `work`, when its deadline passes or its owner leaves.
+        drop: called instead of `work`, when its deadline passes, its owner leaves, or its holder
+            has no place in the pool.
         holder: whose bytes of the workspace pool it needs; "" where it needs none.
         nbytes: how many, where that is not the holder's whole place.
         priority: 1 is the highest.
@@ -148,7 +149,11 @@ class Waiting:
                 return self._start(index, None, now_ns, working, lane)
             key = (job.holder, job.nbytes)
             if key not in behind:
-                lease = self.pool.lease(job.holder, job.nbytes, claimed)
+                try:
+                    lease = self.pool.lease(job.holder, job.nbytes, claimed)
+                except GeError as error:  # no defect of one model stops the lanes of all
+                    place.job = _refused(job, error)
+                    return self._start(index, None, now_ns, working, lane)
                 if lease is not None:
                     return self._start(index, lease, now_ns, working, lane)
                 behind.add(key)
@@ -188,6 +193,16 @@ class Waiting:
         if removed:
             self._places = [place for place in self._places if not condition(place.job)]
         return removed
+
+
+def _refused(job: Job, error: GeError) -> Job:
+    """Return what a lane does instead of a job that can have no bytes: its owner is told."""
+
+    def work(turn: Turn) -> Callable[[], None]:
+        del turn
+        return lambda: job.drop(error)
+
+    return replace(job, work=work, holder="")
 
 
 def too_late(waited_ns: int, late_ns: int) -> DeadlineExceeded:
