@@ -515,32 +515,36 @@ def test_who_leaves_takes_its_requests_along(rig):
 def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
     """Its place in the pool and its memory are gone then; the lanes are other models', too."""
     rig = Rig(monkeypatch, executor=Executor(NullDevice(), linger_s=60.0))
-    slow = threading.Event()
-    rig.on_step = lambda *_: slow.is_set() and time.sleep(0.1)
+    asked, left, between, go = (threading.Event() for _ in range(4))
+    rig.on_step = lambda *_: asked.is_set() and left.wait(10)
     kick = GenerationService._kick
 
     def late(self):
-        time.sleep(0.02)
+        if threading.current_thread().name.startswith("lane") and left.is_set():
+            between.set()
+            go.wait(10)
         kick(self)
 
     monkeypatch.setattr(GenerationService, "_kick", late)
     leaving = rig.client()
-    slow.set()
-    sinks = [ask(leaving, ids=[9, 10 + n], max_tokens=400) for n in range(3)]
-    assert comes_true(lambda: any(sink.deltas for sink in sinks))
-    (service,) = [opened.service for opened in rig.executor.services._opened.values()]
-    steps, step = [], service._engine.step
-    monkeypatch.setattr(service._engine, "step", lambda: steps.append(service._closed) or step())
+    asked.set()
+    ask(leaving, ids=[9], max_tokens=400)
+    assert comes_true(lambda: len(rig.executor.lanes) == 1)
     leaving._closing.set()
     leaving._stream.close()
     leaving._live.clear()
     opened = rig.executor.services._opened.values()
     assert comes_true(lambda: not any(one.clients for one in opened))
-    assert rig.executor.services.close_idle(now=True) == 1
+    closing = threading.Thread(target=rig.executor.services.close_idle, kwargs={"now": True})
+    closing.start()
+    left.set()
+    assert between.wait(10)
     time.sleep(0.05)
-    assert not any(steps)
-    assert not service._engine.has_work
-    slow.clear()
+    assert closing.is_alive()
+    go.set()
+    closing.join(10)
+    assert comes_true(lambda: len(rig.executor.lanes) == 0)
+    assert all(thread.is_alive() for thread in rig.executor.lanes._threads)
     assert ask(rig.client(), ids=[9]).end() is None
     rig.close()
 
