@@ -18,6 +18,7 @@ from ge_backend.executor.client.watch import (
     SILENT_S,
     STARTING_IDLE_S,
     STOPPED_S,
+    Silence,
     Watch,
     _Process,
     is_hung,
@@ -145,3 +146,14 @@ def test_a_watch_without_a_thread_leaves_no_descriptor(monkeypatch):
     with pytest.raises(RuntimeError):
         Watch(os.getpid())
     assert num_ours() == before
+
+
+def test_time_in_which_nobody_looked_does_not_count():
+    """As while a container is paused: its executor could not beat, and lives when it goes on."""
+    second = 10**9
+    silence = Silence(0)
+    assert [silence.seconds(n * second // 4, 0) for n in (1, 2, 3)] == [0.25, 0.5, 0.75]
+    assert silence.seconds(1000 * second, 0) == 1.25
+    assert silence.seconds(1000 * second + 250_000_000, 1000 * second + 150_000_000) == 0.1
+    late = [silence.seconds(1000 * second + n * second // 4, 1000 * second) for n in (2, 3, 4)]
+    assert late == [0.35, 0.6, 0.85]

@@ -4,7 +4,8 @@ Whoever waits for a dead executor finds out at once, because its connections bre
 stopped, or waits for itself, they would wait for ever. It beats several times a second, whatever
 runs take. One that does not is hung if it is stopped, or if it uses no processor either: a library
 that loads a large model may keep every Python thread from running for a while. One that starts
-does not beat yet: the same is asked of it, with more patience.
+does not beat yet: the same is asked of it, with more patience. Time in which this process did not
+run itself does not count: a container that is paused stops both.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.executor.protocol.outstanding import OutstandingView
 
-__all__ = ["SILENT_S", "STARTING_IDLE_S", "Watch", "is_hung", "still_runs"]
+__all__ = ["SILENT_S", "STARTING_IDLE_S", "Silence", "Watch", "is_hung", "still_runs"]
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
+# Between two looks, at most so much time counts.
+MOST_COUNTED_NS = 500_000_000
 # One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
 QUIET_S = 0.5
 # How long one may be silent that is stopped, that does nothing, and that does something.
@@ -89,10 +93,11 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
+        silence = Silence(self._since_ns)
         with contextlib.closing(self._process) as process:
             while not self._stop.wait(PERIOD_S):
                 beat_ns = self._since_ns if self._beats is None else self._beats.beat_ns
-                silent_s = (time.monotonic_ns() - beat_ns) / 1e9
+                silent_s = silence.seconds(time.monotonic_ns(), beat_ns)
                 if silent_s < QUIET_S:
                     continue
                 state = process.look()
@@ -113,6 +118,25 @@ class Watch:
                     )
                     process.kill()
                     return
+
+
+@dataclass(slots=True)
+class Silence:
+    """How long another process has shown no life, as far as this one was there to see it.
+
+    Args:
+        looked_ns: CLOCK_MONOTONIC, as all its times.
+    """
+
+    looked_ns: int
+    _silent_ns: int = 0
+
+    def seconds(self, now_ns: int, beat_ns: int) -> float:
+        """Return it; asked every `PERIOD_S`, with when the other one was alive last."""
+        self._silent_ns += min(now_ns - self.looked_ns, MOST_COUNTED_NS)
+        self._silent_ns = min(self._silent_ns, now_ns - beat_ns)
+        self.looked_ns = now_ns
+        return self._silent_ns / 1e9
 
 
 class _Process:
