@@ -11,7 +11,9 @@ from ge_backend.errors import DeviceUnavailable, Unsupported  # noqa: E402
 
 # In CUDA's own words, which torch and ONNX Runtime each put behind something of their own.
 CONTAINED = "Invalid access of peer GPU memory over nvlink or a hardware error"
-OUTSIDE = "an async error has occured in external entity outside of CUDA"  # codespell:ignore occured
+OUTSIDE = (
+    "an async error has occured in external entity outside of CUDA"  # codespell:ignore occured
+)
 
 
 @pytest.fixture(autouse=True)
