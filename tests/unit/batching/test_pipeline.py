@@ -723,7 +723,8 @@ def test_devices_are_sampled(open_pipeline):
 
 
 @pytest.mark.parametrize(
-    ("error", "solo"), [(GraphFailed, False), (OutOfMemory, True), (ExecutorLost, True)]
+    ("error", "solo"),
+    [(GraphFailed, [False]), (OutOfMemory, [True] * 3), (ExecutorLost, [True] * 3)],
 )
 def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error, solo):
     """Those that may take others with them have nothing beside them; no two share one again."""
@@ -732,8 +733,18 @@ def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error,
     replies = replies_of(pipeline, requests_of(LAYOUT, [[1]], [[2]], [[3], [4]]))
     assert {type(reply.error) for reply in replies.values()} == {error}
     assert fleet.runs == 1 + 3
-    assert fleet.solo == [False, solo]
+    assert fleet.solo == [False, *solo]
     assert not pipeline.busy
+
+
+def test_executors_that_die_whatever_they_run_are_not_tried_for_each_request():
+    """Three requests have shown it; the others are told the same, and take no executor more."""
+    error = ExecutorLost("gone")
+    fleet = FakeFleet(error=error)
+    pipeline = fake_pipeline(fleet, costs=StaticCosts({(8, 8): 10.0}))
+    replies = replies_of(pipeline, requests_of(LAYOUT, *([[n]] for n in range(6))))
+    assert all(reply.error is error for reply in replies.values())
+    assert fleet.runs == 1 + 3
 
 
 def test_a_lost_executor_fails_the_batch():

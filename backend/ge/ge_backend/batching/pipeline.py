@@ -45,6 +45,9 @@ MOST_ROOM_BYTES = 1 << 20
 OVERLAP_NS = 3_000_000
 # Of which each run is this part.
 RUN_WEIGHT = 1 / 8
+# Where executors have died over so many requests of a batch, each alone, it is no request's doing:
+# the others are not tried, as each would take an executor's start.
+MOST_KILLERS = 3
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
 
@@ -197,15 +200,26 @@ class Pipeline:
             self._count_runs(batch.sub_batches, progress)
 
         yield from self._execute(batch.sub_batches, progress, count, begun)
-        for spans, solo in ((progress.suspects, False), (progress.dangers, True)):
-            if spans:
-                alone = tuple(
-                    self._alone(span, requests, costs)
-                    for span in spans
-                    if not progress.failed(span.request)
-                )
-                count = functools.partial(self._count_runs, alone, progress)
-                yield from self._execute(alone, progress, count, begun, keep=True, solo=solo)
+        if progress.suspects:
+            yield from self._repeat(progress.suspects, progress, begun, solo=False)
+        for span in progress.dangers:
+            if progress.failed(span.request):
+                continue
+            if len(progress.killers) < MOST_KILLERS:
+                yield from self._repeat([span], progress, begun, solo=True)
+            else:
+                yield from progress.fail_one(span.request, progress.killers[-1])
+
+    def _repeat(
+        self, spans: Sequence[RowSpan], progress: Progress, begun: Callable[[], None], *, solo: bool
+    ) -> Iterator[Reply]:
+        alone = tuple(
+            self._alone(span, progress.requests, progress.costs)
+            for span in spans
+            if not progress.failed(span.request)
+        )
+        count = functools.partial(self._count_runs, alone, progress)
+        yield from self._execute(alone, progress, count, begun, keep=True, solo=solo)
 
     @property
     def ready(self) -> bool:

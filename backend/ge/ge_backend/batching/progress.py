@@ -50,6 +50,7 @@ class Progress:
         suspects: spans of runs of several requests that the engine refused, to be run again alone.
         dangers: of such that lacked memory or that executors died over: to be run again with
             nothing beside them, not even each other.
+        killers: why runs of one request failed over which executors died.
     """
 
     requests: Sequence[Request]
@@ -59,6 +60,7 @@ class Progress:
     keeping: Keeping | None = None
     suspects: list[RowSpan] = field(default_factory=list)
     dangers: list[RowSpan] = field(default_factory=list)
+    killers: list[ExecutorLost] = field(default_factory=list)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
@@ -87,6 +89,8 @@ class Progress:
         """
         positions = {span.request for span in sub_batch.spans}
         if len(positions) == 1:
+            if isinstance(error, ExecutorLost):
+                self.killers.append(error)
             return False
         if isinstance(error, GraphFailed):
             self.suspects.extend(sub_batch.spans)
