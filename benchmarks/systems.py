@@ -151,7 +151,7 @@ def _config(system: System, engine: str) -> str:
             "buckets.sequence": "16,32,64,128,256",
             "precision": "bf16" if engine.endswith("bf16") else "origin",
             **({"engine": "openvino"} if system.name == OURS_OPENVINO else {}),
-            **({"executor": "inline", "overlap": "on"} if system.name == OURS_INLINE else {}),
+            **({"executor": "inline"} if system.name == OURS_INLINE else {}),
         }
     elif system.name == CPP_ONNX:
         parameters = {"intra_op_thread_count": str(system.threads)}

@@ -41,7 +41,9 @@ A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tenso
 with one and the same free axis, else 0, and an empty `dynamic_batching`. It has no
 `instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
 them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
-`device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there.
+`device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances
+answer more where several requests are in flight, 1.2 to 1.5 times as many with 8
+([measured](decisions/0014-the-stub-plans-for-now.md)).
 
 `GE_TRITONSERVER` names the server for `ge-backend serve` and `check`: its binary or folder, as
 `--tritonserver` does. Without either, `/opt/tritonserver` is looked at, then the wheel.

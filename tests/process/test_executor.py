@@ -101,11 +101,11 @@ def test_it_stays_a_little_and_then_leaves_nothing(machine, source):
 def test_who_comes_within_the_linger_time_finds_the_graph_loaded(machine, source):
     """What `auto_complete_config` loaded is still there for the instance that comes next."""
     first = machine.session(source, linger_s=5)
-    pid, graph = machine.pid(), first._made.loaded.graph
+    pid, graph = machine.pid(), first._loaded.graph
     first.close()
     time.sleep(0.3)
     second = machine.session(source, linger_s=5)
-    assert (machine.pid(), second._made.loaded.graph) == (pid, graph)
+    assert (machine.pid(), second._loaded.graph) == (pid, graph)
     machine.kill(signal.SIGTERM)
 
 

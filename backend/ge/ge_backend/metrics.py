@@ -83,10 +83,6 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_request_failures_total", "Requests answered with an error.", "status"),
         _counter("ge_rows_total", "Rows (batch lines) taken from the host."),
         _counter("ge_batches_total", "Batches: calls of execute() by the host."),
-        _counter(
-            "ge_overlapped_batches_total",
-            "Batches that began while another one of their instance was under way.",
-        ),
         _counter("ge_sub_batches_total", "Sub-batches run, by the bucket they ran in.", "bucket"),
         _counter(
             "ge_row_sizes_total",

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from builders.null_models import SHORT
-from ge_backend.batching.pipeline import OVERLAP_NS, Pipeline
+from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
 from ge_backend.buckets.bucketed import BucketedCosts
@@ -20,7 +19,6 @@ from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.health import Health
-from ge_backend.device.null.device import NullGraph
 from ge_backend.errors import (
     DeadlineExceeded,
     ExecutorLost,
@@ -351,135 +349,6 @@ def test_a_successor_serves_from_the_next_batch_on(open_pipeline):
     assert first.sessions[0].arena.descriptor < 0
 
 
-class Beside:
-    """A batch in a thread of its own, whose runs wait for a gate in the device."""
-
-    def __init__(self, pipeline, *tensors):
-        self.begun = threading.Event()
-        self._pipeline = pipeline
-        self._requests = requests_of(pipeline.layout, *tensors)
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        assert self.begun.wait(20)
-
-    def _run(self):
-        replies = self._pipeline.run(self._requests, begun=self.begun.set)
-        self.replies = {reply.request: reply for reply in replies}
-
-    def ended(self):
-        self._thread.join(20)
-        return self.replies
-
-
-@pytest.fixture
-def gate(monkeypatch):
-    """Holds every run of a row of 9, until it is set."""
-    gate, run = threading.Event(), NullGraph.run
-
-    def held(graph, inputs, *given, **more):
-        if (inputs["ids"] == 9).any():
-            assert gate.wait(20)
-        return run(graph, inputs, *given, **more)
-
-    monkeypatch.setattr(NullGraph, "run", held)
-    yield gate
-    gate.set()
-
-
-def test_a_batch_runs_beside_another_one(open_pipeline, gate):
-    """In an arena of its own; both get their own answers."""
-    pipeline = open_pipeline(policy=Policy(axes=("length",), lanes=2))
-    pipeline.widen()
-    assert (pipeline.wide, pipeline.busy) == (True, False)
-    first = Beside(pipeline, [[9, 9]])
-    assert pipeline.busy
-    pipeline.wait_for_lane()
-    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, [[1, 2, 3]]))[0], [[1, 2, 3]])
-    gate.set()
-    assert_echoed(first.ended()[0], [[9, 9]])
-    assert not pipeline.busy
-    pipeline.close()
-
-
-def test_a_batch_waits_where_it_cannot_run_beside_another_one(open_pipeline, gate):
-    """Without a twin, and until a lane is free."""
-    pipeline = open_pipeline(policy=Policy(axes=("length",), lanes=2))
-    first = Beside(pipeline, [[9, 9]])
-    waiting = threading.Thread(target=pipeline.wait_for_lane)
-    waiting.start()
-    waiting.join(0.05)
-    assert waiting.is_alive()
-    pipeline.widen()
-    second = Beside(pipeline, [[9]])
-    waiting.join(0.05)
-    assert waiting.is_alive()
-    gate.set()
-    waiting.join(20)
-    assert not waiting.is_alive()
-    assert [*first.ended(), *second.ended()] == [0, 0]
-    pipeline.close()
-
-
-def test_a_batch_beside_another_one_is_planned_for_the_lanes_that_are_left(open_pipeline, gate):
-    """Alone it is cut in two; with one lane taken it is one run."""
-    costs = DynamicCosts({(1, 8): 10e6, (2, 8): 19e6}, 2)
-    pipeline = open_pipeline(costs=costs, policy=Policy(axes=("length",), lanes=2))
-    pipeline.widen()
-    batch = requests_of(pipeline.layout, [[1, 2]], [[3, 4]])
-    replies_of(pipeline, batch)
-    assert counted(pipeline.recorder)["ge_sub_batches_total", "1x8"] == 2
-    first = Beside(pipeline, [[9, 9]])
-    replies_of(pipeline, batch)
-    assert counted(pipeline.recorder)["ge_sub_batches_total", "2x8"] == 1
-    gate.set()
-    first.ended()
-    pipeline.close()
-
-
-def test_a_successor_ends_the_fleets_beside_each_other(open_pipeline, gate):
-    """The one that a batch is on when that has ended, the other at the next batch."""
-    pipeline, other = open_pipeline(), open_pipeline()
-    pipeline.widen()
-    old = pipeline.fleet
-    first = Beside(pipeline, [[9, 9]])
-    pipeline.hand_over(other.fleet, other.costs)
-    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, [[1]]))[0], [[1]])
-    assert (pipeline.fleet, pipeline.wide) == (other.fleet, False)
-    assert old.sessions[0].arena.descriptor >= 0
-    gate.set()
-    assert_echoed(first.ended()[0], [[9, 9]])
-    assert old.sessions[0].arena.descriptor < 0
-
-
-def test_overlapping_is_for_runs_that_take_a_while(open_pipeline):
-    """And for a device that makes several at once."""
-    pipeline = open_pipeline(policy=Policy(axes=("length",), lanes=2))
-    pipeline._run_ns = OVERLAP_NS
-    assert pipeline.overlaps
-    for _ in range(4):
-        replies_of(pipeline, requests_of(pipeline.layout, [[1]]))
-    assert not pipeline.overlaps
-    narrow = open_pipeline(policy=Policy(axes=("length",), lanes=1))
-    narrow._run_ns = OVERLAP_NS
-    assert not narrow.overlaps
-
-
-def test_a_twin_that_cannot_be_had_is_said_once(open_pipeline, monkeypatch, caplog):
-    """Batches go on one after the other."""
-    pipeline = open_pipeline()
-
-    def refuse(_):
-        raise OutOfMemory("nothing left")
-
-    monkeypatch.setattr(Fleet, "twin", refuse)
-    pipeline.widen()
-    pipeline.widen()
-    assert [record.getMessage() for record in caplog.records] == [
-        "batches of this instance run one after the other: nothing left"
-    ]
-    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, [[1]]))[0], [[1]])
-
-
 def test_a_successor_that_never_served_is_closed(open_pipeline):
     """Because a later one took its place, or because the pipeline was closed."""
     pipeline, second, third = open_pipeline(), open_pipeline(), open_pipeline()
@@ -734,7 +603,6 @@ def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error,
     assert {type(reply.error) for reply in replies.values()} == {error}
     assert fleet.runs == 1 + 3
     assert fleet.solo == [False, *solo]
-    assert not pipeline.busy
 
 
 def test_executors_that_die_whatever_they_run_are_not_tried_for_each_request():

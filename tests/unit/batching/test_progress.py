@@ -33,7 +33,7 @@ def progress_of(*slots, keeping=None):
         for i, slot in enumerate(slots)
     ]
     spans = tuple(RowSpan(i, 0, 1) for i in range(len(slots)))
-    return Progress(batch, None, COSTS, LAYOUT, keeping), run_of(spans, (2,), COSTS)
+    return Progress(batch, COSTS, LAYOUT, keeping), run_of(spans, (2,), COSTS)
 
 
 @pytest.mark.parametrize(

@@ -107,35 +107,6 @@ def test_one_device_runs_everything_in_order(fleets):
     assert one.staged == [(one.fleet.sessions[0], (0, 1, 2), False)]
 
 
-def test_a_twin_runs_a_batch_beside_one_of_the_fleet_s_own(fleets):
-    """On every device; neither waits for the other."""
-    two = fleets(2)
-    twin = two.fleet.twin()
-    assert len(twin.sessions) == 2
-    gate = two.hold(0)
-    held = threading.Thread(target=two.run, args=([1, 2],), kwargs={"costs": [10, 10]})
-    held.start()
-
-    def stage(session, chosen, *, again):
-        session.reserve(128 * len(chosen), keep=again)
-        return [order(session, 5) for _ in chosen]
-
-    gate.set()
-    assert sums([ended.outcome for ended in twin.run([1.0], stage)]) == [15]
-    held.join()
-    twin.close()
-
-
-def test_a_twin_that_one_device_refuses_leaves_nothing(fleets):
-    """What was opened for it on the others is closed."""
-    two = fleets(2)
-    two.benches[1].refuse = DeviceUnavailable("not now")
-    with pytest.raises(DeviceUnavailable, match="not now"):
-        two.fleet.twin()
-    assert comes_true(lambda: two.benches[0].executors[-1].num_connections == 0)
-    assert two.answers(1, 2) == [3, 6]
-
-
 def test_each_device_knows_the_last_run_that_it_gets(fleets, monkeypatch):
     """Nothing follows it but `Cancel`, so whoever reads it may do it; one that is alone is it."""
     awaited = []

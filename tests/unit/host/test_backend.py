@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
 from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.errors import ConfigError, InvalidRequest, Status
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
@@ -132,13 +130,7 @@ class FakePipeline:
 
 def configured(**changes):
     """Return what a backend reads of its configuration."""
-    given = {
-        "early_reply": True,
-        "sequence": None,
-        "queue": None,
-        "overlap": False,
-        "max_batch_size": 8,
-    }
+    given = {"early_reply": True, "sequence": None, "queue": None, "max_batch_size": 8}
     return SimpleNamespace(**given | changes)
 
 
@@ -308,43 +300,3 @@ def test_the_default_timeout_is_a_deadline_of_each_request(queued):
     assert comes_true(lambda: len(seen) == 2)
     assert seen[0] == seen[1]
     assert 60 * 10**9 <= seen[0] - before < 120 * 10**9
-
-
-class Beside(Pipeline):
-    """Batches of it go on beside each other; it answers with `echo`."""
-
-    __slots__ = ()
-    overlaps, wide, busy = True, True, False
-
-    def run(self, requests, keeping=None, begun=None):
-        begun()
-        return echo(failing={1})(requests)
-
-    def wait_for_lane(self):
-        pass
-
-    def close(self):
-        pass
-
-
-def test_a_batch_beside_others_is_answered_by_senders_alone(pb_utils):
-    """Each request once, errors among them, and the host gets nothing to wait for."""
-    from ge_backend.host.backend import Backend
-
-    pipeline = Beside(
-        layout=LAYOUT,
-        fleet=None,
-        costs=None,
-        policy=Policy(axes=()),
-        recorder=Recorder(),
-        traffic=None,
-    )
-    backend = Backend(configured(overlap=True), pipeline, [])
-    arrays = [*ints([1], [2]), np.array([[1.5]])]
-    requests = [pb_utils.InferenceRequest([pb_utils.Tensor("x", a)], ["y"]) for a in arrays]
-    assert backend.execute(requests) == [None] * 3
-    backend.close()
-    sent = [request.sender.sent for request in requests]
-    assert [len(each) for each in sent] == [1, 1, 1]
-    assert [each[0][0].has_error() for each in sent] == [False, True, True]
-    assert "ge_early_replies_total" not in {name for name, _ in pipeline.recorder.drain()}

@@ -40,11 +40,6 @@ log = logging.getLogger(__name__)
 COUNTED_DIGITS = 2
 # The most of an arena that a run is given for outputs whose shapes it alone knows.
 MOST_ROOM_BYTES = 1 << 20
-# An answer that is sent, not returned, costs 0.1-0.2 ms (tested on 2.51); runs that take less than
-# this, on the average of the last ones, are not worth that.
-OVERLAP_NS = 3_000_000
-# Of which each run is this part.
-RUN_WEIGHT = 1 / 8
 # Where executors have died over so many requests of a batch, each alone, it is no request's doing:
 # the others are not tried, as each would take an executor's start.
 MOST_KILLERS = 3
@@ -54,7 +49,7 @@ MAX_LOGGED = 64
 
 @dataclass(slots=True)
 class Pipeline:
-    """Runs batches of one model: one at a time, or, once `widen` was called, two side by side.
+    """Runs batches of one model, one batch at a time.
 
     Attributes:
         fleet, costs: changed between two batches only, and only through `hand_over`.
@@ -73,19 +68,8 @@ class Pipeline:
     _owner: str = field(init=False, default="")
     _room_bytes: int = field(init=False, default=0)
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
-    _twin: Fleet | None = field(init=False, default=None)
-    _idle: list[Fleet] = field(init=False)
-    _narrow: Fleet | None = field(init=False, default=None)  # that could not get a twin
-    _running: int = field(init=False, default=0)
-    _run_ns: float = field(init=False, default=0.0)
-    _changed: threading.Condition = field(
-        init=False, default_factory=threading.Condition, repr=False
-    )
-    _booking: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
+    _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._idle = [self.fleet]
 
     def hand_over(self, fleet: Fleet, costs: CostModel) -> None:
         """Let batches run on this fleet, at these costs, from the next one on.
@@ -99,7 +83,7 @@ class Pipeline:
             except GeError:
                 fleet.close()
                 raise
-        with self._changed:
+        with self._changing:
             unused, self._successor = self._successor, (fleet, costs)
         if unused is not None:
             unused[0].close()
@@ -107,49 +91,7 @@ class Pipeline:
     def close(self) -> None:
         """Leave the executors; no batch comes any more."""
         self._take_over()
-        for fleet in reversed(self._idle):  # a twin before the one that it is a twin of
-            fleet.close()
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether a batch beside another one would find a lane free, and be worth a thread."""
-        one_at_a_time = self._owner or self.layout.states or self.policy.lanes < 2  # noqa: PLR2004
-        return not one_at_a_time and self._run_ns >= OVERLAP_NS
-
-    @property
-    def wide(self) -> bool:
-        """Whether two batches can be under way."""
-        return self._twin is not None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a run is under way."""
-        return self._running > 0
-
-    def widen(self) -> None:
-        """Let two batches be under way; where that cannot be had, the log says so once."""
-        first = self.fleet
-        if first is self._narrow or self._twin is not None:
-            return
-        try:
-            twin = first.twin()
-        except GeError as error:
-            self._narrow = first
-            log.warning("batches of this instance run one after the other: %s", error)
-            return
-        with self._changed:
-            if taken := self.fleet is first:
-                self._twin = twin
-                self._idle.append(twin)
-        if not taken:
-            twin.close()
-
-    def wait_for_lane(self) -> None:
-        """Wait until another batch can begin, and would find a lane free."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: bool(self._idle) and self._running < self.policy.lanes,
-            )
+        self.fleet.close()
 
     def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
         """Let batches leave tensors on the device; see `Fleet.keep_tensors`."""
@@ -160,12 +102,7 @@ class Pipeline:
         """Forget tensors that batches have left on the device."""
         self.fleet.free_tensors(keys)
 
-    def run(
-        self,
-        requests: Sequence[Request],
-        keeping: Keeping | None = None,
-        begun: Callable[[], None] = lambda: None,
-    ) -> Iterator[Reply]:
+    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
         """Yield one reply per request, in the order in which they are complete.
 
         A run that the engine refuses, that lacks memory, or that executors die over is repeated for
@@ -174,44 +111,31 @@ class Pipeline:
         Args:
             requests: the batch.
             keeping: what of it is to stay on the device; the keys are the caller's to free.
-            begun: called once its runs count among those that are under way.
         """
-        fleet, costs = self._take()
-        try:
-            yield from self._run(requests, fleet, costs, keeping, begun)
-        finally:
-            self._give_back(fleet)
-
-    def _run(
-        self,
-        requests: Sequence[Request],
-        fleet: Fleet,
-        costs: CostModel,
-        keeping: Keeping | None,
-        begun: Callable[[], None],
-    ) -> Iterator[Reply]:
+        self._take_over()
+        costs = self.costs
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
-        progress = Progress(requests, fleet, costs, self.layout, keeping)
+        progress = Progress(requests, costs, self.layout, keeping)
 
         def count() -> None:
             self._count_batch(requests, costs)
             self._count_runs(batch.sub_batches, progress)
 
-        yield from self._execute(batch.sub_batches, progress, count, begun)
+        yield from self._execute(batch.sub_batches, progress, count)
         if progress.suspects:
-            yield from self._repeat(progress.suspects, progress, begun, solo=False)
+            yield from self._repeat(progress.suspects, progress, solo=False)
         for span in progress.dangers:
             if progress.failed(span.request):
                 continue
             if len(progress.killers) < MOST_KILLERS:
-                yield from self._repeat([span], progress, begun, solo=True)
+                yield from self._repeat([span], progress, solo=True)
             else:
                 yield from progress.fail_one(span.request, progress.killers[-1])
 
     def _repeat(
-        self, spans: Sequence[RowSpan], progress: Progress, begun: Callable[[], None], *, solo: bool
+        self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool
     ) -> Iterator[Reply]:
         alone = tuple(
             self._alone(span, progress.requests, progress.costs)
@@ -219,7 +143,7 @@ class Pipeline:
             if not progress.failed(span.request)
         )
         count = functools.partial(self._count_runs, alone, progress)
-        yield from self._execute(alone, progress, count, begun, keep=True, solo=solo)
+        yield from self._execute(alone, progress, count, keep=True, solo=solo)
 
     @property
     def ready(self) -> bool:
@@ -261,44 +185,18 @@ class Pipeline:
                     )
 
     def _take_over(self) -> None:
-        """Close the fleets that have a successor, but for one under a batch: that comes back."""
-        with self._changed:
+        with self._changing:
             successor, self._successor = self._successor, None
-            if successor is None:
-                return
-            closing = self._idle
+        if successor is not None:
+            self.fleet.close()
             self.fleet, self.costs = successor
-            self._idle, self._twin = [self.fleet], None
-        for fleet in reversed(closing):
-            fleet.close()
-
-    def _take(self) -> tuple[Fleet, CostModel]:
-        """Return a fleet that no batch is on, the first one if it may be, and what runs cost."""
-        self._take_over()
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._idle))
-            self._idle.sort(key=lambda fleet: fleet is not self.fleet)
-            return self._idle.pop(0), self.costs
-
-    def _give_back(self, fleet: Fleet) -> None:
-        with self._changed:
-            stays = fleet is self.fleet or fleet is self._twin
-            if stays:
-                self._idle.append(fleet)
-                self._changed.notify_all()
-        if not stays:
-            fleet.close()
 
     def _plan(self, requests: Sequence[Request], costs: CostModel) -> BatchPlan:
         started = time.perf_counter()
         if self.layout.concatenated:
             batch = one_run(requests, costs, batched=self.layout.batched)
         else:
-            policy, running = self.policy, self._running
-            if running:
-                policy = replace(policy, lanes=max(1, policy.lanes - running))
-            with self._booking:
-                batch = plan(requests, costs, policy)
+            batch = plan(requests, costs, self.policy)
         self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
         return batch
 
@@ -312,15 +210,11 @@ class Pipeline:
         sub_batches: Sequence[SubBatch],
         progress: Progress,
         count: Callable[[], None],
-        begun: Callable[[], None],
         *,
         keep: bool = False,
         solo: bool = False,
     ) -> Iterator[Reply]:
         """Yield replies; what is to be counted is counted once, while the first runs run."""
-        left = len(sub_batches)
-        self._count_running(left)
-        begun()
         waiting = time.perf_counter()
         uncounted = [count]
 
@@ -344,32 +238,20 @@ class Pipeline:
         remaining_ns = sum(costs)
         self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
         deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
-        try:
-            runs = progress.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo)
-            for ended in runs:
-                arrived = time.perf_counter()
-                left -= 1
-                self._count_running(-1)
-                remaining_ns -= costs[ended.index]
-                self._make_room(ended.outcome.spilled_bytes)
-                left_ns = remaining_ns / self.policy.lanes
-                sub_batch = sub_batches[ended.index]
-                replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
-                if ended.given_up:
-                    replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
-                self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
-                self._correct(sub_batch, ended, progress.costs)
-                yield from replies
-                waiting = time.perf_counter()
-        finally:
-            self._count_running(-left)
+        for ended in self.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo):
+            arrived = time.perf_counter()
+            remaining_ns -= costs[ended.index]
+            self._make_room(ended.outcome.spilled_bytes)
+            left_ns = remaining_ns / self.policy.lanes
+            sub_batch = sub_batches[ended.index]
+            replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
+            if ended.given_up:
+                replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
+            self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            self._correct(sub_batch, ended)
+            yield from replies
+            waiting = time.perf_counter()
         meanwhile()  # where nothing could be submitted
-
-    def _count_running(self, change: int) -> None:
-        with self._changed:
-            self._running += change
-            if change < 0:
-                self._changed.notify_all()
 
     def _stage(
         self,
@@ -489,12 +371,11 @@ class Pipeline:
         if ended.device:
             add("ge_queue_seconds_total", outcome.queue_ns / 1e9, device=ended.device)
             add("ge_run_seconds_total", outcome.run_ns / 1e9, device=ended.device)
-            self._run_ns += (outcome.run_ns - self._run_ns) * RUN_WEIGHT
         if outcome.held_up_ns:
             add("ge_workspace_waits_total", device=ended.device)
             add("ge_workspace_wait_seconds_total", outcome.held_up_ns / 1e9, device=ended.device)
 
-    def _correct(self, sub_batch: SubBatch, ended: Ended, costs: CostModel) -> None:
+    def _correct(self, sub_batch: SubBatch, ended: Ended) -> None:
         """Let costs follow what runs take, other than those that may have had the whole device."""
         outcome = ended.outcome
         if outcome.error is not None or outcome.alone or not sub_batch.planned:
@@ -503,8 +384,7 @@ class Pipeline:
         add, device = self.recorder.add, ended.device
         add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
         add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
-        with self._booking:
-            costs.observe(sub_batch.priced, took_ns)
+        self.costs.observe(sub_batch.priced, took_ns)
 
 
 def _reserve(session: Session, sizes: Sequence[int], *, keep: bool) -> dict[int, GeError]:

@@ -13,7 +13,6 @@ from ge_backend.batching.split import Piece, join
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory
 from ge_backend.executor.protocol.messages import KeptRef
-from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import Array, Shape
 
@@ -54,7 +53,6 @@ class Progress:
     """
 
     requests: Sequence[Request]
-    fleet: Fleet
     costs: CostModel
     layout: Layout
     keeping: Keeping | None = None

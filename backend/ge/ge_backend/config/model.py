@@ -196,7 +196,6 @@ class ModelConfig:
     learn: str
     learn_every_s: float
     early_reply: bool
-    overlap: bool
     priority: int
     queue: QueuePolicy | None
     buckets: Mapping[str, str]
@@ -308,7 +307,6 @@ def _read_model(
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
-        overlap=values["overlap"] == "on",
         priority=int(values["priority"]),
         queue=QueuePolicy.read(values, sequences="sequence_batching" in config),
         buckets=families["buckets."],

@@ -202,15 +202,6 @@ SETTINGS: tuple[Setting, ...] = (
         "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
     ),
     Setting(
-        key="overlap",
-        default="off",
-        choices=("off", "on"),
-        help="Whether an instance's next batch begins before the one before has ended, where runs "
-        "take 3 ms or more and a lane of the device is free: what a second instance does, without "
-        "its process and, with `executor: inline`, without its weights. Triton's own durations "
-        "then end when the next batch may begin: they are too short.",
-    ),
-    Setting(
         key="priority",
         default="2",
         choices=("1", "2", "3"),
@@ -562,7 +553,6 @@ OF_GRAPHS = frozenset(
         "learn",
         "learn_every_s",
         "early_reply",
-        "overlap",
         "max_queue_size",
         "default_timeout_microseconds",
     }

@@ -105,7 +105,6 @@ class Fleet:
 
     def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = DEFAULT_PAUSES) -> None:
         self._changed = threading.Condition()
-        self._pauses = pauses
         self._members = [
             Member(device, session, self._changed, pauses) for device, session in sessions.items()
         ]
@@ -172,22 +171,6 @@ class Fleet:
                 del waiting[ended.index]
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
-
-    def twin(self) -> Fleet:
-        """Return a fleet of twins of the sessions, for a batch beside one of this fleet's own.
-
-        Raises:
-            GeError: a device gives none now.
-        """
-        sessions: dict[str, Session] = {}
-        try:
-            for member in self._members:
-                sessions[member.device] = member.session.twin()
-        except GeError:
-            for session in sessions.values():
-                session.close()
-            raise
-        return Fleet(sessions, self._pauses)
 
     def look_for_losses(self) -> None:
         """Give up the executors that have died since the last batch. No run is in flight."""

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,6 @@ from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.logs import install_handler
 from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
-from ge_backend.host.overlap import Overlap
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.host.version_folder import version_folder
 from ge_backend.layout.layout import Layout
@@ -65,7 +64,6 @@ class Backend:
         self._companions = companions
         self._warm_ups = warm_ups
         self._backlog = self._opened_backlog()
-        self._overlap = self._opened_overlap()
 
     @classmethod
     def open(cls, args: dict[str, str]) -> Backend:
@@ -124,45 +122,23 @@ class Backend:
             self._warm_ups -= 1
             return self._serve([Arrival.of(request, now_ns, 0) for request in requests])
         arrivals = [Arrival.of(request, now_ns, timeout_us) for request in requests]
-        if self._backlog is not None:
-            return self._backlog.put(arrivals)
-        if self._overlap is not None and self._overlap.wants(len(arrivals)):
-            self._overlap.serve(arrivals)
-            return [None] * len(arrivals)
-        return self._serve(arrivals)
+        return self._serve(arrivals) if self._backlog is None else self._backlog.put(arrivals)
 
-    def _send(self, arrivals: Sequence[Arrival], begun: Callable[[], None]) -> None:
-        """Answer a batch, each request through its sender."""
-        responses = self._serve(arrivals, begun)
-        for arrival, response in zip(arrivals, responses, strict=True):
-            if response is not None:
-                _send(arrival.request, response)
-
-    def _serve(
-        self, arrivals: Sequence[Arrival], begun: Callable[[], None] | None = None
-    ) -> list[Any]:
-        """Answer a batch: one response per request, or None where one was sent early.
-
-        Args:
-            arrivals: the batch.
-            begun: of a batch beside others, see `Pipeline.run`; no answer of it waits for the rest.
-        """
+    def _serve(self, arrivals: Sequence[Arrival]) -> list[Any]:
+        """Answer a batch: one response per request, or None where one was sent early."""
         responses: list[Any] = [None] * len(arrivals)
         open_ = set(range(len(arrivals)))
         try:
             if self._steps is not None:  # what begins now is not among what is lost
                 self._pipeline.look_for_losses()
             readable = self._read(arrivals, responses, open_)
-            for reply in self._replies(readable, begun):
+            for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index
                 if self._steps is not None:
                     self._steps.settle(index, reply)
                 request = arrivals[index].request
                 early = len(open_) > 1 or math.isinf(reply.remaining_ns)
                 responses[index] = self._answer(request, reply, early=early)
-                if begun is not None and responses[index] is not None:
-                    _send(request, responses[index])
-                    responses[index] = None
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
@@ -184,8 +160,6 @@ class Backend:
         """Serve what waits, end the threads beside serving, then leave the executors."""
         if self._backlog is not None:
             self._backlog.close()
-        if self._overlap is not None:
-            self._overlap.close()
         if self._steps is not None:
             self._steps.close()
         for companion in self._companions:
@@ -195,26 +169,6 @@ class Backend:
     @property
     def _layout(self) -> Layout:
         return self._pipeline.layout
-
-    def _opened_overlap(self) -> Overlap | None:
-        """Return what has batches go on beside each other, where that is wanted and can be."""
-        config, pipeline = self._config, self._pipeline
-        if not config.overlap:
-            return None
-        if isinstance(pipeline, Pipeline) and config.sequence is None and config.queue is None:
-            return Overlap(pipeline, self._send)
-        log.warning(
-            "overlap: batches go on one after the other with sequence_batching, fuse, "
-            "max_queue_size or default_timeout_microseconds"
-        )
-        return None
-
-    def _replies(
-        self, requests: Sequence[Request], begun: Callable[[], None] | None
-    ) -> Iterator[Reply]:
-        if begun is None or not isinstance(self._pipeline, Pipeline):
-            return self._pipeline.run(requests)
-        return self._pipeline.run(requests, begun=begun)
 
     def _opened_backlog(self) -> Backlog | None:
         """Return the model's own queue, where it has bounds."""
@@ -262,18 +216,14 @@ class Backend:
             response = write_response(request, reply.outputs, self._layout)
         if not (early and self._config.early_reply and reply.remaining_ns > EARLY_REPLY_NS):
             return response
-        _send(request, response)
+        sender = request.get_response_sender()
+        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         self._pipeline.recorder.add("ge_early_replies_total")
         return None
 
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
         return error_response(error)
-
-
-def _send(request: Any, response: Any) -> None:
-    sender = request.get_response_sender()
-    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def _opened(

@@ -85,63 +85,6 @@ def test_one_failing_run_does_not_fail_its_neighbours(session, bench):
     assert isinstance(outcomes[1].error, GraphFailed)
 
 
-def test_a_twin_has_batches_of_its_own(session, bench):
-    """Each has its arena and connection: what one stages is not where the other's answers are."""
-    first = run_values(session, 1, 2)
-    twin = session.twin()
-    bench.sessions.append(twin)
-    assert len(bench.links) == 2
-    assert sums(run_values(twin, 5, 6, 7)) == [15, 18, 21]
-    assert sums(first) == [3, 6]
-    twin.close()
-    assert sums(run_values(session, 4)) == [12]
-
-
-def test_a_twin_is_prepared_as_the_session_is(tmp_path, bench):
-    """A graph of fixed shapes runs in them at once; what is prepared later is each one's own."""
-    session = bench.session(write_null(tmp_path / "static.null", static_shapes=True))
-    session.prepare(inputs_of(1, 2), 1)
-    twin = session.twin()
-    bench.sessions.append(twin)
-    session.reserve(1024)
-    twin.reserve(1024)
-    ((_, outcome),) = running(twin, [order(twin, 2, rows=1, length=2)])
-    assert sums([outcome]) == [4]
-    session.prepare(inputs_of(1, 4), 1)
-    ((_, refused),) = running(twin, [order(twin, 2, rows=1, length=4)])
-    assert sums([refused]) == ["GraphFailed"]
-
-
-def test_only_the_first_of_twins_counts_a_restart(session, bench):
-    """Both find the executor dead, and it has died once."""
-    twin = session.twin()
-    bench.sessions.append(twin)
-    for each in (twin, session):
-        each.lose(ExecutorLost("gone"))
-        each.reopen()
-        assert sums(run_values(each, 1)) == [3]
-    assert bench.restarts == 1
-
-
-def test_the_copy_of_the_files_is_closed_by_the_first_of_twins(session, bench):
-    """The twin only uses it."""
-    closed = []
-
-    class Copy:
-        folder = Path("/nowhere")
-
-        def close(self):
-            closed.append(self)
-
-    session.fall_back_on(Copy())
-    twin = session.twin()
-    bench.sessions.append(twin)
-    twin.close()
-    assert closed == []
-    session.close()
-    assert len(closed) == 1
-
-
 def test_a_late_run_is_not_made(session):
     """A run whose deadline has passed has that as its outcome."""
     session.reserve(1024)

@@ -61,16 +61,6 @@ def test_a_device_that_is_not_there_cannot_be_inline():
     assert num_ours() == before
 
 
-def test_a_twin_is_in_the_same_executor(session):
-    """The graph is there once; whoever leaves last ends it."""
-    twin = session.twin()
-    (graph,) = twin.inspect().graphs
-    assert (graph.holders, twin.inspect().connections) == (2, 2)
-    assert sums(run_values(twin, 1)) == [3]
-    twin.close()
-    assert sums(run_values(session, 2)) == [6]
-
-
 def test_a_device_whose_executor_cannot_be_made_is_closed(monkeypatch):
     """Whoever tries again finds it free."""
     opened, closed = [], []

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Callable
 from typing import TypeVar
 
 from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
@@ -32,7 +31,6 @@ class Link:
         outstanding: how much work it holds, now and later.
         inbox: what arrives on the socket.
         sender_serves: a run that is awaited is made before sending it returns.
-        beside: connects once more to the same executor; None where that needs no help of a link.
 
     Raises:
         DeviceUnavailable: the peer is another user's process, or another container's.
@@ -41,7 +39,6 @@ class Link:
     """
 
     sender_serves = False
-    beside: Callable[[], Link] | None = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -43,23 +43,6 @@ class Fallback(Protocol):
         """Let go of it."""
 
 
-@dataclass(slots=True)
-class _Made:
-    """What a session was made ready for, and from.
-
-    Attributes:
-        loaded: the graph, as it was loaded last.
-        compiled: shapes that it was compiled for.
-        shapes: that were prepared, in their order.
-        copy: of the files.
-    """
-
-    loaded: messages.Loaded | None = None
-    compiled: tuple[dict[str, Shape], ...] = ()
-    shapes: list[tuple[messages.PrepareInput, ...]] = field(default_factory=list)
-    copy: Fallback | None = None
-
-
 class Session:
     """A graph in an executor, used by one thread at a time.
 
@@ -74,14 +57,13 @@ class Session:
         on_restart: called once per executor that was found dead.
         priority: of its runs among those of all sessions; 1 is the highest.
         served_as: the model's name in the executor's timeline.
-        twin_of: what another session was made; see `twin`.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
         ExecutorLost: the executor died twice over loading it.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is made of
+    def __init__(
         self,
         connect: Callable[[], Link],
         source: GraphSource,
@@ -90,7 +72,6 @@ class Session:
         on_restart: Callable[[], None],
         priority: int = NORMAL,
         served_as: str = "",
-        twin_of: _Made | None = None,
     ) -> None:
         self.source = source
         self.arena = Arena(arena_bytes)
@@ -101,35 +82,16 @@ class Session:
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
         self._tensors: messages.KeepTensors | None = None
+        self._compiled: tuple[dict[str, Shape], ...] = ()
+        self._prepared: list[tuple[messages.PrepareInput, ...]] = []
         self._link: Link | None = None
-        self._own = twin_of is None
-        self._made = _Made() if twin_of is None else replace(twin_of, shapes=[*twin_of.shapes])
+        self._loaded: messages.Loaded | None = None
+        self._copy: Fallback | None = None
         try:
             self._retried(f"loading {source.path}", self._live)
         except BaseException:
             self.arena.close()
             raise
-
-    def twin(self) -> Session:
-        """Return a session with the same graph, ready for all that this one was made ready for.
-
-        It has an arena and a connection of its own, so a batch can be in flight in each. States and
-        tensors that stay are this one's alone, restarts are counted by this one, and the copy of
-        the files is this one's to close, after the twin.
-
-        Raises:
-            GeError: as `Session`.
-        """
-        link = self._link
-        return Session(
-            self._connect if link is None or link.beside is None else link.beside,
-            self.source,
-            arena_bytes=self.arena.nbytes,
-            on_restart=lambda: None,
-            priority=self._priority,
-            served_as=self._served_as,
-            twin_of=self._made,
-        )
 
     @property
     def signature(self) -> Signature:
@@ -161,7 +123,7 @@ class Session:
 
         It becomes the session's. None where there is none.
         """
-        self._made.copy = copy
+        self._copy = copy
 
     def keep_states(
         self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
@@ -255,7 +217,7 @@ class Session:
         """
         compiled = tuple(map(dict, shapes))
         self._retried("compiling", lambda: self._compile(self._live(), compiled))
-        self._made.compiled = compiled
+        self._compiled = compiled
 
     def prepare(
         self, inputs: tuple[messages.PrepareInput, ...], repeats: int, *, alone: bool = True
@@ -277,7 +239,7 @@ class Session:
             f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats, alone=alone)
         )
         if self.static_shapes or self.bucketed:
-            self._made.shapes.append(inputs)
+            self._prepared.append(inputs)
         return prepared
 
     def inspect(self) -> messages.Report:
@@ -325,8 +287,8 @@ class Session:
         """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
         self._drop()
         self.arena.close()
-        copy, self._made.copy = self._made.copy, None
-        if copy is not None and self._own:
+        copy, self._copy = self._copy, None
+        if copy is not None:
             copy.close()
 
     def _live(self) -> Link:
@@ -351,30 +313,30 @@ class Session:
         source = self._servable()
         load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)
         loaded = link.ask(load, messages.Loaded)
-        if self._made.loaded is not None and loaded.signature != self._made.loaded.signature:
+        if self._loaded is not None and loaded.signature != self._loaded.signature:
             raise ModelError(
                 f"{self.source.path} was replaced by a model with other inputs or outputs since "
                 "it was loaded; have the server load the model again"
             )
-        self._made.loaded = loaded
-        if self._made.compiled:
-            self._compile(link, self._made.compiled)
+        self._loaded = loaded
+        if self._compiled:
+            self._compile(link, self._compiled)
         self._keep_states(link)
         if self._tensors is not None:
             self._keep_tensors(link, self._tensors)
-        for inputs in self._made.shapes:
+        for inputs in self._prepared:
             self._prepare(link, inputs, 0)
 
     def _servable(self) -> GraphSource:
         """Return the files that were loaded first, wherever they are now."""
-        if self._made.copy is None or self.source.is_current():
+        if self._copy is None or self.source.is_current():
             return self.source
         log.warning(
             "%s is another file than the one that is served, which is loaded from its copy; have "
             "the server load the model to serve the new one",
             self.source.path,
         )
-        return replace(self.source, path=str(self._made.copy.folder / Path(self.source.path).name))
+        return replace(self.source, path=str(self._copy.folder / Path(self.source.path).name))
 
     def _attach(self, link: Link) -> None:
         arena = self.arena
@@ -418,9 +380,9 @@ class Session:
         return link.ask(messages.Inspect(id=link.next_id()), messages.Report)
 
     def _graph(self) -> messages.Loaded:
-        if self._made.loaded is None:
+        if self._loaded is None:
             raise ModelError(f"{self.source.path} is not loaded")
-        return self._made.loaded
+        return self._loaded
 
     def _retried(self, doing: str, action: Callable[[], _Result]) -> _Result:
         for _ in range(ATTEMPTS):

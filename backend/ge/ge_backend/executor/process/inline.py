@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import select
 import socket
 import threading
@@ -34,16 +33,10 @@ def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
     except BaseException:
         opened.close()
         raise
-    link = _attended(executor)
-    threading.Thread(target=_retire, args=(executor,), daemon=True).start()
-    return link
-
-
-def _attended(executor: Executor) -> Link:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link = _InlineLink(ours, executor.attend(theirs))
-    link.beside = functools.partial(_attended, executor)
-    return link
+    connection = executor.attend(theirs)
+    threading.Thread(target=_retire, args=(executor,), daemon=True).start()
+    return _InlineLink(ours, connection)
 
 
 class _InlineLink(Link):
