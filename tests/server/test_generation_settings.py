@@ -89,8 +89,8 @@ def test_the_shortest_request_goes_first(client):
 
 def test_who_has_to_make_room_loses_no_token(server, client, writer):
     """In buckets of a file, with a cache too small for all, swapped or computed again."""
-    short = {**GREEDY, "max_tokens": 200, "stop_token_ids": list(range(300))}
-    for _ in range(40):  # these end at once, so the next ones are expected to
+    short = {**GREEDY, "max_tokens": 60, "stop_token_ids": list(range(300))}
+    for _ in range(40):  # these end at once, so the next ones of that limit are expected to
         client.ask(model="swapping", text_input="a", sampling=short)
     client.wait()
     long = {**GREEDY, "max_tokens": 60}
