@@ -8,7 +8,6 @@ requests come at random, as a Poisson process. At the end: which aims are met.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.aims import aims, verdicts
 from benchmarks.ceiling import Ceiling
-from benchmarks.expected import FILE, keep, moved, ratios
+from benchmarks.expected import expected_of, keep, moved, ratios
 from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.poisson import Poisson, poisson, poisson_table
@@ -85,18 +84,21 @@ def main() -> None:
         print(f"\n{verdicts(aims(found, offered, bf16=engine.endswith('bf16')))}", flush=True)
         _write(found, engine, context, options.output)
         if options.quick:
-            _compare(engine, found, keep_it=options.keep)
+            _compare(engine, str(context["cpu"]), found, keep_it=options.keep)
 
 
-def _compare(engine: str, found: list[Result], *, keep_it: bool) -> None:
+def _compare(engine: str, processor: str, found: list[Result], *, keep_it: bool) -> None:
     """Say what of a quick run is not as expected, or expect it from now on."""
     seen = ratios(found)
     if keep_it:
-        keep(engine, seen)
+        keep(engine, processor, seen)
         return
-    expected = json.loads(FILE.read_text()).get(engine, {})
+    expected = expected_of(engine, processor)
     if not expected:
-        print(f"{engine}: nothing is expected yet; --keep expects from now on what was found")
+        print(
+            f"{engine}: nothing is expected of it on {processor} yet; --keep expects from now on "
+            "what was found"
+        )
         return
     lines = moved(seen, expected)
     print("\n".join(lines) if lines else f"{engine}: {len(expected)} ratios are as expected")

@@ -1,8 +1,9 @@
 """What a quick run is expected to show, as ratios within one run, and what has moved. Pure.
 
-Kept in `benchmarks/expected.json`: engine -> `mix, in flight, ours over another` -> the throughput
-of one of our systems divided by that of one that is not. Ratios of systems that take turns say the
-same on a slower machine of the same kind; milliseconds do not.
+Kept in `benchmarks/expected.json`: `engine, processor` -> `mix, in flight, ours over another` ->
+the throughput of one of our systems divided by that of one that is not. Ratios of systems that take
+turns say the same on a slower machine of the same kind; milliseconds do not, and another processor
+has other engines ahead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from benchmarks.results import Result
 from benchmarks.systems import ALL_OURS
 
-__all__ = ["FILE", "keep", "moved", "ratios"]
+__all__ = ["FILE", "expected_of", "keep", "moved", "ratios"]
 
 FILE = Path(__file__).parent / "expected.json"
 # Rounds of one run differ by less than this on a quiet machine.
@@ -50,7 +51,14 @@ def moved(found: Mapping[str, float], expected: Mapping[str, float]) -> list[str
     return [line for _, line in sorted(lines)]
 
 
-def keep(engine: str, found: Mapping[str, float], file: Path = FILE) -> None:
-    """Write what was found as what is expected of this engine from now on."""
+def expected_of(engine: str, processor: str, file: Path = FILE) -> dict[str, float]:
+    """Return what is expected of an engine on a processor; empty where nothing is."""
+    known: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.is_file() else {}
+    return known.get(f"{engine}, {processor}", {})
+
+
+def keep(engine: str, processor: str, found: Mapping[str, float], file: Path = FILE) -> None:
+    """Write what was found as what is expected of this engine there from now on."""
     known = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps({**known, engine: dict(found)}, indent=2, sort_keys=True) + "\n")
+    kept = {**known, f"{engine}, {processor}": dict(found)}
+    file.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")

@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.expected import keep, moved, ratios
+from benchmarks.expected import expected_of, keep, moved, ratios
 from benchmarks.results import CEILING, Sample, results
 
 
@@ -44,9 +44,16 @@ def test_only_what_moved_is_named_the_worst_first():
 
 
 def test_what_is_kept_of_one_engine_leaves_the_others(tmp_path):
-    """In a file that a person can read."""
+    """In a file that a person can read; what another processor showed is not expected here."""
     file = tmp_path / "expected.json"
-    keep("onnx", {"a": 1.0}, file)
-    keep("torch", {"b": 2.0}, file)
-    keep("onnx", {"c": 3.0}, file)
-    assert json.loads(file.read_text()) == {"onnx": {"c": 3.0}, "torch": {"b": 2.0}}
+    keep("onnx", "Xeon", {"a": 1.0}, file)
+    keep("torch", "Xeon", {"b": 2.0}, file)
+    keep("onnx", "Xeon", {"c": 3.0}, file)
+    keep("onnx", "EPYC", {"c": 4.0}, file)
+    assert json.loads(file.read_text()) == {
+        "onnx, Xeon": {"c": 3.0},
+        "torch, Xeon": {"b": 2.0},
+        "onnx, EPYC": {"c": 4.0},
+    }
+    assert expected_of("onnx", "EPYC", file) == {"c": 4.0}
+    assert expected_of("torch", "EPYC", file) == {}
