@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     # Stopped from outside, it ends as after ^C: by leaving the blocks that own things.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        right = _run(options, console)
+        with _asked_directly():
+            right = _run(options, console)
     except KeyboardInterrupt:
         console.print("stopped")
         return 130
@@ -52,6 +54,21 @@ def main(arguments: Sequence[str]) -> int:
         console.print(Text(f"failed: {error}", style="red"), soft_wrap=True)
         return 1
     return 0 if right else 1
+
+
+@contextmanager
+def _asked_directly() -> Iterator[None]:
+    """Have the demo's own server asked by no proxy of the environment; downloads go by it."""
+    said = os.environ.get("no_proxy")
+    others = said or os.environ.get("NO_PROXY", "")
+    os.environ["no_proxy"] = f"{others},127.0.0.1" if others else "127.0.0.1"
+    try:
+        yield
+    finally:
+        if said is None:
+            del os.environ["no_proxy"]
+        else:
+            os.environ["no_proxy"] = said
 
 
 def _run(options: argparse.Namespace, console: Console) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -36,6 +37,20 @@ def test_a_server_that_fails_is_told_in_one_line(monkeypatch, capsys):
     """No traceback; brackets of the server's log are no markup."""
     assert run(monkeypatch, ServerError("no tritonserver [/x] found")) == 1
     assert "failed: no tritonserver [/x] found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("said", [None, "example.org"])
+def test_its_own_server_is_asked_by_no_proxy(monkeypatch, said):
+    """Which could not reach this machine; afterwards the environment is as it was."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    if said:
+        monkeypatch.setenv("no_proxy", said)
+    during = []
+    monkeypatch.setattr(program, "_run", lambda *_: during.append(os.environ["no_proxy"]))
+    program.main([])
+    assert during == ["example.org,127.0.0.1" if said else "127.0.0.1"]
+    assert os.environ.get("no_proxy") == said
 
 
 def test_interrupting_ends_with_the_shells_code(monkeypatch):
