@@ -42,7 +42,7 @@ with one and the same free axis, else 0, and an empty `dynamic_batching`. It has
 `instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
 them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
 `device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances
-answer more where several requests are in flight, 1.2 to 1.5 times as many with 8
+answer more where several requests are in flight, up to 1.5 times as many with 8
 ([measured](decisions/0014-the-stub-plans-for-now.md)).
 
 `GE_TRITONSERVER` names the server for `ge-backend serve` and `check`: its binary or folder, as
