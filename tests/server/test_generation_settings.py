@@ -63,6 +63,11 @@ def client(server):
         yield TextStream(client)
 
 
+def executions(host, model):
+    """Return how many requests of this model Triton has handed over, answered or not."""
+    return host.get_inference_statistics(model).model_stats[0].inference_count
+
+
 def order_behind_a_blocker(client, model, *sampling):
     """Return the order in which requests end that came while another one had the only place."""
     client.ask(model=model, text_input="a", sampling={**GREEDY, "max_tokens": 240})
@@ -118,11 +123,13 @@ def test_the_device_is_seen(server, client):
 
 def test_unloading_lets_texts_end(server, client, writer):
     """Who is being served gets every token; who comes later is refused; loaded again, it serves."""
+    before = executions(client.client, "shortest")
     client.ask(model="shortest", text_input="a", stream=[True], sampling=BLOCKER)
     waiting = client.ask(
         model="shortest", text_input=PROMPTS[0], outputs=("output_ids",), sampling=BLOCKER
     )
     client.next()
+    assert comes_true(lambda: executions(client.client, "shortest") == before + client.sent)
     with grpcclient.InferenceServerClient(server.grpc) as host:
         unloading = threading.Thread(target=host.unload_model, args=("shortest",))
         unloading.start()
@@ -154,6 +161,7 @@ def test_a_server_that_stops_lets_texts_end(installation, writer, tmp_path):
         for _ in range(3):
             stream.ask(model="urgent", text_input="a", outputs=("output_ids",), sampling=BLOCKER)
         stream.next()
+        assert comes_true(lambda: executions(host, "urgent") == stream.sent)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         answers = stream.wait()
