@@ -26,7 +26,7 @@ def test_every_parameter_arrives():
             "repetition_penalty": 1.1,
             "presence_penalty": 0.2,
             "frequency_penalty": -0.2,
-            "logit_bias": {"5": -3},
+            "logit_bias": {"5": -3, "6": 1e39, "7": -101},
             "seed": -7,
             "stop": "end",
             "stop_token_ids": [1, 2],
@@ -48,7 +48,7 @@ def test_every_parameter_arrives():
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
     assert (sampling.min_p, sampling.repetition_penalty, sampling.seed) == (0.1, 1.1, -7)
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.2, -0.2)
-    assert (sampling.logit_bias, sampling.logprobs) == ({5: -3.0}, 3)
+    assert (sampling.logit_bias, sampling.logprobs) == ({5: -3.0, 6: 100.0, 7: -100.0}, 3)
     assert sampling.bad_words_ids == ((2,), (3,))
     assert (asked.stop, asked.stop_token_ids) == (("end",), (1, 2))
     assert (asked.max_tokens, asked.min_tokens, asked.ignore_eos) == (5, 2, True)

@@ -305,9 +305,13 @@ def _tokens(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _biases(name: str, value: Any) -> dict[int, float]:
+    """Return token: bias, each within OpenAI's -100 to 100, as vLLM clamps it."""
     if not isinstance(value, Mapping):
         raise InvalidRequest(f"{name} is {value!r}; it has to be an object of token: number")
-    return {_whole(0, _MOST)(name, token): _number(name, bias) for token, bias in value.items()}
+    return {
+        _whole(0, _MOST)(name, token): max(-100.0, min(100.0, _number(name, bias)))
+        for token, bias in value.items()
+    }
 
 
 def _written(name: str, value: Any) -> str:
