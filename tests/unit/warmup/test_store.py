@@ -2,6 +2,7 @@ import json
 import logging
 import multiprocessing
 import os
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,7 @@ def test_costs_come_back_under_their_key_only(tmp_path):
         lambda document: json.dumps({**document, "costs": [[[1], "fast"]]}),
         lambda document: json.dumps({**document, "costs": [[[1], float("nan")]]}),
         lambda document: json.dumps({**document, "costs": [[[1], -1.0]]}),
+        lambda document: json.dumps({**document, "costs": [[[1], 0]]}),
         lambda document: json.dumps({**document, "costs": [[[1], 1.0], [[1, 2], 1.0]]}),
         lambda document: json.dumps({**document, "costs": [[[float("inf")], 1.0]]}),
         lambda document: json.dumps({**document, "costs": 7}),
@@ -128,6 +130,38 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, caplog):
         store.keep_costs(KEY, COSTS)
         store.add_traffic("m", {"length": histogram_of({5: 1})})
     assert caplog.text.count("set GE_CACHE_DIR") == 2
+
+
+def test_a_folder_that_may_not_be_entered_is_a_warning(tmp_path, caplog, monkeypatch):
+    """As `HOME=/root` of a server that runs as another user: models load without what is there."""
+    store = Store(tmp_path)
+
+    def refused(path, *_args, **_named):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("stat", "read_text", "mkdir"):
+        monkeypatch.setattr(Path, name, refused)
+    with caplog.at_level(logging.WARNING):
+        assert store.costs(KEY) == {}
+    assert "are not used: PermissionError(13, 'Permission denied')" in caplog.text
+    with pytest.raises(ConfigError, match=r"traffic .*m\.json cannot be read: .*Permission denied"):
+        store.traffic("m")
+    store.add_traffic("m", {"length": histogram_of({5: 1})})
+    assert "m.json is not kept" in caplog.text
+
+
+def test_a_file_that_cannot_be_kept_is_said_once(tmp_path, caplog):
+    """An instance adds to its traffic every ten seconds; another file, or cause, is said too."""
+    (tmp_path / "traffic").write_text("")
+    store = Store(tmp_path)
+    for _ in range(3):
+        for model in ("m", "n"):
+            store.add_traffic(model, {"length": histogram_of({5: 1})})
+    assert caplog.text.count("is not kept") == 2
+    (tmp_path / "traffic").unlink()
+    (tmp_path / "traffic" / "m.lock").mkdir(parents=True)
+    store.add_traffic("m", {"length": histogram_of({5: 1})})
+    assert caplog.text.count("is not kept") == 3
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_rest(tmp_path, caplog, monkeypatch):

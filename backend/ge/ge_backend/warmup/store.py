@@ -15,7 +15,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket
@@ -27,27 +27,32 @@ __all__ = ["Store"]
 log = logging.getLogger(__name__)
 
 VERSION = 2
+# What reading raises where nothing has been kept. A folder that may not be entered is another case.
+NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """A folder of small files; with None nothing is kept.
 
-    A folder that cannot be written costs a warning, never a request.
+    A folder that cannot be written costs a warning for each file, never a request.
     """
 
     directory: Path | None
+    _said: set[tuple[Path, int | None]] = field(init=False, default_factory=set, compare=False)
 
     def costs(self, key: Sequence[str]) -> dict[Bucket, float]:
         """Return the costs kept under a key, nanoseconds by bucket; empty when there are none."""
         path = self._path("costs", key)
-        if path is None or not path.is_file():
+        if path is None:
             return {}
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document["version"] != VERSION or document["key"] != list(key):
                 return {}
             return _checked(document["costs"])
+        except NOTHING_THERE:
+            return {}
         except (OSError, *DAMAGED) as error:
             log.warning("costs in %s are not used: %r", path, error)
             return {}
@@ -57,7 +62,7 @@ class Store:
         path = self._path("costs", key)
         if path is not None:
             table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
-            _write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
+            self._write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
 
     def engines(self, key: Sequence[str]) -> dict[str, dict[Bucket, float]]:
         """Return the engines that were measured under a key, the fastest first, with their costs.
@@ -78,7 +83,7 @@ class Store:
         path = self._path("engines", key)
         if path is not None:
             tables = {name: list(costs.items()) for name, costs in engines.items()}
-            _write(path, json.dumps(tables))
+            self._write(path, json.dumps(tables))
 
     def limits(self, key: Sequence[str]) -> dict[str, int] | None:
         """Return how long axes can be, as kept under a key; None when nothing was."""
@@ -93,7 +98,7 @@ class Store:
         """Keep how long axes can be."""
         path = self._path("limits", key)
         if path is not None:
-            _write(path, json.dumps(dict(limits)))
+            self._write(path, json.dumps(dict(limits)))
 
     def traffic_path(self, model: str) -> Path | None:
         """Return the file that holds a model's traffic."""
@@ -106,10 +111,12 @@ class Store:
             ConfigError: the file cannot be read, or is something else.
         """
         path = self.traffic_path(model)
-        if path is None or not path.is_file():
+        if path is None:
             return {}
         try:
             text = path.read_text(encoding="utf-8")
+        except NOTHING_THERE:
+            return {}
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"traffic {path} cannot be read: {error}") from error
         return load_histograms(text, str(path))
@@ -119,7 +126,7 @@ class Store:
         path = self.traffic_path(model)
         if path is None:
             return
-        with _locked(path) as possible:
+        with self._locked(path) as possible:
             if not possible:
                 return
             try:
@@ -129,7 +136,7 @@ class Store:
                 whole = {}
             for axis, histogram in fresh.items():
                 whole.setdefault(axis, SizeHistogram()).merge(histogram)
-            _write(path, dump_histograms(whole))
+            self._write(path, dump_histograms(whole))
 
     def _path(self, kind: str, key: Sequence[str]) -> Path | None:
         if self.directory is None:
@@ -137,49 +144,50 @@ class Store:
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:32]
         return self.directory / kind / f"{digest}.json"
 
+    @contextlib.contextmanager
+    def _locked(self, path: Path) -> Iterator[bool]:
+        """Hold the lock beside a file; False when the folder cannot be written."""
+        descriptor = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            possible = True
+        except OSError as error:
+            self._warn(path, error)
+            possible = False
+        try:
+            yield possible
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Replace a file whole, so that a reader never sees half of it."""
+        draft = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+            draft = Path(name)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            draft.replace(path)
+        except OSError as error:
+            self._warn(path, error)
+            if draft is not None:
+                draft.unlink(missing_ok=True)
+
+    def _warn(self, path: Path, error: OSError) -> None:
+        """Say that a file cannot be kept; once for each cause, as traffic goes on."""
+        cause = (path, error.errno)
+        if cause not in self._said:
+            self._said.add(cause)
+            log.warning("%s is not kept: %s; set GE_CACHE_DIR to a folder of yours", path, error)
+
 
 def _checked(table: list[tuple[list[int], float]]) -> dict[Bucket, float]:
     """Return a table of costs; the planner takes only finite ones, one kind of bucket."""
     costs = {tuple(map(int, bucket)): float(cost) for bucket, cost in table}
-    if len(set(map(len, costs))) > 1 or not all(0 <= cost < math.inf for cost in costs.values()):
+    if len(set(map(len, costs))) > 1 or not all(0 < cost < math.inf for cost in costs.values()):
         raise ValueError("a bucket or a cost is out of range")
     return costs
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock beside a file; False when the folder cannot be written."""
-    descriptor = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        possible = True
-    except OSError as error:
-        _warn(path, error)
-        possible = False
-    try:
-        yield possible
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file whole, so that a reader never sees half of it."""
-    draft = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-        draft = Path(name)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        draft.replace(path)
-    except OSError as error:
-        _warn(path, error)
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-
-
-def _warn(path: Path, error: OSError) -> None:
-    log.warning("%s is not kept: %s; set GE_CACHE_DIR to a folder of yours", path, error)
