@@ -266,6 +266,29 @@ def test_beams_are_generates(checkpoint, width, penalty, early):
     assert served.engine.figures().counts["copied_blocks"] > 0
 
 
+@pytest.mark.parametrize("width", [2, 8])
+def test_beams_with_many_ends_are_generates(checkpoint, width):
+    """However many of the likeliest tokens end a text, or may not yet."""
+    _, oracle = checkpoint
+    ends = list(range(1, 80))
+    served = serving(checkpoint, blocks=160, max_num_seqs=8)
+    asked = {"beam_width": width, "stop_token_ids": ends, "min_tokens": 5}
+    for number, prompt in enumerate(PROMPTS):
+        served.submit(str(number), prompt, max_tokens=OUTPUT, **asked)
+    served.run()
+    for number, prompt in enumerate(PROMPTS):
+        (best,) = language.beams(
+            oracle,
+            prompt,
+            OUTPUT,
+            num_beams=width,
+            num_return_sequences=1,
+            min_new_tokens=5,
+            eos_token_id=ends,
+        )
+        assert served.tokens(str(number)) == best
+
+
 @pytest.mark.parametrize("length", [0, 1, 6])
 @pytest.mark.parametrize("block_size", [4, 16])
 def test_verified_guesses_change_nothing(checkpoint, expected, length, block_size):

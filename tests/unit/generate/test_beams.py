@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from builders.generation import Serving
+from fakes import language_model
 from fakes.language_model import NAN, POISON, FakeLanguageModel, best_tokens, expected_tokens
 from ge_backend.errors import Cancelled, GraphFailed, InvalidRequest
 from ge_backend.generate.beams import BeamSearch
@@ -88,6 +89,23 @@ def test_no_text_ends_below_the_least_number_of_tokens():
     beams = search(min_tokens=1)
     assert beams.turn([offer((9, -0.1), (1, -1.0), (2, -1.1))]) == [(0, 1), (0, 2)]
     assert beams.whole == []
+
+
+@pytest.mark.parametrize(("most", "found"), [(1, 2), (5, 0)])
+def test_a_search_with_nothing_to_go_on_with_is_over(monkeypatch, most, found):
+    """With the texts that it has, or with an error where they are too few: it never spins."""
+    offers = {1: offer((8, -1.0), (9, -2.0), (7, -3.0)), 5: offer((7, -1.0), (21, -2.0))}
+    monkeypatch.setattr(language_model, "best_tokens", lambda *_: offers[most])
+    served = serving()
+    submit(served, "two", PROMPTS[0], most=most, min_tokens=1, n=2)
+    submit(served, "three", PROMPTS[0], most=most, min_tokens=1, n=3)
+    served.run()
+    assert answer(served, "two") == (
+        [((8,), Finish.LENGTH), ((9,), Finish.LENGTH)] if found else [((), Finish.ERROR)] * 2
+    )
+    assert served.ends("three") == dict.fromkeys(range(3), Finish.ERROR)
+    assert f"found {found} whole texts, and n is 3" in str(served.error("three"))
+    assert served.engine.figures().blocks_used == 0
 
 
 @pytest.mark.parametrize("chunk", [0, 2])

@@ -128,7 +128,7 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"min_p": 2}, "min_p is 2.0; it has to be from 0 to 1"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0.0; it has to be above 0"),
         ({"presence_penalty": 3}, "presence_penalty is 3.0"),
-        ({"logprobs": 21}, "logprobs is 21; it has to be from 0 to 20"),
+        ({"logprobs": 21}, "logprobs is 21; it has to be a whole number from 0 to 20"),
         ({"max_tokens": 0}, "max_tokens is 0; it has to be a whole number from 1"),
         ({"min_tokens": -1}, "min_tokens is -1"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens is 9; it has to be at most max_tokens"),

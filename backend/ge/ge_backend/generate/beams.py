@@ -14,12 +14,12 @@ running beam can win any more are the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ge_backend.device.language.sampling import MAX_LOGPROBS
 from ge_backend.errors import GraphFailed
 from ge_backend.generate.parameters import EarlyStopping, Parameters
 from ge_backend.generate.runner import DrawnToken
@@ -68,7 +68,7 @@ class BeamSearch:
         """
         asked, width = self._asked, self._asked.beam_width
         length = len(self._paths[0].tokens) + 1
-        kept = self._best(offers, max(2, 1 + len(self._ends)) * width)
+        kept = self._best(offers)
         over = [path.tokens[-1] in self._ends or length == self._max_output for _, path in kept]
         full = len(self.whole) == width and asked.early_stopping is EarlyStopping.TRUE
         if self._improvable and not full:
@@ -82,20 +82,31 @@ class BeamSearch:
             return []
         return [(place, path.tokens[-1]) for place, path in going]
 
-    def _best(self, offers: Many[tuple[Array, Array]], count: int) -> list[tuple[int, BeamPath]]:
-        """Return the best ways to go on or end, each with the place of its beam."""
-        length = len(self._paths[0].tokens)
-        forbidden = self._ends if length < self._asked.min_tokens else frozenset[int]()
+    def _best(self, offers: Many[tuple[Array, Array]]) -> list[tuple[int, BeamPath]]:
+        """Return the ways to go on or end, best first, each with the place of its beam.
+
+        Of each beam as many that go on as there are beams, and the ends that are better.
+        """
         scored = sorted(
             (-(path.score + logprob), place, token, logprob)
             for place, (path, offer) in enumerate(zip(self._paths, offers, strict=True))
-            for token, logprob in zip(offer[0].tolist(), offer[1], strict=True)
-            if token not in forbidden
+            for token, logprob in self._ways(*offer)
         )
         return [
             (place, _longer(self._paths[place], np.float32(-score), token, float(logprob)))
-            for score, place, token, logprob in scored[:count]
+            for score, place, token, logprob in scored
         ]
+
+    def _ways(self, tokens: Array, logprobs: Array) -> Iterator[tuple[int, np.float32]]:
+        """Yield what counts of a beam's offer."""
+        going, too_short = 0, len(self._paths[0].tokens) < self._asked.min_tokens
+        for token, logprob in zip(tokens.tolist(), logprobs, strict=True):
+            end = token in self._ends
+            if not (end and too_short):
+                yield token, logprob
+            going += not end
+            if going == self._asked.beam_width:
+                return
 
     def _may_win(self, length: int) -> bool:
         """Return whether a beam that goes on may still become one of the best."""
@@ -125,15 +136,15 @@ class BeamGroup:
         self._search = BeamSearch(sequence.request.parameters, sequence.ends, sequence.max_output)
         self._offers: dict[Sequence, tuple[Array, Array]] = {}
         # A beam goes on in as many ways as there are beams, at most, beside those that end it.
-        count = min(sequence.request.parameters.beam_width + len(sequence.ends), MAX_LOGPROBS)
+        count = sequence.request.parameters.beam_width + len(sequence.ends)
         sequence.sampling = replace(sequence.sampling, temperature=0.0, logprobs=count)
         sequence.group = self.sequences
 
-    def take(self, drawn: DrawnToken) -> list[BeamPath]:
+    def take(self, drawn: DrawnToken) -> list[BeamPath] | None:
         """Take what a beam may go on with; once all have, let them go on.
 
         Returns:
-            The best texts, best first, once that is certain; until then [].
+            The best texts, best first, once that is certain; until then None.
         """
         first = drawn.sequence
         if drawn.top is None:
@@ -144,14 +155,14 @@ class BeamGroup:
             self._offers.clear()
         self._offers[first] = drawn.top
         if len(self._offers) < len(self.sequences):
-            return []
+            return None
         offers = [self._offers[sequence] for sequence in self.sequences]
         self._offers.clear()
         going = self._search.turn(offers)
         if not going:
             return self._search.whole
         self._go_on(going)
-        return []
+        return None
 
     def _go_on(self, going: Many[tuple[int, int]]) -> None:
         """Let sequences be those of the beams that go on: their own, or forks of them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from ge_backend.errors import DeadlineExceeded, GeError
+from ge_backend.errors import DeadlineExceeded, GeError, InvalidRequest
 from ge_backend.generate.beams import BeamGroup, BeamPath, finish_of
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.intake import Arrived
@@ -100,7 +100,9 @@ class LiveRequests:
             return
         live = self._by_id[sequence.request.id]
         if live.beams is not None:
-            self._answer(live, live.beams.take(drawn), now_s)
+            best = live.beams.take(drawn)
+            if best is not None:
+                self._answer(live, best, now_s)
             return
         sequence.append(drawn.token)
         self._count(sequence, live.arrived.at_s, now_s)
@@ -198,10 +200,17 @@ class LiveRequests:
             self._on_end(live.arrived.request.id)
 
     def _answer(self, live: _Live, best: Many[BeamPath], now_s: float) -> None:
-        """Tell the client the best texts of a beam search, if it is over."""
+        """Tell the client the best texts of a beam search that is over."""
         request = live.arrived.request
+        if len(best) < request.parameters.n:
+            error = InvalidRequest(
+                f"the beam search found {len(best)} whole texts, and n is {request.parameters.n}; "
+                "ask for fewer, or for fewer stop_token_ids"
+            )
+            self.end(request.id, Finish.ERROR, error, now_s)
+            return
         ends = live.sequences[0].ends
-        for sequence in list(live.sequences) if best else ():
+        for sequence in list(live.sequences):
             self._leave(live, sequence, now_s)
         for sample, path in enumerate(best[: request.parameters.n]):
             finish = finish_of(path, ends)

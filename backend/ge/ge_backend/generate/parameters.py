@@ -29,6 +29,7 @@ MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobo
 MAX_SEED = 2**63 - 1
 NO_SEED = -1  # as good as none, as in vLLM
 MAX_STOPS = 128  # each is looked for in every piece of text
+MAX_LOGPROBS = 20
 MAX_BAD_WORDS = 1024  # each becomes tokens twice, and is looked for before every token
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
 _MOST = 2**31 - 1
@@ -380,7 +381,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_tokens": _max_tokens,
     "min_tokens": _whole(0, _MOST),
     "ignore_eos": _switch,
-    "logprobs": _whole(0, _MOST),
+    "logprobs": _whole(0, MAX_LOGPROBS),
     "bad_words": _few(MAX_BAD_WORDS),
     "n": _whole(1, MAX_SAMPLES),
     "best_of": _whole(1, MAX_SAMPLES),

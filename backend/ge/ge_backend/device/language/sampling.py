@@ -12,10 +12,9 @@ import numpy as np
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array
 
-__all__ = ["GREEDY_BELOW", "MAX_LOGPROBS", "Sampling", "uniform"]
+__all__ = ["GREEDY_BELOW", "Sampling", "uniform"]
 
 GREEDY_BELOW = 1e-5  # dividing by less would only overflow
-MAX_LOGPROBS = 20
 _GAMMA = 0x9E3779B97F4A7C15
 
 
@@ -62,7 +61,7 @@ class Sampling:
             ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
-            ("logprobs", 0 <= (self.logprobs or 0) <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"),
+            ("logprobs", (self.logprobs or 0) >= 0, "0 or more"),
         ):
             value = getattr(self, name)
             if not fits or (value is not None and not math.isfinite(value)):
