@@ -29,6 +29,11 @@ class ServerHttp:
     def models(self, **states):
         entries = [{"name": name, "version": "1", "state": state} for name, state in states.items()]
         self.answers["POST", "/v2/repository/index"] = entries
+        self.serves(*((name, "1") for name, state in states.items() if state == "READY"))
+
+    def serves(self, *versions):
+        told = [{"name": name, "version": version} for name, version in versions]
+        self.answers["GET", "/v2/models/stats"] = {"model_stats": told}
 
     def config(self, model, **config):
         self.answers["GET", f"/v2/models/{model}/config"] = {"name": model, **config}

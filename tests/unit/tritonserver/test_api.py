@@ -22,16 +22,10 @@ def api(server):
     return ServerApi("127.0.0.1", server.port)
 
 
-def test_each_version_that_is_ready_counts(server, api):
-    """Those that are not, or that nobody has loaded, do not."""
-    server.answers["POST", "/v2/repository/index"] = [
-        {"name": "a", "version": "1", "state": "UNAVAILABLE"},
-        {"name": "a", "version": "2", "state": "READY"},
-        {"name": "a", "version": "3", "state": "READY"},
-        {"name": "b"},
-        {"name": "c", "version": "1", "state": "LOADING"},
-    ]
-    assert api.ready_versions() == {"a": 2}
+def test_each_version_that_is_served_counts(server, api):
+    """As the host keeps statistics of them; it has those of no other."""
+    server.serves(("a", "2"), ("a", "3"), ("b", "1"))
+    assert api.ready_versions() == {"a": 2, "b": 1}
 
 
 def test_a_models_versions_have_states_and_reasons(server, api):

@@ -51,9 +51,9 @@ def rig(tmp_path, monkeypatch):
 
 
 def looks(rig, count=3):
-    before = rig.http.asked.count(("POST", "/v2/repository/index"))
-    index = ("POST", "/v2/repository/index")
-    assert comes_true(lambda: rig.http.asked.count(index) >= before + count, 10)
+    stats = ("GET", "/v2/models/stats")
+    before = rig.http.asked.count(stats)
+    assert comes_true(lambda: rig.http.asked.count(stats) >= before + count, 10)
 
 
 def test_a_server_that_is_well_is_left_alone(rig):
@@ -76,6 +76,20 @@ def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     assert times_healed(rig.run, "m") >= 1
     assert comes_true(lambda: not (rig.memory / "r1").exists(), 10)
     assert (rig.memory / "r2").exists()
+
+
+def test_a_model_whose_folder_is_away_is_told_and_loaded_anew_once_it_is_back(rig):
+    """Unloaded without it, it would be gone for the host, and stay so."""
+    looks(rig, 1)
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    index = rig.http.answers["POST", "/v2/repository/index"]
+    rig.http.answers["POST", "/v2/repository/index"] = []
+    rig.living = []
+    looks(rig, 5)
+    assert [rig.asked("unload"), len(rig.said)] == [0, 1]
+    assert "stubs have died; it is loaded anew once its folder is there" in rig.said[0]
+    rig.http.answers["POST", "/v2/repository/index"] = index
+    assert comes_true(lambda: any("is back after" in line for line in rig.said), 10)
 
 
 def test_instances_that_live_serve_while_the_model_is_loaded_anew(rig, monkeypatch):

@@ -39,9 +39,18 @@ def test_models_with_too_few_stubs_are_told(server, monkeypatch):
 
 def test_each_version_has_stubs_of_its_own(server, monkeypatch):
     """One that has lost its stub is told, though the model has as many as instances."""
-    versions = [{"name": "m", "version": version, "state": "READY"} for version in "123"]
-    server.answers["POST", "/v2/repository/index"] = versions
+    server.serves(("m", "1"), ("m", "2"), ("m", "3"))
     server.config("m", backend="ge", instance_group=[{"count": 1}])
     monkeypatch.setattr(health, "stubs_of", lambda _: [stub(1, "m"), stub(2, "m")])
     found = ailments(ServerApi("127.0.0.1", server.port), 7)
     assert found == [Ailment(model="m", living=2, expected=3)]
+
+
+def test_a_model_whose_folder_is_away_is_told(server, monkeypatch):
+    """The host leaves it out of its index, and serves it on."""
+    server.models(m="READY")
+    server.config("m", backend="ge", instance_group=[{"count": 1}])
+    server.answers["POST", "/v2/repository/index"] = []
+    monkeypatch.setattr(health, "stubs_of", lambda _: [])
+    found = ailments(ServerApi("127.0.0.1", server.port), 7)
+    assert found == [Ailment(model="m", living=0, expected=1)]

@@ -108,10 +108,13 @@ class Healer:
 
     def _heal(self, ailment: Ailment) -> None:
         """Load a model anew, where its time has come; instances that live answer meanwhile."""
+        model = ailment.model
         if not self._may_load:
             self._tell(ailment)
             return
-        model = ailment.model
+        if not self._api.states(model):  # unloaded now, it would not come back with its folder
+            self._tell(ailment, "; it is loaded anew once its folder is there")
+            return
         recovery = self._recoveries.get(model)
         if recovery is None:
             self._told.add(ailment)
@@ -198,10 +201,10 @@ class Healer:
             f"{recovery.pause_s:g} s: {_reason(error)}"
         )
 
-    def _tell(self, ailment: Ailment) -> None:
+    def _tell(self, ailment: Ailment, outlook: str = "") -> None:
         if ailment not in self._told:
             self._told.add(ailment)
-            self._say(f"{ailment}")
+            self._say(f"{ailment}{outlook}")
 
     def _is_back(self, model: str) -> None:
         recovery = self._recoveries.pop(model)
