@@ -1,5 +1,12 @@
 """What a sequence gets does not depend on who shares its batches."""
 
+import collections
+import contextlib
+import http.client
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -38,6 +45,42 @@ def test_a_recurrent_network_gives_each_signal_what_it_gets_alone(server, made_m
     else:
         for name, scores in alone.items():
             assert np.allclose(together[name], scores, rtol=0, atol=1e-5)
+
+
+def test_a_step_with_an_id_that_is_no_text_fails_alone(server):
+    """HTTP carries it as the bytes that came; the steps in its batch know nothing of it."""
+    signals = np.random.default_rng(7).standard_normal((SIGNALS, LENGTH)).astype(np.float32)
+    told, over = collections.Counter(), threading.Event()
+
+    def disturb():
+        while not over.is_set():
+            told[step_without_a_text(server.http)] += 1
+
+    with ThreadPoolExecutor(2) as pool:
+        disturbing = [pool.submit(disturb) for _ in range(2)]
+        try:
+            for _ in range(5):
+                watch(server, dict(enumerate(signals, start=1)))
+        finally:
+            over.set()
+        for one in disturbing:
+            one.result(timeout=60)
+    ((status, message),) = told
+    assert status == 400
+    assert "sequence_id is not UTF-8" in message
+
+
+def step_without_a_text(host):
+    """Send a sequence of one step whose id is not UTF-8; return the status and the message."""
+    body = (
+        b'{"parameters":{"sequence_id":"bad\xff","sequence_start":true,"sequence_end":true},'
+        b'"inputs":[{"name":"value","datatype":"FP32","shape":[1,1],"data":[1]}]}'
+    )
+    connection = http.client.HTTPConnection(host, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/v2/models/{MODEL}/infer", body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())["error"]
 
 
 def watch(server, signals):

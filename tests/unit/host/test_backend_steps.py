@@ -1,5 +1,6 @@
 """Steps of sequences in a batch: what is refused, and what breaks, leaves no state behind."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -116,6 +117,46 @@ def test_after_an_unforeseen_failure_the_sequence_begins_again(send, pipeline):
     assert "not known here" in send()
     assert send(flags=START) is None
     assert pipeline.steps[-1] == (0, True)
+
+
+def undecodable():
+    return b"bad\xff".decode()
+
+
+def breaks():
+    raise ZeroDivisionError("oops")
+
+
+@pytest.mark.parametrize(
+    ("member", "raises", "code", "message"),
+    [
+        ("correlation_id", undecodable, "INVALID_ARG", "sequence_id is not UTF-8"),
+        ("inputs", breaks, "INTERNAL", r"ZeroDivisionError: oops \(see the server's log\)"),
+    ],
+)
+def test_a_request_that_cannot_be_read_fails_alone(
+    pb_utils, pipeline, member, raises, code, message
+):
+    """The steps beside it go on with the states that they have."""
+    from ge_backend.host.backend import Backend
+    from ge_backend.host.steps import Steps
+
+    backend = Backend(CONFIG, pipeline, [], Steps(Sequencer(BATCHING), pipeline.recorder))
+
+    def request(number, flags):
+        tensors = [pb_utils.Tensor("x", np.array([[number]]))]
+        return pb_utils.InferenceRequest(tensors, ["x"], correlation_id=number, flags=flags)
+
+    good, bad = request(7, START), request(8, START)
+    setattr(bad, member, raises)
+    first, refused = backend.execute([good, bad])
+    assert not first.has_error()
+    assert refused.error().code() == code
+    assert re.search(message, refused.error().message())
+    backend.execute([request(7, 0)])
+    assert pipeline.steps == [(0, True), (0, False)]
+    failures = pipeline.recorder.drain()["ge_request_failures_total", (("status", code),)]
+    assert failures == 1
 
 
 def test_what_lives_at_the_end_is_taken_off_before_it_is_published_last(pb_utils, pipeline):

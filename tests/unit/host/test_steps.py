@@ -97,6 +97,24 @@ def test_a_place_without_a_sequence_is_not_ready(module, pb_utils, given, ready)
     assert module.is_ready(pb_utils.InferenceRequest(correlation_id=given)) is ready
 
 
+def undecodable():
+    return b"bad\xff".decode()
+
+
+def test_an_id_that_is_no_text_is_refused(module, pb_utils):
+    """The host passes on the bytes that came; what is left out has no sequence."""
+    steps = module.Steps(Sequencer(BATCHING), Recorder())
+    request = pb_utils.InferenceRequest(flags=3)
+    request.correlation_id = undecodable
+    for ask in (module.is_ready, lambda request: steps.admit(read(), request)):
+        with pytest.raises(
+            InvalidRequest, match=r"sequence_id is not UTF-8: .* 0xff in position 3"
+        ):
+            ask(request)
+    steps.skip(0, request)
+    steps.end_batch()
+
+
 def test_nothing_is_an_empty_response(module):
     """The host drops it, whatever it says."""
     assert module.nothing().output_tensors() == []

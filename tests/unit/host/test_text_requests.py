@@ -91,6 +91,16 @@ def test_what_cannot_be_read_is_named(pb_utils, tensors, message):
         read(pb_utils, **given)
 
 
+def test_parameters_that_are_no_text_are_refused(pb_utils):
+    """The host passes on the bytes that came: names, values, and the `id` of a body."""
+    from ge_backend.host.text_requests import read_text_request
+
+    given = request(pb_utils, text_input="a")
+    given.parameters = b'{"id":"\xff"}'.decode
+    with pytest.raises(InvalidRequest, match=r"a parameter of the request is not UTF-8: .* 0xff"):
+        read_text_request(given)
+
+
 def test_tokens_may_stand_for_the_prompt(pb_utils):
     """There is no text to begin the answer with then."""
     asked = read(pb_utils, input_ids=[4, 5], outputs=("text_output", "output_ids"))

@@ -143,9 +143,7 @@ class Backend:
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
             for index in open_:
-                responses[index] = error_response(
-                    GeError(f"{type(error).__name__}: {error} (see the server's log)")
-                )
+                responses[index] = error_response(_unforeseen(error))
         finally:
             if self._steps is not None:
                 self._steps.end_batch()
@@ -192,21 +190,36 @@ class Backend:
         started = time.perf_counter()
         readable: list[Request] = []
         for index, arrival in enumerate(arrivals):
-            request = arrival.request
             try:
-                if self._config.sequence is not None and not is_ready(request):
-                    responses[index] = nothing()
-                    open_.discard(index)
+                read = self._read_one(index, arrival)
+                if read is not None:
+                    readable.append(read)
                     continue
-                read = read_request(index, arrival, self._layout)
-                readable.append(read if self._steps is None else self._steps.admit(read, request))
+                responses[index] = nothing()
             except GeError as error:
                 if self._steps is not None:
-                    self._steps.skip(index, request)
+                    self._steps.skip(index, arrival.request)
                 responses[index] = self._refuse(error)
-                open_.discard(index)
+            open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
         return readable
+
+    def _read_one(self, index: int, arrival: Arrival) -> Request | None:
+        """Return a request; None for one that is not real.
+
+        Raises:
+            GeError: it does not fit the model, or cannot be read for a reason unforeseen.
+        """
+        try:
+            if self._config.sequence is not None and not is_ready(arrival.request):
+                return None
+            read = read_request(index, arrival, self._layout)
+            return read if self._steps is None else self._steps.admit(read, arrival.request)
+        except GeError:
+            raise
+        except Exception as error:
+            log.exception("a request could not be read in an unforeseen way")
+            raise _unforeseen(error) from error
 
     def _answer(self, request: Any, reply: Reply, *, early: bool) -> Any:
         """Return the response, or send it now and return None where that gains enough."""
@@ -224,6 +237,11 @@ class Backend:
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
         return error_response(error)
+
+
+def _unforeseen(error: Exception) -> GeError:
+    """Return what clients are told of an error that nobody foresaw."""
+    return GeError(f"{type(error).__name__}: {error} (see the server's log)")
 
 
 def _opened(

@@ -7,6 +7,7 @@ answered to it is dropped. START and END are bits 1 and 2 of `flags()`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, TypedDict
 
@@ -14,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
+from ge_backend.errors import InvalidRequest
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
 
@@ -37,11 +39,12 @@ class Steps:
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
         """
-        return self._sequencer.admit(read, request.correlation_id(), **_when(request))
+        return self._sequencer.admit(read, _sequence(request), **_when(request))
 
     def skip(self, index: int, request: Any) -> None:
         """Note the request at this place of the host's list, which gets an error instead."""
-        self._sequencer.skip(index, request.correlation_id(), **_when(request))
+        with contextlib.suppress(InvalidRequest):  # whose it is can never be said
+            self._sequencer.skip(index, _sequence(request), **_when(request))
 
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
@@ -77,8 +80,20 @@ def _when(request: Any) -> _When:
 
 
 def is_ready(request: Any) -> bool:
-    """Whether a request is real, and not the place of a sequence that has none just now."""
-    return request.correlation_id() not in (0, "")
+    """Whether a request is real, and not the place of a sequence that has none just now.
+
+    Raises:
+        InvalidRequest: its id cannot be read.
+    """
+    return _sequence(request) not in (0, "")
+
+
+def _sequence(request: Any) -> Any:
+    """Return the id of a request's sequence; the host passes on bytes that are no text, too."""
+    try:
+        return request.correlation_id()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"sequence_id is not UTF-8: {error}") from error
 
 
 def nothing() -> Any:

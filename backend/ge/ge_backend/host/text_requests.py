@@ -112,7 +112,10 @@ def _parameters(request: Any, tensors: Mapping[str, Any]) -> str:
     The vLLM backend ignores the former beside the latter; its own client sends the same ones both
     ways (`samples/client.py`).
     """
-    beside = str(request.parameters() or "{}")
+    try:
+        beside = str(request.parameters() or "{}")
+    except UnicodeDecodeError as error:  # the host passes on what came, a body's `id` among it
+        raise InvalidRequest(f"a parameter of the request is not UTF-8: {error}") from error
     if "sampling_parameters" not in tensors:
         return beside
     text = _text(tensors, "sampling_parameters")
