@@ -2,7 +2,8 @@
 
 import pytest
 
-from ge_backend.config.placement import place
+from ge_backend.config.placement import KINDS, place
+from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.errors import ConfigError
 
 
@@ -53,7 +54,7 @@ def test_ids_without_effect_are_noted(given, expected, says):
     assert says in note
 
 
-@pytest.mark.parametrize("device_ids", ["a", "0,", "0,,1", "-1", "0;1", "1,1", "1, 01"])
+@pytest.mark.parametrize("device_ids", ["a", "0,", "0,,1", "-1", "0;1", "1,1", "1, 01", "1" * 5000])
 def test_ids_that_are_none_are_refused(device_ids):
     """The message says what they look like."""
     with pytest.raises(ConfigError, match="each once"):
@@ -68,12 +69,21 @@ def test_two_answers_to_one_question_are_refused():
 
 @pytest.mark.parametrize(
     ("given", "origin"),
-    [({"device": "npu:x"}, "parameter 'device'"), ({"forced": "npu:0,1"}, "GE_DEVICE")],
+    [
+        ({"device": "npu:x"}, "parameter 'device'"),
+        ({"forced": "npu:0,1"}, "GE_DEVICE"),
+        ({"device": "npu:" + "1" * 5000}, "parameter 'device'"),
+    ],
 )
 def test_an_index_that_is_none_is_refused(given, origin):
     """Who has to change what is clear from the message."""
     with pytest.raises(ConfigError, match=origin):
         devices(**given)
+
+
+def test_the_kinds_are_those_that_can_be_opened():
+    """What a limit may be given for, and what a device is opened as, are one list."""
+    assert tuple(DEVICE_KINDS) == KINDS
 
 
 def test_all_devices_are_of_one_kind():

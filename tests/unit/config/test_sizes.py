@@ -25,7 +25,9 @@ def test_sizes_are_numbers_with_or_without_a_unit(text, nbytes):
     assert parse_bytes(text, "GE_X") == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "12GB", "-1GiB", "12 gib", "1e9", "1,5GiB", "12GiB x"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "12GB", "-1GiB", "12 gib", "1e9", "1,5GiB", "12GiB x", "9" * 400 + "GiB"]
+)
 def test_what_is_not_a_size_is_refused_with_an_example(text):
     """A decimal unit is not guessed to be a binary one."""
     with pytest.raises(ConfigError, match=r"GE_X: .* is not a size; .* such as 12GiB"):
@@ -38,6 +40,26 @@ def test_each_device_may_have_its_own_size():
     assert sizes == {"npu:0": 12 * GIB, "cuda": 8 * GIB, "": 2 * GIB}
     found = {name: size_of_device(sizes, name) for name in ("npu:0", "npu:1", "cuda:3", "cpu")}
     assert found == {"npu:0": 12 * GIB, "npu:1": 2 * GIB, "cuda:3": 8 * GIB, "cpu": 2 * GIB}
+
+
+def test_a_device_is_found_by_its_number_however_that_is_written():
+    """The first `cpu` is called by the kind alone; its number names it alone all the same."""
+    sizes = parse_device_bytes("cpu:0=1GiB, npu:01=2GiB", "GE_X")
+    found = {name: size_of_device(sizes, name) for name in ("cpu", "cpu:1", "npu:1")}
+    assert found == {"cpu": GIB, "cpu:1": 0, "npu:1": 2 * GIB}
+    with pytest.raises(ConfigError, match="'npu:1' is named twice"):
+        parse_device_bytes("npu:1=1GiB,npu:01=2GiB", "GE_X")
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "CUDA", "cuda:O", "npu;0", "cpu:", "npu:²", "npu:" + "1" * 9999]
+)
+def test_a_device_that_cannot_be_is_refused(device):
+    """A limit for it would hold for nothing: the message names what came and what there is."""
+    with pytest.raises(ConfigError) as told:
+        parse_device_bytes(f"{device}=1GiB", "GE_X")
+    for words in ("GE_X", f"{device!r:.80}", "cpu, cuda, npu, null", "cuda:0"):
+        assert words in str(told.value)
 
 
 def test_a_device_without_an_entry_has_no_limit():

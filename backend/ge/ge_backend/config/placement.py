@@ -11,13 +11,17 @@ from dataclasses import dataclass, replace
 
 from ge_backend.errors import ConfigError
 
-__all__ = ["Placement", "place"]
+__all__ = ["KINDS", "Placement", "is_device_number", "place"]
+
+# Of devices, those that `device.base.open_device` opens.
+KINDS = ("cpu", "cuda", "npu", "null")
 
 # `device_ids` alone is a key of the C++ GE backend, whose devices are NPUs.
 KIND_OF_IDS = "npu"
 DEFAULT = "cpu"
 # Their first one is called by the kind alone.
 UNNUMBERED = ("cpu", "null")
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,11 @@ class Placement:
         return replace(self, devices=(self.devices[number % len(self.devices)],))
 
 
+def is_device_number(text: str) -> bool:
+    """Whether a device may have this number; Python refuses to read one of thousands of digits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
+
+
 def place(*, device: str, device_ids: str, forced: str) -> Placement:
     """Return where a model runs.
 
@@ -62,9 +71,11 @@ def place(*, device: str, device_ids: str, forced: str) -> Placement:
     ids = _ids(device_ids)
     name = device or forced or (KIND_OF_IDS if ids else DEFAULT)
     kind, _, index = name.partition(":")
-    if index and not index.isdecimal():
+    if index and not is_device_number(index):
         origin = "parameter 'device'" if device else "GE_DEVICE"
-        raise ConfigError(f"{origin} is {name!r}; expected a kind or one device: npu, cuda:1, cpu")
+        raise ConfigError(
+            f"{origin} is {name!r:.80}; expected a kind or one device: npu, cuda:1, cpu"
+        )
     if ids and index and device:
         raise ConfigError(
             f"parameters 'device' ({device!r}) and 'device_ids' ({device_ids!r}) both say which "
@@ -87,8 +98,8 @@ def _ids(text: str) -> tuple[int, ...]:
     if not text:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
+    if not all(map(is_device_number, parts)) or len(set(map(int, parts))) < len(parts):
         raise ConfigError(
-            f"parameter 'device_ids' is {text!r}; expected numbers such as '0,1', each once"
+            f"parameter 'device_ids' is {text!r:.80}; expected numbers such as '0,1', each once"
         )
     return tuple(map(int, parts))
