@@ -52,11 +52,18 @@ def test_blocks_say_nothing_to_a_cpu():
     assert "no effect on a cpu" in found.notes[0]
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
-def test_blocks_are_numbers(value):
-    """From 1 up."""
-    with pytest.raises(ConfigError, match="whole number from 1 up"):
-        translated({"device_exec_blocks": value})
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "1025", "1" * 5000])
+@pytest.mark.parametrize("key", ["device_exec_blocks", "instance_exec_blocks"])
+def test_blocks_are_numbers(key, value):
+    """Up to what a device may have: each is a thread, and a stream of the card."""
+    with pytest.raises(ConfigError, match=f"{key}.* from 1 to 1024"):
+        translated({key: value})
+
+
+def test_blocks_of_all_instances_are_bounded_together():
+    """The message names the key that is there, and not what becomes of it."""
+    with pytest.raises(ConfigError, match=r"'instance_exec_blocks' is 600.* 1200 .*at most 1024"):
+        translated({"instance_exec_blocks": "600"}, instances=2)
 
 
 def test_lanes_are_said_once():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ge_backend.buckets.strategies import MAX_SIZE
 from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig
 from ge_backend.config.settings import (
     FAMILIES,
@@ -88,6 +89,30 @@ def test_the_example_of_the_cpp_backend_runs_where_the_machine_says():
     assert len(found.notes) == 2
     assert "device_ids '4,5' have no effect" in found.notes[0]
     assert "ge.aicoreNum: no effect on cpu" in found.notes[1]
+
+
+def test_options_of_engines_that_will_not_run_are_noted():
+    """A misspelt one would be missed by nobody; those of an engine that may run are its affair."""
+    given = {
+        "npu.timeouts": "5", "torch.mode": "foo", "vllm.foo": "1",
+        "tokenizer.strip": "true", "atc.x": "1",
+    }  # fmt: skip
+    (note,) = read(parameters=given).notes
+    assert note.startswith("atc.x, npu.timeouts, torch.mode, vllm.foo: no effect on cpu")
+    (note,) = read(parameters=given, environment={"GE_DEVICE": "npu"}).notes
+    assert note.startswith("tokenizer.strip, vllm.foo: no effect on npu")
+    (note,) = read(parameters={**given, "engine": "vllm"}, environment={"GE_DEVICE": "cuda"}).notes
+    assert note.startswith("atc.x, npu.timeouts, tokenizer.strip: no effect on cuda")
+
+
+def test_an_input_that_clients_have_to_send_is_not_made():
+    """`generate.<input>` says nothing of it then, and the log says so."""
+    tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}
+    given = {"parameters": {"generate.x": "zeros", "generate.y": "mask"}}
+    (note,) = read(**given, input=[tensor]).notes
+    assert note.startswith("generate.x: no effect")
+    assert "optional: true" in note
+    assert read(**given, input=[{**tensor, "optional": True}]).notes == ()
 
 
 def test_blocks_are_spread_over_the_devices():
@@ -213,10 +238,10 @@ NUMBERS = ("threads", "max_length", "max_elements", "max_graphs", "warmup_repeat
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-@pytest.mark.parametrize("value", ["-1", "1.5", "many", "", "1e3", "0x10"])
+@pytest.mark.parametrize("value", ["-1", "1.5", "many", "", "1e3", "0x10", "1" * 19, "1" * 5000])
 def test_a_count_must_be_a_whole_number(key, value):
     """The message names the key and the value."""
-    with pytest.raises(ConfigError, match=f"{key}.*{value}"):
+    with pytest.raises(ConfigError, match=f"{key}.*{value[:40]}"):
         read(parameters={key: value})
 
 
@@ -231,11 +256,17 @@ def test_a_count_of_a_variable_names_the_variable():
         read(environment=environment, parameters={"lanes": "x"})
 
 
-def test_threads_are_bounded():
-    """By what a message to an executor may say; the bound is named."""
-    assert read(parameters={"threads": "4096"}).threads == 4096
-    with pytest.raises(ConfigError, match=r"'threads' is '100000'.* from 0 to 4096"):
-        read(parameters={"threads": "100000"})
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [("threads", 4096), ("lanes", 1024), ("warmup_repeats", 10_000), ("max_length", MAX_SIZE)],
+)
+def test_what_a_machine_or_a_message_cannot_hold_is_refused(key, most):
+    """The bound is named, and where the setting has one in its help it is there too."""
+    assert getattr(read(parameters={key: f"{most}"}), key) == most
+    with pytest.raises(ConfigError, match=rf"'{key}' is '{most + 1}'.* from [01] to {most}$"):
+        read(parameters={key: f"{most + 1}"})
+    help_of = {setting.key: setting.help for setting in SETTINGS}
+    assert key == "max_length" or f"At most {most}" in help_of[key]
 
 
 @pytest.mark.parametrize("key", NUMBERS)
@@ -247,7 +278,7 @@ def test_a_count_is_read(key):
 @pytest.mark.parametrize("key", ["max_length", "warmup_repeats"])
 def test_some_counts_cannot_be_zero(key):
     """A length or a number of measurements of zero means nothing."""
-    with pytest.raises(ConfigError, match="from 1 up"):
+    with pytest.raises(ConfigError, match="from 1 to"):
         read(parameters={key: "0"})
 
 

@@ -23,7 +23,7 @@ def test_either_bound_makes_a_queue(size, timeout):
     assert read(size, timeout) == QueuePolicy(max_size=int(size), timeout_us=int(timeout))
 
 
-@pytest.mark.parametrize("text", ["-1", "many", "1.5", ""])
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "", "1" * 5000])
 def test_what_is_no_number_is_refused(text):
     """The message names the key."""
     with pytest.raises(ConfigError, match="max_queue_size"):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ge_backend.config.settings import MOST_LANES
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Shape
 
@@ -175,6 +176,11 @@ def _lanes(
         return ()
     if kind == "cpu":
         return ("device_exec_blocks and instance_exec_blocks have no effect on a cpu",)
+    if lanes > MOST_LANES:
+        raise ConfigError(
+            f"parameter 'instance_exec_blocks' is {each}, which makes {lanes} runs at once on a "
+            f"card; expected at most {MOST_LANES}"
+        )
     if "lanes" in parameters:
         raise ConfigError("parameter 'lanes' says what device_exec_blocks says; keep one of them")
     parameters["lanes"] = str(lanes)
@@ -183,8 +189,11 @@ def _lanes(
 
 def _number(parameters: dict[str, str], key: str) -> int:
     text = parameters.pop(key, "").strip()
-    if text and not (text.isdecimal() and int(text)):
-        raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number from 1 up")
+    fits = text.isdecimal() and len(text) <= len(str(MOST_LANES)) and 1 <= int(text) <= MOST_LANES
+    if text and not fits:
+        raise ConfigError(
+            f"parameter {key!r} is {text!r:.80}; expected a whole number from 1 to {MOST_LANES}"
+        )
     return int(text or 0)
 
 

@@ -14,12 +14,13 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ge_backend.config.cpp_ge_keys import translate
+from ge_backend.config.engine_table import ENGINES
 from ge_backend.config.inside import inside
 from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
@@ -34,8 +35,12 @@ from ge_backend.config.settings import (
     HOST_KEYS,
     HOST_PREFIXES,
     MACHINE_SETTINGS,
+    MOST_LANES,
+    MOST_LENGTH,
+    MOST_REPEATS,
     MOST_THREADS,
     SETTINGS,
+    VLLM,
     Setting,
 )
 from ge_backend.config.sizes import parse_bytes, parse_device_bytes
@@ -62,6 +67,8 @@ BATCH_INPUT_KINDS = (
 )
 # The kind of device for which models are compiled ahead.
 COMPILED = "npu"
+# Where a setting has no other bound: no machine has so much of anything.
+MOST_COUNT = 10**18 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +274,7 @@ def _read_model(
     values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     origins = {setting.key: _origin(setting, scalars, environment) for setting in SETTINGS}
     count = functools.partial(_count, values, origins)
+    inputs = tuple(_tensor(block, "an input") for block in config.get("input", []))
     return cls(
         name=str(config["name"]),
         version=version,
@@ -275,7 +283,7 @@ def _read_model(
         max_batch_size=int(config.get("max_batch_size", 0)),
         sequence=sequence,
         instances=instances,
-        inputs=tuple(_tensor(block, "an input") for block in config.get("input", [])),
+        inputs=inputs,
         outputs=tuple(_tensor(block, "an output") for block in config.get("output", [])),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
@@ -284,11 +292,12 @@ def _read_model(
         notes=(
             *placement.notes,
             *ours.notes,
-            *_idle(ours.parameters, placement.kind),
+            *_idle(ours.parameters, placement.kind, values["engine"]),
+            *_sent(families["generate."], inputs),
             *(_unused(placement, instances) if sequence is not None else ()),
             *(sequence.notes if sequence is not None else ()),
         ),
-        lanes=count("lanes", least=0),
+        lanes=count("lanes", least=0, most=MOST_LANES),
         executor=values["executor"],
         fuse=values["fuse"],
         precision=values["precision"],
@@ -296,13 +305,13 @@ def _read_model(
         threads=count("threads", least=0, most=MOST_THREADS),
         overflow=values["overflow"],
         ragged=values["ragged"],
-        max_length=count("max_length", least=1),
+        max_length=count("max_length", least=1, most=MOST_LENGTH),
         max_elements=count("max_elements", least=0),
         max_graphs=count("max_graphs", least=0),
         bucket_file=_bucket_file(values["buckets"], directory),
         warmup=values["warmup"] != "off",
         warmup_background=values["warmup"] == "background",
-        warmup_repeats=count("warmup_repeats", least=1),
+        warmup_repeats=count("warmup_repeats", least=1, most=MOST_REPEATS),
         warmup_budget_s=_seconds("warmup_budget_s", values["warmup_budget_s"]),
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
@@ -324,12 +333,26 @@ def _read_model(
     )
 
 
-def _idle(parameters: Mapping[str, str], kind: str) -> tuple[str, ...]:
-    """Return the note on options of a compiler, where none will run."""
-    keys = sorted(key for key in parameters if key.startswith(COMPILE_PREFIXES))
-    if not keys or kind == COMPILED:
+def _idle(parameters: Mapping[str, str], kind: str, engine: str) -> tuple[str, ...]:
+    """Return the note on options of compilers and engines of which none will run."""
+    heard = {row.options for row in ENGINES if kind in row.kinds}
+    heard |= {*COMPILE_PREFIXES, "npu."} if kind == COMPILED else set()
+    heard |= {f"{VLLM}."} if engine == VLLM else set()
+    idle = tuple(prefix for prefix in ENGINE_PREFIXES if prefix not in heard)
+    keys = sorted(key for key in parameters if key.startswith(idle))
+    if not keys:
         return ()
-    return (f"{', '.join(keys)}: no effect on {kind}, which compiles nothing",)
+    return (f"{', '.join(keys)}: no effect on {kind}, where no engine of this model reads them",)
+
+
+def _sent(made: Iterable[str], inputs: Iterable[TensorConfig]) -> tuple[str, ...]:
+    """Return the notes on inputs that are to be made, and that every request has to send."""
+    required = {tensor.name for tensor in inputs if not tensor.optional}
+    return tuple(
+        f"generate.{name}: no effect, since every request sends {name!r}; declare that input with "
+        "'optional: true', or not at all"
+        for name in sorted(required.intersection(made))
+    )
 
 
 def _unused(placement: Placement, instances: int) -> tuple[str, ...]:
@@ -387,13 +410,14 @@ def _count(
     key: str,
     *,
     least: int,
-    most: int | None = None,
+    most: int = MOST_COUNT,
 ) -> int:
     text = values[key]
-    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
-        upwards = "up" if most is None else f"to {most}"
+    # Python refuses to read thousands of digits.
+    short = text.isdecimal() and len(text) <= len(str(most))
+    if not (short and least <= int(text) <= most):
         raise ConfigError(
-            f"{origins[key]} is {text!r}; expected a whole number from {least} {upwards}"
+            f"{origins[key]} is {text!r:.80}; expected a whole number from {least} to {most}"
         )
     return int(text)
 

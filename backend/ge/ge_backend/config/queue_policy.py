@@ -10,6 +10,8 @@ from ge_backend.errors import ConfigError
 __all__ = ["QueuePolicy"]
 
 SIZE, TIMEOUT = "max_queue_size", "default_timeout_microseconds"
+# Python refuses to read thousands of them.
+MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,9 @@ class QueuePolicy:
 
 def _count(key: str, values: Mapping[str, str]) -> int:
     text = values[key]
-    if not text.isdecimal():
-        raise ConfigError(f"parameter {key!r} is {text!r}; expected a whole number, or 0 for none")
+    if not (text.isdecimal() and len(text) <= MOST_DIGITS):
+        raise ConfigError(
+            f"parameter {key!r} is {text!r:.80}; expected a whole number of at most {MOST_DIGITS} "
+            "digits, or 0 for none"
+        )
     return int(text)

@@ -19,6 +19,9 @@ __all__ = [
     "HOST_KEYS",
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
+    "MOST_LANES",
+    "MOST_LENGTH",
+    "MOST_REPEATS",
     "MOST_THREADS",
     "SETTINGS",
     "VLLM",
@@ -31,6 +34,12 @@ __all__ = [
 VLLM = "vllm"
 # CPU threads of one run, in a configuration and in a message to an executor.
 MOST_THREADS = 4096
+# Runs of a device at once: each is a thread, and what a run holds.
+MOST_LANES = 1024
+# A bucket that is run more often would not be measured better.
+MOST_REPEATS = 10_000
+# A size in a bucket; see `buckets.strategies`.
+MOST_LENGTH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +85,8 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         variable="GE_LANES",
         help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
-        "else 2). Models share their device's lanes: whichever opens it decides.",
+        "else 2). Models share their device's lanes: whichever opens it decides. "
+        f"At most {MOST_LANES}.",
     ),
     Setting(
         key="executor",
@@ -174,7 +184,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="warmup_repeats",
         default="3",
-        help="How many runs per bucket are measured; the shortest counts. Serving corrects it.",
+        help="How many runs per bucket are measured; the shortest counts. Serving corrects it. "
+        f"At most {MOST_REPEATS}.",
     ),
     Setting(
         key="warmup_budget_s",
