@@ -12,9 +12,10 @@ import numpy as np
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array
 
-__all__ = ["GREEDY_BELOW", "Sampling", "uniform"]
+__all__ = ["FACTORS", "GREEDY_BELOW", "Sampling", "uniform"]
 
 GREEDY_BELOW = 1e-5  # dividing by less would only overflow
+FACTORS = (1e-20, 1e20)  # least and greatest: scores times or through more are no FP32 numbers
 _GAMMA = 0x9E3779B97F4A7C15
 
 
@@ -53,12 +54,13 @@ class Sampling:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        low, high = FACTORS
         for name, fits, allowed in (
-            ("temperature", self.temperature >= 0, "0 or more"),
+            ("temperature", 0 <= self.temperature <= high, f"from 0 to {high}"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("top_k", self.top_k >= -1, "1 or more; 0 and -1 are off"),
             ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+            ("repetition_penalty", low <= self.repetition_penalty <= high, f"from {low} to {high}"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "from -2 to 2"),  # noqa: PLR2004
             ("logprobs", (self.logprobs or 0) >= 0, "0 or more"),

@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 from ge_backend.device.language.batch import SampleRow
-from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.sampling import FACTORS, GREEDY_BELOW, Sampling
 from ge_backend.device.pytorch.language import sampler
 from ge_backend.device.pytorch.language.sampler import distribution, draw
 from ge_backend.errors import GraphFailed, InvalidRequest
@@ -108,6 +108,26 @@ def test_tokens_come_as_often_as_the_distribution_says(wish):
     freedom = possible.sum() - 1
     assert freedom > 2
     assert chi < freedom + 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"temperature": FACTORS[1]},
+        {"repetition_penalty": FACTORS[0], "temperature": GREEDY_BELOW},
+        {"repetition_penalty": FACTORS[1], "temperature": GREEDY_BELOW},
+    ],
+)
+def test_the_edges_of_the_ranges_draw_what_is_allowed(wish):
+    """Scores stay numbers there: else the last token would be drawn, forbidden or not."""
+    given, forbidden = scores(1, 50), (7, 49)
+    rows = [
+        row(Sampling(seed=seed, **wish), prompt=range(50), forbidden=forbidden)
+        for seed in range(300)
+    ]
+    drawn = draw(given.expand(300, -1), rows)
+    assert not drawn.failed
+    assert not set(drawn.tokens.tolist()) & set(forbidden)
 
 
 def test_the_random_number_follows_from_seed_and_position_alone():
