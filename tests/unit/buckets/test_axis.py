@@ -38,6 +38,8 @@ def test_the_line_warns_of_sizes_without_bucket():
         ("linear(128, 10, 128)", "makes no sizes"),
         ("exponential(9, 1, 4)", "min is 9, expected at most max, which is 4"),
         ("exponential(1, 1, 8, 0)", "limit is 0"),
+        ("exponential(0, 1, 0)", "size 0 is outside 1 to"),
+        ("unified(0, 0, 32)", "size 0 is outside 1 to"),
         ("word", "no whole number"),
     ],
 )
@@ -88,8 +90,9 @@ def test_finer_defaults(name, maximum, values):
 
 def test_a_default_needs_a_maximum():
     """An axis of no size at all is an error, not an empty axis."""
-    with pytest.raises(ConfigError, match="max is 0"):
-        default_axis("rows", 0)
+    for name in ("rows", "length"):
+        with pytest.raises(ConfigError, match="size 0 is outside 1 to"):
+            default_axis(name, 0)
 
 
 @given(name=st.sampled_from(["rows", "length"]), maximum=st.integers(1, 10**6))

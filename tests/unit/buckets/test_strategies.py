@@ -58,6 +58,19 @@ def make(case, compat):
     return rule(*numbers, case["limit"], contiguous=case["contiguous_pa"], compat=compat)
 
 
+def tied(case):
+    """Return whether float64 puts a point on the other side of a size, or of halfway between two.
+
+    Sizes are whole numbers, so that only points which are multiples of 0.5 can be put there.
+    """
+    if case["strategy"] not in ("range_exp", "range_exp_legacy_fill") or case["limit"] == 1:
+        return False
+    starts_at_step = case["strategy"] == "range_exp" and case["min"] in (0, 1)
+    first = case["step"] if starts_at_step else case["min"]
+    twice = (2 * first, 2 * case["max"], 1, case["limit"])
+    return float_points(*twice) != exact_points(*twice)
+
+
 KINDS = ["range_exp", "range_exp_legacy_fill", "range_lin", "range_pad", "range_uni"]
 
 
@@ -69,7 +82,7 @@ def test_reproduces_the_reference(golden, kind):
             if "error" in case:
                 with pytest.raises(ConfigError):
                     make(case, compat)
-            elif compat or not case.get("float_tie"):
+            elif compat or not tied(case):
                 assert make(case, compat) == tuple(case["values"]), case
 
 
@@ -77,6 +90,31 @@ def test_rounds_exact_multiples_exactly():
     """Points that are multiples of step stay there; float64 puts some a whole step higher."""
     assert exponential(0, 1, 32, 6) == (0, 1, 2, 4, 8, 16, 32)
     assert exponential(0, 1, 32, 6, compat=True) == (0, 1, 2, 4, 9, 17, 32)
+
+
+def test_rounds_its_ends_exactly():
+    """The last point is max; float64 puts it above where min is above max or no multiple."""
+    assert exponential(100, 1, 7, 2) == (7, 7)
+    assert exponential(100, 1, 7, 2, compat=True) == (7, 8)
+    assert exponential_fill(22, 5, 25, 2) == (22, 25)
+    assert exponential_fill(22, 5, 25, 2, compat=True) == (25, 30)
+
+
+def test_a_maximum_of_zero_gives_zero():
+    """The reference makes lists of 0, and `unified` rounds its other points up."""
+    for compat in (True, False):
+        assert exponential(0, 1, 0, 1, compat=compat) == (0,)
+        assert exponential(0, 1, 0, 2, compat=compat) == (0, 0)
+        assert exponential_fill(1, 1, 0, 1, compat=compat) == (0,)
+        assert exponential_fill(3, 2, 0, 3, compat=compat) == (0, 4)
+    assert unified(0, 0, 32) == (0, 32)
+
+
+def test_numbers_without_effect_may_be_zero():
+    """What the reference does not look at for a single size is not asked for here."""
+    assert exponential(0, 0, 8, 1) == (8,)
+    assert exponential_fill(0, 7, 8, 1) == (8,)
+    assert linear(0, 0, 0) == (0,)
 
 
 @given(first=SIZES, step=STEPS, last=SIZES, limit=LIMITS)
@@ -144,6 +182,44 @@ def test_padding_stays_within_its_bounds(first, step, span, pad_max, percent):
             assert gap * 100 <= percent * upper or upper == values[-1]
 
 
+def stepwise_padding_aware(minimum, step, maximum, pad_max, percent):
+    """Return the sizes by going through all candidates, as the reference does."""
+    bound = pad_max or maximum
+    kept, current = [minimum], minimum
+    while current <= maximum:
+        last = kept[-1]
+        following = current + step if current > step else 2 * last or 1
+        if current > step:
+            gap = following - last - 1
+            wasteful = gap * 100 > percent * following or gap > bound
+            if current != last and (wasteful or current % bound == 0):
+                kept.append(current)
+        elif following <= maximum:
+            kept.append(following)
+        current = following
+    return (*kept, maximum) if kept[-1] != maximum else tuple(kept)
+
+
+@given(
+    first=st.integers(0, 500),
+    step=st.integers(1, 64),
+    span=st.integers(0, 5000),
+    pad_max=st.integers(0, 300),
+    percent=st.integers(0, 50),
+)
+def test_no_candidate_is_missed(first, step, span, pad_max, percent):
+    """The sizes are those that going through every multiple finds."""
+    numbers = (first, step, first + span, pad_max, percent)
+    assert padding_aware(*numbers) == stepwise_padding_aware(*numbers)
+
+
+def test_few_sizes_may_span_many_steps():
+    """What counts is how many sizes a rule makes, not how many multiples there are."""
+    assert len(padding_aware(1, 1, 131_072, 0, 25)) == 38
+    assert padding_aware(1, 1, 2**31 - 1, 0, 50)[-1] == 2**31 - 1
+    assert linear(10**9, 1, 10**9) == (10**9,)
+
+
 def test_percentage_zero_keeps_every_step():
     """Without any padding allowed, every multiple is kept; with half, a doubling remains."""
     assert padding_aware(0, 8, 64, 64, 0) == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
@@ -162,13 +238,17 @@ def test_default_limit_doubles():
     [
         (lambda: exponential(-1, 1, 8, 3), "min is -1"),
         (lambda: exponential(1, 0, 8, 3), "step is 0"),
-        (lambda: exponential(1, 1, 0, 3), "max is 0"),
+        (lambda: exponential(1, 1, -1, 3), "max is -1"),
+        (lambda: exponential(0, 0, 8, 2), "step is 0"),
         (lambda: exponential(1, 1, 8, 0), "limit is 0"),
         (lambda: exponential(1, 1, 8, 5000), "limit is 5000"),
         (lambda: exponential(1, 1, 2**31, 3), "max is 2147483648"),
         (lambda: exponential_fill(0, 1, 8, 3), "min is 0"),
+        (lambda: exponential_fill(1, 0, 8, 1), "step is 0"),
         (lambda: linear(5, 1, 4), "min is 5, expected at most max"),
-        (lambda: linear(1, 1, 10**9), "take a larger step"),
+        (lambda: linear(0, 0, 8), "step is 0"),
+        (lambda: linear(1, 1, 10**9), "makes 1000000000 sizes, expected at most 100000"),
+        (lambda: padding_aware(1, 1, 10**9, 0, 0), "makes more than 100000 sizes; take a larger"),
         (lambda: padding_aware(1, 1, 8, -1, 0), "pad_max is -1"),
         (lambda: padding_aware(1, 1, 8, 0, 51), "pad_percent is 51"),
         (lambda: unified(1, 8, 0), "turning_point is 0"),

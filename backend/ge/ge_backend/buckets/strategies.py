@@ -16,6 +16,8 @@ padding_aware}.py; v0.17.1 unified.py; HabanaAI/vllm-hpu-extension@ad55828 bucke
 
 from __future__ import annotations
 
+import math
+
 from ge_backend.buckets.curve import Curve
 from ge_backend.errors import ConfigError
 
@@ -66,7 +68,8 @@ def exponential(
     Raises:
         ConfigError: a number is outside its range.
     """
-    _check_geometric("exponential", minimum, step, maximum, limit)
+    counts = 1 if limit == 1 else step  # a single size is max, whatever the step
+    _check_geometric("exponential", minimum, counts, maximum, limit)
     if limit == 1:
         return (maximum,)
     kept = {minimum} if minimum in (0, 1) else set()
@@ -91,12 +94,13 @@ def exponential_fill(
     the sizes in the 36 prompt and 42 decode buckets that vLLM's Gaudi documentation prints.
 
     Raises:
-        ConfigError: a number is outside its range; `minimum` must be at least 1 here.
+        ConfigError: a number is outside its range; with more points than one `minimum` must be at
+            least 1 here.
     """
     _check_geometric("exponential_fill", minimum, step, maximum, limit)
-    _check("exponential_fill", "min", minimum, least=1)
     if limit == 1:
         return (maximum,)
+    _check("exponential_fill", "min", minimum, least=1)
     curve = Curve(minimum, maximum, limit - 1, compat)
     multiples = range(minimum, maximum + 1, step)
     used: set[int] = set()
@@ -118,20 +122,24 @@ def linear(minimum: int, step: int, maximum: int) -> tuple[int, ...]:
     than the last multiple have no bucket. With `minimum` above `step` the result can be empty.
 
     Raises:
-        ConfigError: a number is outside its range, or `minimum` is above `maximum`.
+        ConfigError: a number is outside its range, `minimum` is above `maximum`, or there would be
+            more than 100,000 sizes.
     """
-    _check_ramp("linear", minimum, step, maximum)
     if (minimum, maximum) == (0, 0):
         return (0,)
-    _check_count("linear", step, maximum)
-    zero = {0} if minimum == 0 else set()
-    first = minimum or step
-    values = {size for size in range(step, maximum + 1, step) if size >= first}
-    size = first
+    _check_ramp("linear", minimum, step, maximum)
+    size = minimum or step
+    multiples = range(-(-size // step) * step, maximum + 1, step)
+    if len(multiples) > MAX_VALUES:
+        raise ConfigError(
+            f"linear: makes {len(multiples)} sizes, expected at most {MAX_VALUES}; take a larger "
+            "step"
+        )
+    ramp = [0] if minimum == 0 else []
     while size < step and size <= maximum:
-        values.add(size)
+        ramp.append(size)
         size *= 2
-    return tuple(sorted(values | zero))
+    return (*ramp, *multiples)
 
 
 def padding_aware(
@@ -151,31 +159,43 @@ def padding_aware(
         pad_percent: most padding, in percent of the bucket, 0 to 50.
 
     Raises:
-        ConfigError: a number is outside its range, or `minimum` is above `maximum`.
+        ConfigError: a number is outside its range, `minimum` is above `maximum`, or there would be
+            more than 100,000 sizes.
     """
     _check_ramp("padding_aware", minimum, step, maximum)
     _check("padding_aware", "pad_max", pad_max, least=0)
     _check("padding_aware", "pad_percent", pad_percent, least=0, most=MAX_PAD_PERCENT)
-    _check_count("padding_aware", step, maximum)
     bound = pad_max or maximum
-    kept = [minimum]
-    current = minimum
-    while current <= maximum:
-        last = kept[-1]
-        if current <= step:
-            current = 2 * last or 1
-            if current <= maximum:
-                kept.append(current)
-            continue
-        following = current + step
-        gap = following - last - 1
-        wasteful = gap * 100 > pad_percent * following or gap > bound
-        if current != last and (wasteful or current % bound == 0):
-            kept.append(current)
-        current = following
-    if maximum not in kept:
-        kept.append(maximum)
-    return tuple(kept)
+    kept: list[int] = []
+    size = minimum
+    while size <= maximum:
+        kept.append(size)
+        if len(kept) > MAX_VALUES:
+            raise ConfigError(
+                f"padding_aware: makes more than {MAX_VALUES} sizes; take a larger step, pad_max "
+                "or pad_percent"
+            )
+        if size <= step:
+            size = 2 * size or 1
+        else:
+            size += step * _steps_to_next(size, step, bound, pad_percent)
+    return tuple(kept) if kept[-1] == maximum else (*kept, maximum)
+
+
+def _steps_to_next(last: int, step: int, bound: int, pad_percent: int) -> int:
+    """Return how many steps above a kept size the next one is, for `padding_aware`.
+
+    The size n steps above is kept if the next, n + 1 steps above, would have a padding, which is
+    (n + 1) * step - 1, of more than `bound` or `pad_percent` of it; or as a multiple of `bound`.
+    """
+    most = (pad_percent * last + 100) // ((100 - pad_percent) * step)
+    steps = max(1, min(most, (bound + 1) // step))
+    shared = math.gcd(step, bound)
+    if last % shared:
+        return steps
+    apart = bound // shared  # steps from one multiple of `bound` to the next
+    to_multiple = -(last // shared) * pow(step // shared, -1, apart) % apart
+    return min(steps, to_multiple or apart)
 
 
 def unified(minimum: int, maximum: int, turning_point: int) -> tuple[int, ...]:
@@ -196,7 +216,7 @@ def unified(minimum: int, maximum: int, turning_point: int) -> tuple[int, ...]:
 def _check_geometric(rule: str, minimum: int, step: int, maximum: int, limit: int) -> None:
     _check(rule, "min", minimum, least=0)
     _check(rule, "turning_point" if rule.startswith("unified") else "step", step, least=1)
-    _check(rule, "max", maximum, least=1)
+    _check(rule, "max", maximum, least=0)
     _check(rule, "limit", limit, least=1, most=MAX_LIMIT)
 
 
@@ -206,14 +226,6 @@ def _check_ramp(rule: str, minimum: int, step: int, maximum: int) -> None:
     _check(rule, "max", maximum, least=0)
     if minimum > maximum:
         raise ConfigError(f"{rule}: min is {minimum}, expected at most max, which is {maximum}")
-
-
-def _check_count(rule: str, step: int, maximum: int) -> None:
-    if maximum // step > MAX_VALUES:
-        raise ConfigError(
-            f"{rule}: max {maximum} by step {step} is {maximum // step} values, expected at most "
-            f"{MAX_VALUES}; take a larger step"
-        )
 
 
 def _check(rule: str, name: str, value: int, *, least: int, most: int = MAX_SIZE) -> None:
