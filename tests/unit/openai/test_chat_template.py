@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.chat_template import ChatTemplate
+from ge_backend.openai.chat_template import ChatTemplate, template_files
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -50,6 +50,29 @@ def test_a_variant_for_tools(tmp_path):
     made = template(tmp_path, {"chat_template": several})
     assert made.render(MESSAGES) == "plain"
     assert made.render(MESSAGES, [{"f": "ü<"}]) == '[{"f": "ü<"}]'
+
+
+def test_a_variant_in_a_file_of_its_own(tmp_path):
+    """Where transformers writes all but the default; they are files of the template, too."""
+    folder = tmp_path / "additional_chat_templates"
+    folder.mkdir()
+    (folder / "tool_use.jinja").write_text("{{ tools | tojson }}")
+    (folder / "notes.txt").write_text("{% not a template")
+    (tmp_path / "chat_template.jinja").write_text("plain")
+    made = template(tmp_path, {"chat_template": "config"})
+    assert made.render(MESSAGES) == "plain"
+    assert made.render(MESSAGES, [{"f": 1}]) == '[{"f": 1}]'
+    assert [path.name for path in template_files(tmp_path)] == [
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "tool_use.jinja",
+    ]
+
+
+def test_what_a_chat_does_not_have_is_none(tmp_path):
+    """As from transformers: templates ask whether it is defined, or whether it is none."""
+    text = "{{ tools is none }} {{ documents is none }}"
+    assert template(tmp_path, {"chat_template": text}).render(MESSAGES) == "True True"
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,13 @@ __all__ = ["ChatTemplate", "template_files"]
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
+OTHERS = "additional_chat_templates"
 
 
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that say what its chat template is."""
-    return [path for name in (CONFIG, TEMPLATE) if (path := folder / name).is_file()]
+    several = [path for name in (CONFIG, TEMPLATE) if (path := folder / name).is_file()]
+    return several + _others(folder)
 
 
 class ChatTemplate:
@@ -38,7 +40,7 @@ class ChatTemplate:
 
     Args:
         folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
-            of its own.
+            of its own; variants may be files in `additional_chat_templates`.
 
     Attributes:
         calls: reads the calls of tools of its model; None where their form is not known.
@@ -86,6 +88,7 @@ class ChatTemplate:
                 **self._names,
                 messages=messages,
                 tools=list(tools) or None,
+                documents=None,
                 add_generation_prompt=True,
             )
         except Exception as error:  # whatever a template's code may raise: it is the request's
@@ -152,5 +155,11 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     file = folder / TEMPLATE
     found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template", [])
     if isinstance(found, str):
-        return {"default": found}
-    return {one["name"]: one["template"] for one in found}
+        found = [{"name": "default", "template": found}]
+    others = {path.stem: path.read_text(encoding="utf-8") for path in _others(folder)}
+    return {one["name"]: one["template"] for one in found} | others
+
+
+def _others(folder: Path) -> list[Path]:
+    """Return the files of variants, which transformers writes beside the default's."""
+    return sorted((folder / OTHERS).glob("*.jinja"))
