@@ -5,6 +5,7 @@ That is how Kubernetes with `runAsUser` and OpenShift start containers.
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as grpcclient
+
+from ge_backend.executor.process.last_stubs import region_of
 
 UID = 12345  # no name in /etc/passwd
 # This interpreter may lie in root's home; the capability lets the user read, and nothing more.
@@ -67,7 +71,7 @@ def repository(made_models):
 
 @pytest.mark.parametrize("home", [None, "/"], ids=["no HOME", "HOME is /"])
 def test_the_server_serves_as_a_user_without_a_name(installation, repository, home):
-    """ONNX and torch models answer right, and the end is in order."""
+    """ONNX and torch models answer right, nobody else reads along, and the end is in order."""
     ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
     serve = as_user(home, "serve", "--model-repository", repository, *ports)
     printed, deadline = [], time.monotonic() + LIMIT_S
@@ -85,10 +89,17 @@ def test_the_server_serves_as_a_user_without_a_name(installation, repository, ho
             for tensor in tensors:
                 tensor.set_data_from_numpy(x)
             assert client.infer("add_sub", tensors).as_numpy("OUTPUT0").tolist() == [[2.0] * 16]
+        assert set(modes_of_regions(serve.pid)) == {0o600}
     finally:
         serve.terminate()
         output, _ = serve.communicate(timeout=LIMIT_S)
     assert serve.returncode == 0, output
+
+
+def modes_of_regions(pid):
+    """Return the mode of each stub's shared memory, through which tensors of clients go."""
+    regions = [region_of(child.pid) for child in psutil.Process(pid).children(recursive=True)]
+    return [stat.S_IMODE(region.stat().st_mode) for region in regions if region is not None]
 
 
 @pytest.mark.parametrize("home", [None, "/"], ids=["no HOME", "HOME is /"])

@@ -7,13 +7,18 @@ configuration for none.
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ge_backend.device.files.checkpoint import is_checkpoint
+from ge_backend.executor.process.last_stubs import region_of
 from ge_backend.host.version_folder import version_folder
 
 __all__ = ["Instance", "open_instance"]
+
+log = logging.getLogger(__name__)
 
 
 class Instance(Protocol):
@@ -36,6 +41,7 @@ def open_instance(args: dict[str, str]) -> Instance:
     Raises:
         GeError: it cannot be served as configured; the host reports it at load.
     """
+    _close_region_to_others()
     if is_checkpoint(version_folder(json.loads(args["model_config"]))):
         from ge_backend.host.generation import Generation  # noqa: PLC0415
 
@@ -43,3 +49,18 @@ def open_instance(args: dict[str, str]) -> Instance:
     from ge_backend.host.backend import Backend  # noqa: PLC0415
 
     return Backend.open(args)
+
+
+def _close_region_to_others() -> None:
+    """Let other users of the machine read nothing of what clients send.
+
+    It comes through this stub's region of shared memory, which the host makes with mode 0644,
+    whatever the umask says (tested on 2.51), and opens by its name just once.
+    """
+    region = region_of(os.getpid())
+    if region is None:
+        return
+    try:
+        region.chmod(0o600)
+    except OSError as error:
+        log.warning("other users of this machine can read what clients send: %s", error)
