@@ -133,7 +133,7 @@ def test_without_ragged_inputs_free_axes_must_match():
         ],
         [spec("y", (-1, -1), ("batch", "n"))],
     )
-    config = config_of(inputs=[tensor("a"), tensor("b")])
+    config = config_of(inputs=[tensor("a"), tensor("b"), tensor("token_type_ids", optional=True)])
     layout = build_layout(config, signature, static_shapes=False)
     assert layout.axes == ()
     assert layout.matched == ("n", "n", "m")

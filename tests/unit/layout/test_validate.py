@@ -31,6 +31,12 @@ TELLING = graph(
         spec("wide", (-1, -1, 2), "INT64", ("", "frames", "")),
     ],
 )
+MASKED = graph(
+    [
+        spec("x", (-1, -1), axes=("batch", "sequence")),
+        spec("attention_mask", (-1, -1), axes=("batch", "sequence")),
+    ]
+)
 COUNTS = {
     "kind": "BATCH_ELEMENT_COUNT",
     "target_name": ["n"],
@@ -80,6 +86,16 @@ def test_a_file_without_a_signature_takes_concatenated_inputs_flat():
         spec("n", (-1,)),
         spec("s", (-1, -1), "INT32"),
     )
+
+
+def test_an_axis_of_its_own_is_no_matter_where_clients_may_send_the_input():
+    """Or where it is one of another input: then its size is known."""
+    renamed = {"axes.x": "batch,length"}
+    mask = tensor("attention_mask", optional=True)
+    assert agreed_signature(config_of(inputs=[X, mask], parameters=renamed), MASKED)
+    both = {**renamed, "axes.attention_mask": "batch,length"}
+    assert agreed_signature(config_of(inputs=[X], parameters=both), MASKED)
+    assert agreed_signature(config_of(inputs=[X]), MASKED) == MASKED
 
 
 def test_an_optional_input_of_the_graph_needs_no_declaration():
@@ -154,8 +170,26 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
         pytest.param(
             {"inputs": [X], "parameters": {"generate.z": "mask"}},
             GRAPH,
-            ["input 'z'", "the graph has x"],
+            ["'generate.z'", "the graph's inputs are x"],
             id="unknown input generated",
+        ),
+        pytest.param(
+            {"inputs": [X], "parameters": {"axes.x": "batch,length"}},
+            MASKED,
+            ["axis 'sequence' of 'attention_mask'", "that clients send", "'axes.attention_mask'"],
+            id="made input of an axis that nothing else has",
+        ),
+        pytest.param(
+            {"inputs": [X]},
+            graph([spec("x", (-1, -1)), spec("input_mask", (-1, -1))]),
+            ["axis 'input_mask.1' of 'input_mask'", "'axes.input_mask'"],
+            id="made input of an axis without a name",
+        ),
+        pytest.param(
+            {"inputs": [tensor("x", [3])]},
+            graph([spec("x", (-1, 3)), spec("input_mask", (-1, -1), axes=("", "length"))]),
+            ["axis 'length' of 'input_mask'"],
+            id="made input beside one of a single size",
         ),
         pytest.param(
             {"inputs": [tensor("x", dtype="TYPE_INT64")]},

@@ -39,6 +39,7 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
     agreed = _with_lengths(_named(_or_declared(signature, config), config), config)
     _check_batch_blocks(config, agreed)
     _check_names(config, agreed)
+    _check_made(config, agreed)
     scattered = {name for block in config.batch_outputs for name in block.names}
     for spec in agreed.inputs:
         tensor = tensor_named(config.inputs, spec.name)
@@ -166,11 +167,33 @@ def _check_names(config: ModelConfig, signature: Signature) -> None:
     for name in config.generate:
         if signature.input(name) is None:
             known = ", ".join(spec.name for spec in signature.inputs)
-            raise ConfigError(f"a parameter names input {name!r}; the graph has {known}")
+            raise ConfigError(f"parameter 'generate.{name}': the graph's inputs are {known}")
     for name in config.pad:
         if signature.input(name) is None and signature.output(name) is None:
             known = ", ".join(spec.name for spec in (*signature.inputs, *signature.outputs))
             raise ConfigError(f"parameter 'pad.{name}': the graph's tensors are {known}")
+
+
+def _check_made(config: ModelConfig, signature: Signature) -> None:
+    """See that clients send something of the size of whatever the backend always has to make."""
+    first = 1 if config.max_batch_size else 0
+
+    def free_axes(spec: TensorSpec) -> list[str]:
+        dims = list(enumerate(zip(spec.dims, spec.axes, strict=True)))[first:]
+        return [axis or f"{spec.name}.{index}" for index, (dim, axis) in dims if dim < 0]
+
+    sent = [spec for spec in signature.inputs if tensor_named(config.inputs, spec.name)]
+    known = {axis for spec in sent for axis in free_axes(spec)}
+    described = {name for block in config.batch_inputs for name in block.names}
+    for spec in signature.inputs:
+        if spec in sent or spec.name in described or not generated_by(config, spec.name):
+            continue
+        for axis in free_axes(spec):
+            if axis not in known:
+                raise ConfigError(
+                    f"axis {axis!r} of {spec.name!r} is in no input that clients send, so nobody "
+                    f"knows its size; name its dimensions too, with 'axes.{spec.name}'"
+                )
 
 
 def _check_batch_blocks(config: ModelConfig, signature: Signature) -> None:
