@@ -32,6 +32,35 @@ def test_arguments_are_passed_on(engine_arguments):
     assert engine_arguments(Path("/m"), "fp32", "writer", {}).dtype == "float32"
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "word"),
+    [
+        ("max_model_len", "512", "--max-model-len=512"),
+        ("enforce_eager", "false", "--no-enforce-eager"),
+        ("speculative_config.num_tokens", "3", "--speculative-config.num_tokens=3"),
+        ("a-b.c_d.e_f", "x=y", "--a-b.c_d.e_f=x=y"),
+        ("a_b.no_c", "true", "--a-b.no_c=true"),
+        ("a_b.no_c", "false", "--a-b.no_c=false"),
+    ],
+)
+def test_a_nested_setting_keeps_its_name_and_value(
+    engine_arguments, monkeypatch, option, value, word
+):
+    """What stands behind the dot is a key to vLLM, and a word without = takes the next one."""
+
+    def parse(_, words):
+        raise ConfigError(" ".join(words))
+
+    monkeypatch.setattr(
+        importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser,
+        "parse_args",
+        parse,
+    )
+    with pytest.raises(ConfigError) as caught:
+        engine_arguments(Path("/m"), "origin", "writer", {option: value})
+    assert str(caught.value).split()[-1] == word
+
+
 def test_vllm_has_a_tokenizer_of_its_own_where_the_folder_has_all_of_it(tmp_path, engine_arguments):
     """Then it can keep to structures; with less it would have to guess, and goes without."""
     for name, skipped in (("tokenizer.json", True), ("tokenizer_config.json", False)):

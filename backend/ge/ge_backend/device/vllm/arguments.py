@@ -32,12 +32,13 @@ def engine_arguments(
         precision: `origin`, `fp32`, `bf16` or `fp16`.
         served_as: the model's name in vLLM's own messages.
         options: vLLM's arguments, `max_model_len` or `max-model-len`; a switch is true or false.
+            What stands behind a dot is a key of a JSON argument, as vLLM writes it.
 
     Raises:
         ConfigError: vLLM does not know an argument, or not this value of it.
 
     Source: vllm-project/vllm 0.32.0, vllm/engine/arg_utils.py; switches are of
-    `argparse.BooleanOptionalAction`.
+    `argparse.BooleanOptionalAction`. vllm/utils/argparse_utils.py@00da11e: keys.
     """
     parser = _Parser()
     AsyncEngineArgs.add_cli_args(parser)
@@ -48,10 +49,11 @@ def engine_arguments(
     if not all((folder / name).is_file() for name in TOKENIZER):
         words.append("--skip-tokenizer-init")
     for given, value in sorted(options.items()):
-        option = given.replace("_", "-")
+        name, dot, key = given.partition(".")
+        option = name.replace("_", "-") + dot + key
         if option in OURS:
             raise ConfigError(f"parameter 'vllm.{given}' is set by the backend; remove it")
-        switch = SWITCHES.get(value)
+        switch = None if dot else SWITCHES.get(value)
         words.append(f"--{option}={value}" if switch is None else f"{switch}{option}")
     known = parser.parse_args([f"--model={folder}", *words])
     arguments: AsyncEngineArgs = AsyncEngineArgs.from_cli_args(known)
