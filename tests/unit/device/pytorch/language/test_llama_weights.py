@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from builders.language import (
     CPU,
@@ -20,7 +21,7 @@ from builders.language import (
 )
 from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
-from ge_backend.device.pytorch.language.llama_weights import not_covered
+from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
 from ge_backend.device.pytorch.language.loading import load_decoder
 from ge_backend.errors import ModelError
 
@@ -124,6 +125,19 @@ def test_a_weight_that_config_speaks_of_is_not_done_without(tmp_path, made, sett
     make(tmp_path, "llama", **made)
     with pytest.raises(ModelError, match=f"{missing}.*found nothing"):
         load_decoder(changed(tmp_path, **settings), dtype="FP32", device=CPU)
+
+
+@pytest.mark.parametrize("window", ["left out", None, 7])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_a_window_that_is_on_has_transformers_size(tmp_path, name, window):
+    """It has one where nothing says how wide it is; only null is none."""
+    make(tmp_path, name)
+    said = {"use_sliding_window": True, "max_window_layers": 1, "layer_types": "left out"}
+    found = changed(tmp_path, sliding_window=window, **said)
+    assert not_covered(found) == ""
+    width = AutoConfig.from_pretrained(tmp_path).sliding_window or 0
+    weights = LlamaWeights(found, lambda name: torch.zeros(found.tensors[name].shape))
+    assert [weights.layer(index).window for index in range(2)] == [0, width]
 
 
 def test_a_setting_with_many_defaults_has_to_be_said(tmp_path):

@@ -232,9 +232,9 @@ def _window(config: Mapping[str, Any], index: int) -> int:
 
     Source: transformers, configuration_mistral.py (all layers have it, or those that `layer_types`
     says) and configuration_qwen2.py, configuration_qwen3.py (only with `use_sliding_window`: those
-    that `layer_types` says, else those from `max_window_layers` on).
+    that `layer_types` says, else those from `max_window_layers` on; 4096 where nothing is said).
     """
-    window, kind = int(config.get("sliding_window") or 0), config["model_type"]
+    window, kind = int(config.get("sliding_window", 4096) or 0), config["model_type"]
     if not window or kind == "llama":
         return 0
     if kind != "mistral" and not config.get("use_sliding_window", False):
