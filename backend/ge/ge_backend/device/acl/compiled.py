@@ -12,7 +12,7 @@ from ge_backend.device.arrays import settled
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import GraphFailed, ModelError
-from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec
+from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec, agree
 
 __all__ = ["CompiledGraph"]
 
@@ -181,14 +181,7 @@ class CompiledGraph(Graph):
 
 def _may_be(wanted: TensorSpec, made: TensorSpec | None) -> bool:
     """Whether a compiled input has the shape that was wanted, as far as each says it."""
-    return (
-        made is not None
-        and len(made.dims) == len(wanted.dims)
-        and all(
-            -1 in {one, other} or one == other
-            for one, other in zip(wanted.dims, made.dims, strict=True)
-        )
-    )
+    return made is not None and agree(wanted.dims, made.dims)
 
 
 def _may_be_given(wanted: TensorSpec, made: TensorSpec) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ge_backend.errors import ModelError
-from ge_backend.tensors import Shape
+from ge_backend.tensors import Shape, agree
 
 __all__ = ["cut_gears", "gear_order"]
 
@@ -70,7 +70,7 @@ def _checked(
             f"are {', '.join(inputs)}"
         )
     for name, columns in cut_gears(inputs, gears, stated).items():
-        if not all(_fits(inputs[name], shape) for shape in columns):
+        if not all(agree(inputs[name], shape) for shape in columns):
             raise ModelError(
                 f"{path}: in the order {', '.join(stated)} its gears do not fit: {name!r} is "
                 f"{list(inputs[name])}, and would be {columns}"
@@ -90,7 +90,7 @@ def _fitting(
         firsts.setdefault(dims, name)
     for dims, name in firsts.items():
         end = at + len(dims)
-        if all(_fits(dims, gear[at:end]) for gear in gears):
+        if all(agree(dims, gear[at:end]) for gear in gears):
             others = {other: shape for other, shape in left.items() if other != name}
             for rest in _fitting(others, gears, end):
                 yield (name, *rest)
@@ -102,10 +102,4 @@ def _swaps(inputs: Mapping[str, Shape], gears: Sequence[Shape], order: Sequence[
     alike: dict[Shape, list[Shape]] = {}
     return any(
         alike.setdefault(inputs[name], columns) != columns for name, columns in shapes.items()
-    )
-
-
-def _fits(dims: Shape, shape: Shape) -> bool:
-    return len(dims) == len(shape) and all(
-        dim in {-1, size} for dim, size in zip(dims, shape, strict=True)
     )

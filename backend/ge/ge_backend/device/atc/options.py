@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.tensors import Shape, TensorSpec
+from ge_backend.tensors import Shape, TensorSpec, agree
 
 __all__ = [
     "PREFIXES",
@@ -191,13 +191,7 @@ def gears_of(request: CompileRequest) -> GearOptions:
 def _shape(spec: TensorSpec, bucket: Mapping[str, Shape], model: Path) -> Shape:
     """Return an input's shape in a bucket, once it is sure that the input can have it."""
     shape = bucket.get(spec.name)
-    if (
-        shape is None
-        or len(shape) != len(spec.dims)
-        or any(
-            size < 1 or dim not in {-1, size} for dim, size in zip(spec.dims, shape, strict=True)
-        )
-    ):
+    if shape is None or min(shape, default=1) < 1 or not agree(spec.dims, shape):
         raise ModelError(
             f"{model}: input {spec.name!r} is {spec.describe()}; a bucket has {shape}, expected "
             "a shape of that rank and of sizes from 1 up"

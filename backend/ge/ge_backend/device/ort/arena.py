@@ -13,12 +13,13 @@ MiB instead of 25 when runs came shortest first. Pages that are not touched take
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 from collections.abc import Iterator
 
 import numpy as np
 import onnxruntime
+
+from ge_backend.device.host_memory import give_back_freed
 
 __all__ = ["release_unused", "unused_released", "use_shared_arena"]
 
@@ -53,9 +54,7 @@ def release_unused() -> None:
     shrink = onnxruntime.RunOptions()
     shrink.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     session.run(None, {"x": np.zeros(1, np.float32)}, shrink)
-    # The C library keeps what is freed in blocks below a threshold of up to 32 MiB.
-    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
+    give_back_freed()
 
 
 @contextlib.contextmanager

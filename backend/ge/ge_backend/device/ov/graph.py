@@ -28,7 +28,7 @@ from ge_backend.device.ov.model import (
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.threads import Cores, ThreadChoice, num_elements
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
-from ge_backend.tensors import Array, Shape, TensorSpec
+from ge_backend.tensors import Array, Shape, TensorSpec, agree
 
 __all__ = ["OpenVinoGraph"]
 
@@ -175,10 +175,7 @@ class OpenVinoGraph(Graph):
 
 
 def _check_input(spec: TensorSpec, array: Array) -> None:
-    fits = array.ndim == len(spec.dims) and all(
-        want in {-1, have} for want, have in zip(spec.dims, array.shape, strict=True)
-    )
-    if array.dtype != spec.dtype.numpy or not fits:
+    if array.dtype != spec.dtype.numpy or not agree(spec.dims, array.shape):
         shape = "x".join(map(str, array.shape))
         raise GraphFailed(
             f"input {spec.name!r} is {spec.describe()}; got {array.dtype} of shape [{shape}]"

@@ -17,7 +17,7 @@ import numpy as np
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.resident.slot_plan import SlotPlan, initial_value
 from ge_backend.errors import GraphFailed
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Array, Shape, agree
 
 __all__ = ["HostStates"]
 
@@ -66,10 +66,7 @@ class HostStates:
         if values is None:
             raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
         values = values if self._plan.batched else values[None]
-        row = values.shape[1:]
-        fits = len(row) == len(state.dims) and all(
-            dim in (-1, size) for dim, size in zip(state.dims, row, strict=True)
-        )
+        fits = agree(state.dims, values.shape[1:])
         if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
             raise GraphFailed(
                 f"state {state.output!r} came as {values.dtype} {list(values.shape)}; declared is "
