@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -198,7 +199,6 @@ def test_several_files_need_an_index(tmp_path):
         ({"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM, which does not predict"),
         ({"architectures": None}, "architectures is nothing"),
         ({"is_encoder_decoder": True}, "only decoders"),
-        ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"vocab_size": 0}, "vocab_size is None"),
         ({"vocab_size": "50"}, "vocab_size is '50'"),
         ({"max_position_embeddings": None}, "max_position_embeddings is None"),
@@ -211,10 +211,24 @@ def test_what_cannot_be_served_is_refused_with_the_reason(tmp_path, config, reas
         read_checkpoint(write(tmp_path, config))
 
 
-def test_quantised_weights_are_for_those_who_take_them(tmp_path):
-    """VLLM does; what else is said of them stays true."""
-    found = read_checkpoint(write(tmp_path, {"quantization_config": {"bits": 4}}), quantised=True)
-    assert found.weights
+@pytest.mark.parametrize("sign", ["config.json", "hf_quant_config.json", "tensor 'w'"])
+def test_quantised_weights_are_for_those_who_take_them(tmp_path, sign):
+    """VLLM does; others refuse whatever shows that they are, and would read them without scales."""
+    write(tmp_path, {"quantization_config": {"bits": 4}} if sign == "config.json" else {})
+    if sign == "hf_quant_config.json":  # as ModelOpt writes it, beside a config.json that is silent
+        (tmp_path / "hf_quant_config.json").write_text("{}")
+    if sign == "tensor 'w'":
+        header = b'{"w":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}'
+        content = struct.pack("<Q", len(header)) + header + bytes(2)
+        (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match=f"quantised, as {sign} shows; only engine 'vllm'"):
+        read_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path, quantised=True).weights
+
+
+def test_a_null_quantises_nothing(tmp_path):
+    """Some tools write every name that there is."""
+    assert read_checkpoint(write(tmp_path, {"quantization_config": None})).dtype == "FP32"
 
 
 def test_code_that_a_checkpoint_brings_is_left_aside(tmp_path):

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 GENERATION = "generation_config.json"
+QUANTISED = "hf_quant_config.json"  # of NVIDIA's ModelOpt, which leaves config.json as it was
 MAX_JSON_BYTES = 64 * 2**20
 # Names of classes that end in one of these predict the next token.
 CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -182,11 +183,16 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
         ModelError: something is missing or damaged.
     """
     config = _json(folder / CONFIG)
-    _check_config(folder, config, quantised=quantised)
+    _check_config(folder, config)
+    if not quantised:
+        _check_unquantised(folder, _quantised_by(folder, config))
     weights = _weights(folder)
     tensors: dict[str, StoredTensor] = {}
     for path in weights:
         tensors.update(read_header(path))
+    coded = [name for name, tensor in tensors.items() if tensor.dtype.startswith("F8_")]
+    if not quantised:
+        _check_unquantised(folder, f"tensor {coded[0]!r}" if coded else "")
     generation = _json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
     tokenizer = folder / TOKENIZER
     others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
@@ -204,7 +210,7 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     return found
 
 
-def _check_config(folder: Path, config: Mapping[str, Any], *, quantised: bool) -> None:
+def _check_config(folder: Path, config: Mapping[str, Any]) -> None:
     path = folder / CONFIG
     names = config.get("architectures") or ["nothing"]
     if "model_type" not in config or not any(str(name).endswith(CAUSAL) for name in names):
@@ -214,10 +220,20 @@ def _check_config(folder: Path, config: Mapping[str, Any], *, quantised: bool) -
         )
     if config.get("is_encoder_decoder"):
         raise ModelError(f"{path}: an encoder with a decoder; only decoders are served")
-    if "quantization_config" in config and not quantised:
+
+
+def _quantised_by(folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the file that says how the weights are quantised; "" where none does."""
+    if config.get("quantization_config"):
+        return CONFIG
+    return QUANTISED if (folder / QUANTISED).is_file() else ""
+
+
+def _check_unquantised(folder: Path, sign: str) -> None:
+    if sign:
         raise ModelError(
-            f"{path}: the weights are quantised, which only engine 'vllm' serves; save them as "
-            "BF16 or FP32, or take that engine"
+            f"{folder}: the weights are quantised, as {sign} shows; only engine 'vllm' serves "
+            "them so: save them as BF16 or FP32, or take that engine"
         )
 
 
