@@ -50,6 +50,8 @@ def test_the_executors_of_the_server_behind_an_address_are_found(url, proc, tmp_
     proc(71, *command("cpu", os.getpid(), tmp_path / "b.sock"))
     proc(72, *command("cpu", 999_999_999, tmp_path / "c.sock"))
     proc(73, "python", "-m", "http.server")
+    proc(74, "grep", "ge_backend.executor.process.main")
+    proc(75, "grep", *command("cpu", "me", "x"))
     found = find_executors(url)
     assert [(e.pid, e.device) for e in found] == [(71, "cpu"), (70, "npu:0")]
     assert found[0].socket == tmp_path / "b.sock"

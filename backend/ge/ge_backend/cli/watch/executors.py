@@ -147,8 +147,10 @@ def _running() -> Iterator[ExecutorProcess]:
             arguments = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue  # it ended meanwhile
-        if MODULE in arguments:
-            named = dict(a[2:].split("=", 1) for a in arguments if a.startswith("--") and "=" in a)
+        named = dict(a[2:].split("=", 1) for a in arguments if a.startswith("--") and "=" in a)
+        # Others, such as a grep for executors, have the module among their words.
+        known = {"device", "owner", "socket"} <= named.keys() and named["owner"].isdecimal()
+        if MODULE in arguments and known:
             yield ExecutorProcess(
                 pid=int(path.name),
                 device=named["device"],
