@@ -1,12 +1,15 @@
 """`ge-backend health` says what is wrong and ends with 1, or that nothing is."""
 
+import socket
+import time
+
 import pytest
 
 from builders.server_http import ServerHttp
 from ge_backend.cli import health as health_module
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import health
-from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.api import TIMEOUT_S, ServerApi
 
 
 @pytest.fixture
@@ -63,12 +66,32 @@ def test_the_metrics_port_is_no_server(server, capsys):
 def test_an_address_of_ipv6_has_brackets(server, monkeypatch):
     """As `ge-backend serve` prints it."""
     asked = []
-    monkeypatch.setattr(health_module, "ServerApi", lambda *to: asked.append(to) or ServerApi(*to))
+    monkeypatch.setattr(
+        health_module, "ServerApi", lambda *to, **_: asked.append(to) or ServerApi(*to)
+    )
     assert main(["health", "--http", f"[::1]:{server.port}"]) == 1
     assert asked == [("::1", server.port)]
 
 
-def test_an_address_without_a_port_is_refused(capsys):
+@pytest.mark.parametrize("address", ["localhost", "localhost:99999"])
+def test_an_address_without_a_port_is_refused(capsys, address):
     """With what was expected."""
-    assert main(["health", "--http", "localhost"]) == 2
+    assert main(["health", "--http", address]) == 2
     assert "expected HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["a..b", "a b", "[::1", "a" * 64])
+def test_a_host_that_no_name_can_be_does_not_answer(capsys, host):
+    """One line, as for any other that is not there."""
+    assert main(["health", "--http", f"{host}:8000"]) == 1
+    assert capsys.readouterr().err.startswith(f"ge-backend: the server at {host}:8000 does not")
+
+
+def test_a_server_that_hangs_is_told(monkeypatch, capsys):
+    """Before the probes of the files in deploy/ give up, who would throw the reason away."""
+    monkeypatch.setattr(health_module, "ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        begin = time.monotonic()
+        assert main(["health", "--http", f"127.0.0.1:{hanging.getsockname()[1]}"]) == 1
+    assert time.monotonic() - begin < TIMEOUT_S
+    assert "does not answer" in capsys.readouterr().err

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ge_backend.cli import health
+
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -30,6 +32,14 @@ def test_servers_are_confined(name):
     assert service["cap_drop"] == ["ALL"]
     assert "privileged" not in service
     assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_check_has_the_time_to_say_why_it_fails(name):
+    """The command gives up on a server that hangs, and prints that."""
+    check = COMPOSE["services"][name]["healthcheck"]
+    assert check["test"][:3] == ["CMD", "ge-backend", "health"]
+    assert float(check["timeout"].removesuffix("s")) >= 2 * health.ANSWER_S
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -81,6 +81,13 @@ def test_a_port_that_is_none_is_refused(tmp_path, name, port):
         ServerOptions(repositories=(tmp_path,), **{name: port}).checked()
 
 
+def test_a_negative_exit_timeout_is_refused(tmp_path):
+    """As other numbers that make no sense."""
+    options = ServerOptions(repositories=(tmp_path,), exit_timeout_s=-1)
+    with pytest.raises(ConfigError, match="exit timeout of -1 s; expected 0 or more"):
+        options.checked()
+
+
 def test_a_model_is_no_repository(tmp_path):
     """The folder above it is, and the message names that."""
     (tmp_path / "config.pbtxt").touch()

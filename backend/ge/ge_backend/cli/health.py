@@ -8,9 +8,13 @@ import sys
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.health import ailments
+from ge_backend.tritonserver.options import LAST_PORT
 from ge_backend.tritonserver.stubs import server_at
 
 __all__ = ["register"]
+
+# The probes of the files in deploy/ wait 10 s, and throw away what is said later.
+ANSWER_S = 5.0
 
 DESCRIPTION = """\
 Exit code 0 if the server lives and every model that it calls READY has all its stubs, else 1 with
@@ -45,9 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _problems(arguments: argparse.Namespace) -> list[str]:
     host, _, port = arguments.http.removeprefix("http://").rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f"--http {arguments.http!r}: expected HOST:PORT")
-    api = ServerApi(host.removeprefix("[").removesuffix("]"), int(port))
+    if not host or not port.isdecimal() or not 0 < int(port) <= LAST_PORT:
+        raise ConfigError(
+            f"--http {arguments.http!r}: expected HOST:PORT, with a port from 1 to {LAST_PORT}"
+        )
+    api = ServerApi(host.removeprefix("[").removesuffix("]"), int(port), timeout_s=ANSWER_S)
     if not api.is_live():
         return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
     try:

@@ -29,10 +29,14 @@ class ServerApi:
     """The HTTP interface of one server; each call has a connection of its own.
 
     All raise ServerError where the server does not answer, or refuses.
+
+    Attributes:
+        timeout_s: how long an answer may take, but for loads, which take their time.
     """
 
     host: str
     port: int
+    timeout_s: float = TIMEOUT_S
 
     def is_live(self) -> bool:
         """Whether the server answers at all; its metrics port answers any path with nothing."""
@@ -113,19 +117,20 @@ class ServerApi:
         path: str,
         document: dict[str, Any] | None = None,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Any:
         where = f"{host_port(self.host, self.port)}{path}"
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        with contextlib.closing(connection):
-            try:
+        body = None if document is None else json.dumps(document)
+        patience_s = timeout_s or self.timeout_s
+        try:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
+            with contextlib.closing(connection):
                 # Without "close" the connection would hold up the server's end.
-                body = None if document is None else json.dumps(document)
                 connection.request(method, path, body, {"Connection": "close"})
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")
-            except (OSError, http.client.HTTPException) as error:
-                raise ServerError(f"{where}: {error}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:  # no name of a host, too
+            raise ServerError(f"{where}: {error}") from error
         if response.status != http.client.OK:
             raise ServerError(f"{where}: {response.status} {text}")
         try:

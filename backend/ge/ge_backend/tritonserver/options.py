@@ -85,7 +85,7 @@ class ServerOptions:
         Raises:
             ConfigError: a repository is not a folder, or is a model itself, or Triton could not
                 start its models; a further argument has its own option; the host has no address;
-                or a port is none, or given twice.
+                a port is none, or given twice; or the exit timeout is negative.
             ServerError: a port is in use, or the host's address is not this machine's.
         """
         for repository in self.repositories:
@@ -98,6 +98,8 @@ class ServerOptions:
                 )
             _refuse_for_shell(repository)
         _refuse_owned(self.arguments)
+        if self.exit_timeout_s < 0:
+            raise ConfigError(f"exit timeout of {self.exit_timeout_s} s; expected 0 or more")
         host = numeric(self.host)
         given = (self.http_port, self.grpc_port, self.metrics_port)
         for port in filter(None, given):

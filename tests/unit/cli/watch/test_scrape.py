@@ -78,6 +78,19 @@ def test_a_host_and_its_port_are_enough(url, scheme, end):
     assert scrape(short).total("ge_requests_total", model="m") == 7
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:99999", "localhost:80O2", "http://::1:8002", "http://[::1", "a..b:8002"),
+        f"{'a' * 64}:8002",
+    ],
+)
+def test_an_address_that_is_none_is_refused(url):
+    """Before anything is looked for there."""
+    with pytest.raises(ServerError, match=r"no metrics at .*; expected .*--url names another"):
+        whole_url(url)
+
+
 def test_an_answer_of_nothing_is_refused(url):
     """A server that has served nothing yet says much of itself already."""
     with pytest.raises(ServerError, match=r"the answer is empty; expected .* --url names another"):

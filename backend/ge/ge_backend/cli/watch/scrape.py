@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import time
 import urllib.request
 from urllib.parse import urlsplit
@@ -50,9 +51,19 @@ def _none(whole: str, why: str) -> ServerError:
 
 
 def whole_url(url: str) -> str:
-    """Return a url with what may be left out of it: the scheme, and the path `/metrics`."""
+    """Return a url with what may be left out of it: the scheme, and the path `/metrics`.
+
+    Raises:
+        ServerError: its host or its port can be none.
+    """
     whole = url if "://" in url else f"http://{url}"
-    return whole if urlsplit(whole).path.strip("/") else f"{whole.rstrip('/')}/metrics"
+    try:
+        parts = urlsplit(whole)
+        host, _ = parts.hostname or "", parts.port
+        host.encode("idna")
+    except ValueError as error:
+        raise _none(whole, str(error)) from error
+    return whole if parts.path.strip("/") else f"{whole.rstrip('/')}/metrics"
 
 
 def parse(text: str, *, at_s: float) -> Reading:
@@ -75,6 +86,6 @@ def parse(text: str, *, at_s: float) -> Reading:
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name.startswith(KEPT)
+            if sample.name.startswith(KEPT) and not math.isnan(sample.value)  # of a past model
         },
     )
