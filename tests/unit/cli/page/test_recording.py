@@ -121,6 +121,22 @@ def test_a_server_that_ends_meanwhile_leaves_what_was_seen(server, monkeypatch):
         record(URL, 9.0, lambda text: None)
 
 
+def test_a_server_that_ends_before_it_did_anything_is_told(server, monkeypatch):
+    """To watch longer would be of no use; the time is that which passed."""
+    scrape, server["served"] = module.scrape, 0
+
+    def ending(url):
+        if server["looks"] == 3:
+            raise ServerError("no metrics at its address")
+        return scrape(url)
+
+    monkeypatch.setattr(module, "scrape", ending)
+    monkeypatch.setattr(Watch, "devices", ())
+    with pytest.raises(ServerError, match=r"ran in 2 s, .*: no metrics at its address$") as caught:
+        record(URL, 9.0, lambda text: None)
+    assert "--seconds" not in str(caught.value)
+
+
 def test_executors_elsewhere_are_said_to_be_missing(server, monkeypatch):
     """A page without timelines says why."""
     monkeypatch.setattr(Watch, "devices", ())

@@ -63,7 +63,8 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
         say: is given a line each time.
 
     Raises:
-        ServerError: nobody answers at `url`, or no model of this backend has done anything.
+        ServerError: nobody answers at `url`, or no model of this backend has done anything, to the
+            end or until the server ended.
         DeviceUnavailable: the library that reads metrics is missing.
     """
     url = whole_url(url)
@@ -79,7 +80,7 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
             except ServerError as error:
                 if len(readings) == 1:
                     raise
-                ended = f"The recording ends early: {error}"
+                ended = f"recording ends early: {error}"
                 break
             runs = watch.look()
             passed = readings[-1].at_s - readings[0].at_s
@@ -89,10 +90,11 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
     ran = any(device.runs or device.missed for device in devices)
     if not (ran or _served(readings) or _text_steps(readings)):
         raise ServerError(
-            f"no model of this backend took a request or ran in {seconds:g} s, by {url}; there is "
-            "nothing to report: send requests meanwhile, or watch longer (--seconds)"
+            "no model of this backend took a request or ran in "
+            f"{readings[-1].at_s - readings[0].at_s:.0f} s, by {url}; there is nothing to report: "
+            + (f"the {ended}" if ended else "send requests meanwhile, or watch longer (--seconds)")
         )
-    note = ended or watch.note or ("" if devices else NOT_HERE)
+    note = (f"The {ended}" if ended else watch.note) or ("" if devices else NOT_HERE)
     return Recording(
         url=url, began_s=began_s, readings=tuple(readings), devices=tuple(devices), note=note
     )
