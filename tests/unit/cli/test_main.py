@@ -25,6 +25,12 @@ def test_every_command_is_listed_in_the_help(capsys):
     assert names == {path.stem for path in folder.glob("*.py")} - {"__init__", "main"}
 
 
+def test_help_is_plain_ascii():
+    """Where output is nothing else, as with LC_ALL=C in some containers, it could not be printed."""
+    (commands,) = build_parser()._subparsers._group_actions
+    assert [name for name, one in commands.choices.items() if not one.format_help().isascii()] == []
+
+
 def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys, tmp_path):
     """No traceback: the message says what to change."""
     code = main(["serve", "--outlive-parent", f"--model-repository={tmp_path / 'nowhere'}"])

@@ -112,6 +112,33 @@ def test_signals_interrupt_the_server(servers, number):
     assert server.interrupts == 2
 
 
+def test_a_hang_up_that_nohup_has_ignored_stays_so(servers):
+    """The terminal goes, the server stays. ^C is taken: in the background shells ignore it."""
+    server = RecordedServer(None, None)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    serve._pass_signals_on(server)
+    signal.raise_signal(signal.SIGHUP)
+    assert server.interrupts == 0
+    signal.raise_signal(signal.SIGINT)
+    assert server.interrupts == 1
+
+
+def test_a_server_that_is_killed_is_told(servers, monkeypatch, capsys, tmp_path):
+    """The kernel says nothing here; who asks the server to end need not be told that it has."""
+    (tmp_path / "m").mkdir()
+    arguments = ["serve", "--model-repository", str(tmp_path)]
+    monkeypatch.setattr(RecordedServer, "wait", lambda server: 137)
+    assert main(arguments) == 137
+    assert "tritonserver was ended by signal 9 (Killed)" in capsys.readouterr().err
+    monkeypatch.setattr(RecordedServer, "wait", lambda server: server.interrupt() or 137)
+    assert main(arguments) == 137
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(RecordedServer, "wait", lambda server: 1)  # its own log says why
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == ""
+
+
 def test_options_become_those_of_the_server(tmp_path):
     """The device is machine-wide, so it goes by the environment; verbosity is the server's own."""
     arguments = [

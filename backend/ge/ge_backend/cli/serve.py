@@ -22,11 +22,14 @@ from ge_backend.tritonserver.parent_death import die_with_parent
 
 __all__ = ["register"]
 
+# What is added to the number of the signal that has ended the server.
+BY_SIGNAL = 128
+
 DESCRIPTION = """\
 Starts tritonserver with this backend, says when it is ready, and passes SIGTERM, SIGINT and SIGHUP
-on to it; a second one ends it at once. A model whose stub has died is loaded anew; for that models
-are served in explicit control, all loaded, unless a further argument says otherwise. It ends when
-the process that started it ends. The exit code is the server's.
+on to it (SIGHUP not under nohup); a second one ends it at once. A model whose stub has died is
+loaded anew; for that models are served in explicit control, all loaded, unless a further argument
+says otherwise. It ends when the process that started it ends. The exit code is the server's.
 """
 
 
@@ -40,7 +43,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_server_options(parser)
     parser.add_argument(
-        "--device", help="for models that name none: cpu, cuda:0, npu, … (sets GE_DEVICE)"
+        "--device", help="for models that name none: cpu, cuda:0, npu, ... (sets GE_DEVICE)"
     )
     parser.add_argument(
         "--workspace-pool",
@@ -53,7 +56,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--outlive-parent", action="store_true", help="go on when the starting process ends"
     )
-    parser.add_argument("server_arguments", nargs="*", metavar="-- …", help="for tritonserver")
+    parser.add_argument("server_arguments", nargs="*", metavar="-- ...", help="for tritonserver")
     parser.set_defaults(func=serve)
 
 
@@ -123,7 +126,10 @@ def serve(arguments: argparse.Namespace) -> int:
                 stack.enter_context(front)
                 print(f"  openai   {front.url}/v1", flush=True)
         stack.enter_context(contextlib.closing(_healer(server)))
-        return server.wait()
+        code = server.wait()
+        if not server.stopping:
+            _tell_of_signal(code - BY_SIGNAL)
+        return code
 
 
 def _options(arguments: argparse.Namespace) -> ServerOptions:
@@ -146,12 +152,7 @@ def _warn_of_nothing(repositories: Sequence[Path]) -> None:
     """Say which repositories have no folder, as a server of nothing calls itself ready."""
     for repository in repositories:
         if repository.is_dir() and not any(entry.is_dir() for entry in repository.iterdir()):
-            print(
-                f"ge-backend: {repository} has no models; expected a folder for each, with a "
-                "config.pbtxt",
-                file=sys.stderr,
-                flush=True,
-            )
+            _say(f"{repository} has no models; expected a folder for each, with a config.pbtxt")
 
 
 def _control(given: Sequence[str]) -> list[str]:
@@ -195,16 +196,26 @@ def _pass_signals_on(server: TritonServer) -> None:
         server.interrupt()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, interrupt)
+        # nohup ignores SIGHUP as it was asked to; shells ignore SIGINT for any background job.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def _tell_of_signal(number: int) -> None:
+    """Say which signal has ended the server, if one has: there is no line of it in its log."""
+    if number in signal.valid_signals():
+        killed = number == signal.SIGKILL
+        why = "; mostly the kernel does so, for want of memory" if killed else ""
+        _say(f"tritonserver was ended by signal {number} ({signal.strsignal(number)}){why}")
 
 
 def _healer(server: TritonServer) -> Healer:
     api = ServerApi(server.options.local_host, server.options.http_port)
+    return Healer(api, server.pid, server.directory.run, _say)
 
-    def say(text: str) -> None:
-        print(f"ge-backend: {text}", file=sys.stderr, flush=True)
 
-    return Healer(api, server.pid, server.directory.run, say)
+def _say(text: str) -> None:
+    print(f"ge-backend: {text}", file=sys.stderr, flush=True)
 
 
 def _announce(server: TritonServer, seconds: float) -> None:
