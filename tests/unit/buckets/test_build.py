@@ -140,7 +140,7 @@ def test_a_file_says_everything(grid):
             {"file": "(1, 8)\n", "least": {"length": 9}},
             "length is 8 in a bucket, the model takes at",
         ),
-        ({"max_elements": 500, "buckets__rows": "4,8"}, "raise the budget"),
+        ({"max_elements": 500, "buckets__rows": "4,8"}, "parameter 'max_elements': bucket 4x128"),
         ({"max_graphs": 1, "file": "(1, 64)\n", "axes": ("rows",)}, "is called 'rows'"),
         (
             {

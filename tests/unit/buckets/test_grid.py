@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ge_backend.buckets.axis import default_axis, listed_axis, parse_axis
 from ge_backend.buckets.grid import (
+    BucketGrid,
     covers,
     file_grid,
     largest_buckets,
@@ -72,6 +73,19 @@ def test_a_budget_leaves_a_bucket_for_every_size(grid, budget):
     assert all(math.prod(entry) <= budget for entry in smaller.entries)
     for sizes in itertools.product(*(axis.values for axis in grid.axes[1:])):
         assert smaller.covering((1, *sizes)) is not None
+
+
+def test_a_budget_looks_for_cover_only_where_a_size_has_lost_its_buckets(monkeypatch):
+    """Thousands of buckets would take the square of their number else, at every load."""
+    asked = []
+    real = BucketGrid.covering
+    monkeypatch.setattr(BucketGrid, "covering", lambda *args: asked.append(args[1]) or real(*args))
+    grid = grid_of(range(1, 65), range(8, 513, 8))
+    assert len(grid.within(8192).entries) < len(grid.entries)
+    assert asked == []
+    listed = listed_grid(("rows", "length"), [(1, 64), (3, 48), (4, 48)])
+    assert listed.within(100).entries == ((1, 64),)
+    assert asked == [(1, 48)]
 
 
 def test_a_budget_that_is_too_small_is_explained():

@@ -85,6 +85,16 @@ def test_rows_that_no_bucket_has_are_split():
     assert prune(grid, 2, {(5, 10): 1.0}, cost).entries == ((4, 16), (4, 32))
 
 
+def test_more_buckets_than_can_be_weighed_are_refused():
+    """Each shape of traffic looks at each bucket: that is refused, not begun."""
+    grid = grid_of(range(1, 65), range(8, 513, 8))
+    with pytest.raises(
+        ConfigError, match=r"max_graphs.* 4096 buckets for 4096 shapes.* larger steps"
+    ):
+        prune(grid, 100)
+    assert len(prune(grid, 100, {(3, 100): 1.0, (5, 9): 2.0}).entries) == 100
+
+
 def test_a_limit_below_what_coverage_needs_is_an_error():
     """Two sizes of which neither covers the other need two graphs."""
     grid = listed_grid(("rows", "height", "width"), [(1, 8, 64), (1, 64, 8), (2, 8, 64)])

@@ -58,7 +58,10 @@ def build_grid(
     )
     named = config.buckets or config.bucket_file is not None or config.declared_buckets
     if config.max_elements:
-        grid = grid.within(config.max_elements)
+        try:
+            grid = grid.within(config.max_elements)
+        except ConfigError as error:
+            raise ConfigError(f"parameter 'max_elements': {error}") from error
     elif not (static_shapes or named):
         grid = _affordable(grid)
     if config.max_graphs and len(grid.entries) > config.max_graphs:

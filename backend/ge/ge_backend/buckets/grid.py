@@ -90,7 +90,11 @@ class BucketGrid:
         """
         kept = tuple(entry for entry in self.entries if math.prod(entry) <= max_elements)
         smaller = replace(self, entries=kept)
+        covered = {entry[1:] for entry in kept}
         for entry in self.entries:
+            if entry[1:] in covered:
+                continue
+            covered.add(entry[1:])
             if smaller.covering((1, *entry[1:])) is None:
                 raise ConfigError(
                     f"bucket {label(entry)} has {math.prod(entry)} elements, the budget is "

@@ -19,6 +19,8 @@ __all__ = ["prune"]
 
 # (whether rows must be split, cost of all runs, bucket): offers compare by preference.
 _Offer = tuple[bool, float, Bucket]
+# Each takes some 100 bytes, and the time to sort it: a few hundred MiB, and seconds.
+MOST_OFFERS = 2**23
 
 
 def prune(
@@ -39,15 +41,20 @@ def prune(
         cost: what one run in a bucket costs.
 
     Raises:
-        ConfigError: `max_graphs` is below what the coverage needs.
+        ConfigError: `max_graphs` is below what the coverage needs, or there are too many buckets.
     """
+    weights = dict.fromkeys(grid.entries, 1.0) if traffic is None else traffic
+    if len(weights) * len(grid.entries) > MOST_OFFERS:
+        raise ConfigError(
+            f"max_graphs cannot choose from {len(grid.entries)} buckets for {len(weights)} shapes "
+            f"of traffic, more than {MOST_OFFERS} pairs of both; take larger steps, or fewer sizes"
+        )
     needed = _needed(grid)
     if max_graphs < len(needed):
         raise ConfigError(
             f"max_graphs is {max_graphs}, expected at least {len(needed)}: that many buckets are "
             "needed so that every size still has one"
         )
-    weights = dict.fromkeys(grid.entries, 1.0) if traffic is None else traffic
     kept = set(grid.entries)
     buyers = [
         _Buyer(weight, sorted(_offers(grid, shape, cost), reverse=True))
