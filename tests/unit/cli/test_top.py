@@ -1,8 +1,11 @@
 """`ge-backend top` against readings made up."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
+import rich.live
+from rich.console import Console
 
 from ge_backend.cli import top
 from ge_backend.cli.main import main
@@ -62,6 +65,16 @@ def test_on_a_terminal_each_screen_takes_the_lasts_place(monkeypatch, readings, 
     monkeypatch.setattr(top.sys.stdout, "isatty", lambda: True)
     assert main(["top", "--times", "1", "--every", "0"]) == 0
     assert "req/s" in capsys.readouterr().out
+
+
+def test_a_line_that_is_too_long_is_cut(monkeypatch):
+    """A second row for it would push others out of the terminal."""
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=20, height=5)
+    monkeypatch.setattr(rich.live, "get_console", lambda: console)
+    top._show_live(iter(["model  one two three four", "x" * 19]))
+    assert "model  one two thre…" in shown.getvalue()
+    assert "four" not in shown.getvalue()
 
 
 def test_no_server_is_one_line(capsys):

@@ -88,4 +88,4 @@ def _show_live(screens: Iterator[str]) -> None:
         return
     with Live(screen=True, auto_refresh=False) as live:
         for text in screens:
-            live.update(Text(text), refresh=True)
+            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)

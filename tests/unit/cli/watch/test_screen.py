@@ -32,9 +32,12 @@ DEVICE = DeviceLine(
 
 
 def test_models_and_devices_have_a_line_each():
-    """With dashes where nothing happened, and a loud word where a device is lost."""
+    """With dashes where nothing happened, and a loud word where a device is lost.
+
+    Devices are first: a terminal shows no more than its height, and there may be many models.
+    """
     lines = screen([MODEL, IDLE], [], [DEVICE]).splitlines()
-    assert lines[1].split() == [
+    assert lines[4].split() == [
         "encoder",
         "123.4",
         "0.0",
@@ -46,8 +49,8 @@ def test_models_and_devices_have_a_line_each():
         "8x64",
         "4x32",
     ]
-    assert lines[2].split() == ["m", "0.0", "0.0", "-", "-", "-", "-", "-", "-"]
-    assert lines[5].split() == [
+    assert lines[5].split() == ["m", "0.0", "0.0", "-", "-", "-", "-", "-", "-"]
+    assert lines[1].split() == [
         "npu:0",
         "LOST",
         "3.0",
@@ -70,10 +73,10 @@ def test_text_has_a_table_of_its_own():
     """Tokens, first and next tokens, steps, the cache and who had to make room."""
     texts = text_lines(text_reading(10.0, 0), text_reading(12.0, 1))
     lines = screen([IDLE], texts, [DEVICE]).splitlines()
-    assert lines[3].split()[:3] == ["text", "tokens/s", "prompt/s"]
-    assert lines[4].split() == [
+    assert lines[6].split()[:3] == ["text", "tokens/s", "prompt/s"]
+    assert lines[7].split() == [
         *("writer", "400.0", "100.0", "100/198", "15/50", "20.0", "8", "3", "25%", "7")
     ]
     assert "cache" not in screen([IDLE], [], [DEVICE])
     idle = text_lines(text_reading(10.0, 0), text_reading(12.0, 0))
-    assert screen([IDLE], idle, [DEVICE]).splitlines()[4].split()[3:6] == ["-", "-", "-"]
+    assert screen([IDLE], idle, [DEVICE]).splitlines()[7].split()[3:6] == ["-", "-", "-"]

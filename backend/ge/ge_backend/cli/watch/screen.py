@@ -1,4 +1,4 @@
-"""The lines of `ge-backend top`: models, those that generate text, then devices."""
+"""The lines of `ge-backend top`: devices, models, then those that generate text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ DEVICES = ("device", "state", "waiting ms", "busy", "pool", "used", "peak")
 def screen(
     models: Sequence[ModelNumbers], texts: Sequence[TextLine], devices: Sequence[DeviceLine]
 ) -> str:
-    """Return the tables as text; models that generate text have a line in the second."""
+    """Return the tables as text; models that generate text have a line in the last, too.
+
+    Devices are first: where there are many models, a terminal shows no more than its height.
+    """
     if not models and not texts:
         return "no model of this backend has served anything yet"
-    lines = table(MODELS, [_model(line) for line in models], names=1, left=1)
+    lines = table(DEVICES, [_device(line) for line in devices], names=1)
+    lines += ["", *table(MODELS, [_model(line) for line in models], names=1, left=1)]
     if texts:
         lines += ["", *table(TEXTS, [_text(line) for line in texts], names=1)]
-    lines += ["", *table(DEVICES, [_device(line) for line in devices], names=1)]
     return "\n".join(lines)
 
 
