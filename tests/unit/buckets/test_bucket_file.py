@@ -1,23 +1,67 @@
+import ast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.buckets.bucket_file import parse_buckets, read_buckets
+from ge_backend.buckets.bucket_file import PAGED_LEAST, parse_buckets, read_buckets
 from ge_backend.errors import ConfigError
 
-# The reference reads these, silently changing or dropping what was written.
-REFUSED_HERE = {"float", "neg", "empty_list", "only_comments"}
+
+def refused_here(case):
+    """Return whether the reference silently changed or dropped something that it read.
+
+    Or made buckets that nothing can run in, more than are taken here, or none.
+    """
+    entries = case["prompt"] + case["decode"]
+    impossible = any(
+        not least <= size < 2**31
+        for entry in entries
+        for size, least in zip(entry, PAGED_LEAST, strict=True)
+    )
+    lines = [line.strip() for line in case["text"].splitlines()]
+    changed = any(changes(node) for line in lines for node in ast.walk(ast.parse(line)))
+    return impossible or changed or not 1 <= len(entries) <= 10_000
+
+
+def changes(node):
+    """Return whether the reference makes another number of this, or none."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is not int
+    if isinstance(node, ast.Call):
+        return not range(*map(ast.literal_eval, node.args))
+    return isinstance(node, ast.List) and not node.elts
 
 
 def test_reproduces_the_reference(golden):
     """Files that the reference reads give its buckets; what it crashes on or mends is refused."""
     for case in golden("file_parse"):
-        if "error" in case or case["name"] in REFUSED_HERE:
+        if "error" in case or refused_here(case):
             with pytest.raises(ConfigError, match=r"f\.txt"):
                 parse_buckets(case["text"], "f.txt")
         else:
             expected = {tuple(entry) for entry in case["prompt"] + case["decode"]}
             assert parse_buckets(case["text"], "f.txt") == sorted(expected), case["name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "entries", "refused"),
+    [
+        ("(1, 128, [0, 4])\n# (1.5,)\n", [(1, 128, 0), (1, 128, 4)], False),
+        ("(1, -128, +4)", [(1, -128, 4)], True),
+        ("(1, 1e3, 0)", [(1, 1000, 0)], True),
+        ("(True, 128, 0)", [(1, 128, 0)], True),
+        ("('1', 128, 0)", [(1, 128, 0)], True),
+        ("(1, range(5, 5), 0)\n(1, 64, 0)", [(1, 64, 0)], True),
+        ("(1, [], 0)\n(1, 64, 0)", [(1, 64, 0)], True),
+        ("(1, 2147483648, 0)", [(1, 2**31, 0)], True),
+        ("# nothing", [], True),
+        ("(1, 1, range(0, 10001))", [(1, 1, n) for n in range(10_001)], True),
+    ],
+)
+def test_reference_cases_are_told_apart(text, entries, refused):
+    """Which files of the reference are refused goes by what is in them."""
+    assert refused_here({"text": text, "prompt": entries, "decode": []}) == refused
 
 
 def test_one_form_of_everything():
@@ -26,7 +70,8 @@ def test_one_form_of_everything():
     # rows, length, blocks
     (2, 128, 0)  # one
     ([1, 4], 64, range(0, 3))
-    8, 1, range(9, 3, -3)
+    8, 1, range(+9, 3, -3)
+    (+1, [+64], +2)
     """
     expected = [(1, 64, 0), (1, 64, 1), (1, 64, 2), (2, 128, 0)]
     expected += [(4, 64, 0), (4, 64, 1), (4, 64, 2), (8, 1, 6), (8, 1, 9)]
@@ -50,6 +95,8 @@ def test_one_form_of_everything():
         ("(1, '2', 3)", "whole numbers"),
         ("(1, 2 ** 7, 3)", "whole numbers"),
         ("(1, --2, 3)", "whole numbers"),
+        ("(1, ++2, 3)", "whole numbers"),
+        ("(1, ~2, 3)", "whole numbers"),
         ("(1, [2, [3]], 3)", "whole numbers"),
         ("(1, (2, 3), 3)", "whole numbers"),
         ("(1, [range(2, 4)], 3)", "whole numbers"),
@@ -109,6 +156,18 @@ def test_other_numbers_of_places():
     assert parse_buckets("(4, 16)", "f", least=(1, 1)) == [(4, 16)]
     with pytest.raises(ConfigError, match="expected 2 places"):
         parse_buckets("(4, 16, 0)", "f", least=(1, 1))
+
+
+def test_whoever_reads_a_file_may_refuse_entries():
+    """What a check raises is an error of the entry's line, as any other."""
+
+    def check(entry):
+        if entry == (2, 128, 4):
+            raise ConfigError("two is too many")
+
+    assert parse_buckets("(1, 128, 4)", "f", check=check) == [(1, 128, 4)]
+    with pytest.raises(ConfigError, match=r"^f, line 2: '\(\[1, 2\], 128, 4\)': two is too many$"):
+        parse_buckets("(1, 64, 0)\n([1, 2], 128, 4)\n", "f", check=check)
 
 
 def test_reads_files(tmp_path):

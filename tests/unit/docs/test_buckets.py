@@ -44,6 +44,16 @@ def test_a_command_prints_what_the_page_says(workplace, capsys, command, printed
     assert capsys.readouterr().out.strip() == printed.strip()
 
 
+def test_the_file_of_blocks_is_one(workplace):
+    """The second file is one that a language model runs in, with blocks of the default size."""
+    from ge_backend.generate.settings import EngineSettings
+    from ge_backend.generate.shapes import file_shapes
+
+    lists = file_shapes(Path("blocks.txt"), EngineSettings().block_size)
+    assert lists.decode == ((4, 1, 8), (4, 1, 16))
+    assert lists.prompt == ((1, 128, 8), (1, 128, 16), (1, 256, 8), (1, 256, 16))
+
+
 def test_the_file_of_buckets_is_one(workplace):
     """The first file has the two places of a model with one ragged axis."""
     from ge_backend.buckets.grid import file_grid

@@ -26,7 +26,7 @@ SHOWN = {
     ("docs/buckets.md", "ge-backend buckets: note:"): "what is printed",
     ("docs/buckets.md", "warm-up 3/9"): "a line of the log",
     ("docs/buckets.md", "# many short"): "a bucket file, read by test_buckets.py",
-    ("docs/buckets.md", "(1, [128, 256], 0)"): "a bucket file, read by test_buckets.py",
+    ("docs/buckets.md", "(1, [128, 256], [8, 16])"): "a bucket file, read by test_buckets.py",
     ("docs/buckets.md", "# size of one"): "a trace, read by test_buckets.py",
     ("docs/compile.md", "models/encoder/1/model.onnx cannot"): "an error of a compiler",
     ("docs/compile.md", "aipp_op {"): "CANN's own format, read by test_aipp.py",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
@@ -31,13 +31,18 @@ MAX_SIZE = 2**31 - 1
 PAGED_LEAST = (1, 1, 0)
 _RANGE_ARGUMENTS = (2, 3)
 
+Check = Callable[[tuple[int, ...]], None]
 
-def read_buckets(path: Path, least: Sequence[int] = PAGED_LEAST) -> list[tuple[int, ...]]:
+
+def read_buckets(
+    path: Path, least: Sequence[int] = PAGED_LEAST, check: Check | None = None
+) -> list[tuple[int, ...]]:
     """Return a file's entries, ascending, each once.
 
     Args:
         path: a text file in UTF-8.
         least: the smallest number allowed in each place; its length is the number of places.
+        check: raises ConfigError for an entry that its reader cannot use.
 
     Raises:
         ConfigError: the file cannot be read, or a line cannot be used; names file, line and text.
@@ -46,11 +51,11 @@ def read_buckets(path: Path, least: Sequence[int] = PAGED_LEAST) -> list[tuple[i
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"bucket file {path} cannot be read: {error}") from error
-    return parse_buckets(text, str(path), least)
+    return parse_buckets(text, str(path), least, check)
 
 
 def parse_buckets(
-    text: str, name: str, least: Sequence[int] = PAGED_LEAST
+    text: str, name: str, least: Sequence[int] = PAGED_LEAST, check: Check | None = None
 ) -> list[tuple[int, ...]]:
     """Return the entries of a file's text, as `read_buckets` does; `name` is for messages."""
     entries: set[tuple[int, ...]] = set()
@@ -65,9 +70,12 @@ def parse_buckets(
                 raise ConfigError(
                     f"brings the file to {total} buckets, expected at most {MAX_ENTRIES}"
                 )
+            for entry in itertools.product(*places):
+                if check is not None:
+                    check(entry)
+                entries.add(entry)
         except ConfigError as error:
             raise ConfigError(f"{name}, line {number}: {_shown(stated)}: {error}") from error
-        entries.update(itertools.product(*places))
     if not entries:
         raise ConfigError(f"{name} has no entries; expected lines such as {_example(least)}")
     return sorted(entries)
@@ -118,15 +126,16 @@ def _range(node: ast.Call) -> range:
 def _number(node: ast.expr) -> int:
     """Return a whole number; booleans, floats and texts are none."""
     sign = 1
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node, sign = node.operand, -1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        sign = -1 if isinstance(node.op, ast.USub) else 1
+        node = node.operand
     if not isinstance(node, ast.Constant) or type(node.value) is not int:
         raise ConfigError("expected whole numbers, lists of them, or range(first, end, step)")
     return sign * node.value
 
 
 def _example(least: Sequence[int]) -> str:
-    examples = ("4", "[128, 256]", "range(0, 64, 8)", *["1"] * len(least))
+    examples = ("4", "[128, 256]", "range(16, 65, 16)", *["1"] * len(least))
     return f"({', '.join(examples[: len(least)])}{',' if len(least) == 1 else ''})"
 
 
