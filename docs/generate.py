@@ -61,7 +61,12 @@ METRICS_HEAD = """\
 On the host's own endpoint (`http://…:8002/metrics` by default), four times a second.
 Every series has the labels `model`, `version` and `device`; further ones are listed. `device` is
 what the model runs on, `npu:0,npu:1` for several; where it is listed again, it is one of them.
-Instances of one model add into one series.
+Instances of one model add into one series, but for what has the label `model_instance`: sum over
+it.
+Once a model is unloaded its counters stay as they are, for the next load to count on. Of its
+gauges, those of a device are NaN, of which no comparison of an alert is true and which `min` and
+`max` leave out; the others are 0, but for `ge_warmup_seconds`, `ge_buckets` and `ge_model_heals`,
+which tell of the last load.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """
 

@@ -132,12 +132,14 @@ class Logger:
 class Metric:
     def __init__(self, labels):
         self.labels, self.value = labels, 0.0
+        self.was = []
 
     def increment(self, value):
         self.value += value
 
     def set(self, value):
         self.value = value
+        self.was.append(value)
 
 
 class MetricFamily:

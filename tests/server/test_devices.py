@@ -3,6 +3,7 @@
 import json
 import queue
 import time
+from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -15,7 +16,11 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from fakes.null_device import EXECUTORS
 from fakes.null_faults import GONE
+from ge_backend.cli.watch.readings import device_lines
+from ge_backend.cli.watch.scrape import scrape
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.stubs import stubs_of
 
 DEVICES = ("null", "null:1")
 TWO = parameters(device="null", device_ids="0,1", buckets__rows="1,2,4", buckets__length="8,64,512")
@@ -29,12 +34,16 @@ instance_group [ { count: 2 } ]
 """
     + TWO
 )
+QUEUED = CONFIG.replace("count: 2", "count: 1").replace(
+    TWO, parameters(device="null:2", warmup="off", max_queue_size="64")
+)
+BOTH_UP = dict.fromkeys(DEVICES, True)
 LENGTHS = (3, 8, 60, 400, 5, 512, 30, 7)
+COSTS = {f"{r}x{n}": 0.02 * r * n for r in (1, 2, 4) for n in (8, 64, 512)}
 
 
-def null_model():
+def null_model(costs=COSTS):
     """Return a model whose runs cost what their shape says: long ones very much more."""
-    costs = {f"{r}x{n}": 0.02 * r * n for r in (1, 2, 4) for n in (8, 64, 512)}
     return json.dumps(
         {
             "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
@@ -57,10 +66,13 @@ def gone(tmp_path_factory):
 def server(tmp_path_factory, gone):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "spread", CONFIG, null_model(), "model.null")
+    write_model(models, "queued", QUEUED, null_model({"*": 500.0}), "model.null")
     options = ServerOptions(
         repositories=(models,),
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         environment={**EXECUTORS, GONE: str(gone)},
+        exit_timeout_s=5,
+        arguments=("--model-control-mode=explicit", "--load-model=*"),
     )
     with TritonServer(find_server(), options) as running:
         yield running
@@ -148,6 +160,67 @@ def test_with_all_devices_lost_requests_are_unavailable(client, server, gone):
     assert comes_true(lambda: served(client), 90)
     (gone / "1").unlink()
     assert comes_true(lambda: ask(client, 20) == 20 and up(server) == [1, 1], 120)
+
+
+@pytest.fixture
+def api(server):
+    return ServerApi(server.options.local_host, server.options.http_port)
+
+
+def test_a_model_that_is_unloaded_tells_of_no_device(client, server, api, gone):
+    """Else an alert would ring for ever, and `top` say that a device is lost which nobody uses."""
+    (gone / "1").touch()
+    executor(server, "null:1").kill()
+    assert comes_true(lambda: ask(client, 20) == 20 and up(server) == [1, 0], 30)
+    assert devices(server, "spread") == {"null": True, "null:1": False}
+    api.unload("spread")
+    assert comes_true(lambda: not devices(server, "spread"), 20)
+    requests = metric(server, "ge_requests_total", model="spread")
+    (gone / "1").unlink()
+    api.load("spread")
+    assert comes_true(lambda: devices(server, "spread") == BOTH_UP, 20)
+    assert ask(client, 20) == 20
+    assert comes_true(lambda: metric(server, "ge_requests_total", model="spread") == requests + 20)
+
+
+def test_a_model_that_is_loaded_beside_itself_tells_of_its_devices(client, server, api):
+    """The old instances take back what they have told after the new ones have told it."""
+    old = {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}
+    api.replace("spread", 1)
+    assert ask(client, 100) == 100
+    assert comes_true(
+        lambda: not old & {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}, 20
+    )
+    assert comes_true(lambda: devices(server, "spread") == BOTH_UP, 10)
+    time.sleep(1)
+    assert ask(client, 20) == 20
+    assert devices(server, "spread") == BOTH_UP
+
+
+def test_nothing_waits_any_more_in_a_stub_that_was_killed(client, server, api):
+    """The model is loaded anew, and its queue is as long as it is."""
+    item = grpcclient.InferInput("x", [4, 4], "FP32")
+    item.set_data_from_numpy(np.ones((4, 4), np.float32))
+    for _ in range(12):
+        client.async_infer("queued", [item], lambda result, error: None, client_timeout=5)
+    assert comes_true(lambda: waiting(server) > 0, 20)
+    (stub,) = [stub for stub in stubs_of(server.pid) if stub.model == "queued"]
+    psutil.Process(stub.pid).kill()
+    api.unload("queued")
+    api.load("queued")
+    assert comes_true(lambda: waiting(server) == 0, 20)
+
+
+def waiting(server):
+    return metric(server, "ge_backlog_requests", model="queued")
+
+
+def devices(server, model):
+    """Return whether the devices of a model are up, as `top` shows it."""
+    reading = scrape(server.metrics)
+    of_model = {key: value for key, value in reading.values.items() if ("model", model) in key[1]}
+    reading = replace(reading, values=of_model)
+    return {line.device: line.up for line in device_lines(reading, reading)}
 
 
 def ask_one(client):

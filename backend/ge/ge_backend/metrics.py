@@ -7,6 +7,7 @@ and never sees the host: one call to the host per metric and batch would cost 10
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,21 +19,20 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Kind(Enum):
-    """What a metric does: a counter only grows, a gauge is set, a level goes up and down.
+    """What a metric does: a counter only grows, a gauge tells of now, a fact of the last load.
 
-    To Prometheus a level is a gauge; those of several instances of a model add up. A histogram
-    counts observations by size.
+    To Prometheus a fact is a gauge. A histogram counts observations by size.
     """
 
     COUNTER = "counter"
     GAUGE = "gauge"
-    LEVEL = "level"
+    FACT = "fact"
     HISTOGRAM = "histogram"
 
     @property
     def published(self) -> str:
         """What it is to Prometheus."""
-        return "gauge" if self is Kind.LEVEL else self.value
+        return "gauge" if self is Kind.FACT else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,11 @@ class Metric:
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
 
+    @property
+    def at_end(self) -> float:
+        """What a gauge is once its model is unloaded: of a device nobody tells any more."""
+        return math.nan if "device" in self.labels else 0.0
+
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind=Kind.COUNTER, help=text, labels=labels)
@@ -58,8 +63,8 @@ def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name=name, kind=Kind.GAUGE, help=text, labels=labels)
 
 
-def _level(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=Kind.LEVEL, help=text, labels=labels)
+def _fact(name: str, text: str) -> Metric:
+    return Metric(name=name, kind=Kind.FACT, help=text)
 
 
 def _histogram(name: str, text: str, bounds: tuple[float, ...]) -> Metric:
@@ -123,13 +128,17 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_wait_seconds_total", "Time the stub waited for the executor."),
         _counter("ge_split_seconds_total", "Time spent cutting outputs and replying."),
         _counter("ge_step_seconds_total", "Time batches spent in a step of an ensemble.", "step"),
-        _level("ge_backlog_requests", "Requests that wait in the model's own queue."),
+        _gauge(
+            "ge_backlog_requests",
+            "Requests that wait in the queue of the model's own that each instance has.",
+            "model_instance",
+        ),
         _counter("ge_backlog_seconds_total", "Time that requests have waited there."),
         _counter("ge_early_replies_total", "Replies sent before their whole batch was done."),
         _counter(
             "ge_executor_restarts_total", "Times this model found an executor dead.", "device"
         ),
-        _gauge(
+        _fact(
             "ge_model_heals",
             "Times `ge-backend serve` has loaded the model anew because a stub of it had died.",
         ),
@@ -181,7 +190,7 @@ METRICS: Mapping[str, Metric] = {
             "(displaced), or whose state was lost, with the executor or by a step that failed.",
             "event",
         ),
-        _level("ge_sequences_live", "Sequences whose state is kept."),
+        _gauge("ge_sequences_live", "Sequences whose state is kept.", "model_instance"),
         _gauge(
             "ge_workspace_pool_bytes",
             "Size of the device's workspace pool, if it has one.",
@@ -201,8 +210,8 @@ METRICS: Mapping[str, Metric] = {
             "Idle graphs of the device that were closed before their time to make room.",
             "device",
         ),
-        _gauge("ge_warmup_seconds", "Time the last warm-up took."),
-        _gauge("ge_buckets", "Buckets that are prepared."),
+        _fact("ge_warmup_seconds", "Time the last warm-up took."),
+        _fact("ge_buckets", "Buckets that are prepared."),
         _gauge("ge_text_waiting", "Sequences of text that wait, preempted ones included."),
         _gauge("ge_text_running", "Sequences of text that have blocks of the cache."),
         _gauge("ge_text_swapped", "Sequences of text whose cache is in host memory."),
@@ -283,13 +292,13 @@ class Recorder:
         return Recorder(self._values, self._observed, self._lock, {**self._labels, **labels})
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
-        """Add to a counter or a level."""
+        """Add to a counter."""
         key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
+        """Set a gauge or a fact."""
         key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)
         with self._lock:
             self._values[key] = value
@@ -314,7 +323,7 @@ class Recorder:
         return observed
 
     def drain(self) -> dict[tuple[str, Labels], float]:
-        """Return what came since the last call: increments of counters, values of gauges."""
+        """Return what came since the last call: increments of counters, values of all else."""
         with self._lock:
             values = dict(self._values)
             self._values.clear()

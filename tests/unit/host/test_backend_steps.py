@@ -157,20 +157,3 @@ def test_a_request_that_cannot_be_read_fails_alone(
     assert pipeline.steps == [(0, True), (0, False)]
     failures = pipeline.recorder.drain()["ge_request_failures_total", (("status", code),)]
     assert failures == 1
-
-
-def test_what_lives_at_the_end_is_taken_off_before_it_is_published_last(pb_utils, pipeline):
-    """Whoever publishes does so once more when it is closed."""
-    from ge_backend.host.backend import Backend
-    from ge_backend.host.steps import Steps
-
-    published = []
-    counters = SimpleNamespace(close=lambda: published.append(pipeline.recorder.drain()))
-    steps = Steps(Sequencer(BATCHING), pipeline.recorder)
-    backend = Backend(CONFIG, pipeline, [counters], steps)
-    request = pb_utils.InferenceRequest([pb_utils.Tensor("x", np.array([[1]]))], ["x"])
-    request.correlation_id, request.flags = lambda: 7, lambda: START
-    backend.execute([request])
-    assert pipeline.recorder.drain()["ge_sequences_live", ()] == 1
-    backend.close()
-    assert published == [{("ge_sequences_live", ()): -1}]

@@ -130,7 +130,12 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
     monkeypatch.setattr(generation, "open_generation", opened)
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
     config = {"name": "m", "parameters": {"device": {"string_value": "cpu"}}}
-    args = {"model_name": "m", "model_version": "1", "model_config": json.dumps(config)}
+    args = {
+        "model_name": "m",
+        "model_version": "1",
+        "model_instance_name": "m_0_0",
+        "model_config": json.dumps(config),
+    }
     generation.Generation.open(args).close()
     published = {
         (

@@ -108,7 +108,8 @@ class Backend:
         _count_nothing_yet(pipeline, recorder)
         devices = ",".join(config.placement.devices)
         labels = {"model": config.name, "version": config.version, "device": devices}
-        counters = Counters(recorder, labels, pipeline.sample_devices)
+        instance = args["model_instance_name"]
+        counters = Counters(recorder, labels, pipeline.sample_devices, instance=instance)
         sensors = open_sensors(config.placement.devices, os.environ, recorder)
         steps = None if sequencer is None else Steps(sequencer, recorder)
         warm_ups = _warm_ups(given)
@@ -158,8 +159,6 @@ class Backend:
         """Serve what waits, end the threads beside serving, then leave the executors."""
         if self._backlog is not None:
             self._backlog.close()
-        if self._steps is not None:
-            self._steps.close()
         for companion in self._companions:
             companion.close()
         self._pipeline.close()

@@ -76,6 +76,7 @@ class Backlog:
         self._asked_to = 0  # the place of who is asked next
         self._alarm_ns: float = math.inf  # when the deadlines are looked at next
         self._changed = threading.Condition()
+        self._count()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for name, target in {"backlog": self._work, "deadlines": self._keep_deadlines}.items()
@@ -123,7 +124,7 @@ class Backlog:
                 )
             )
         self._waiting.append(arrival)
-        self._recorder.add("ge_backlog_requests")
+        self._count()
         if 0 < arrival.deadline_ns < self._alarm_ns:
             self._changed.notify_all()
         return None
@@ -205,10 +206,13 @@ class Backlog:
         self._refuse([(arrival, Cancelled(GIVEN_UP)) for arrival in given_up])
         return [arrival for arrival in batch if arrival not in given_up]
 
+    def _count(self) -> None:
+        self._recorder.set("ge_backlog_requests", len(self._waiting))
+
     def _count_out(self, gone: Collection[Arrival]) -> None:
         now_ns = time.monotonic_ns()
         waited_ns = sum(now_ns - arrival.came_ns for arrival in gone)
-        self._recorder.add("ge_backlog_requests", -len(gone))
+        self._count()
         self._recorder.add("ge_backlog_seconds_total", waited_ns / 1e9)
 
     def _refuse(self, refused: Iterable[tuple[Arrival, GeError]]) -> None:

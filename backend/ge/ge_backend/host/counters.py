@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,11 @@ __all__ = ["Counters", "begin_at_zero"]
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
+# The host keeps one series for all stubs that use its labels. So one that ends while another has
+# taken its place, as at each reload, takes back what is true of the other.
+TELL_ANEW_S = 2.5
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Counters:
@@ -26,21 +32,32 @@ class Counters:
     the server (a shared record is rewritten while the GIL is released; seen on 2.51 with the
     Python backend of r24.10). Each call costs 10-15 microseconds, so none is made per request.
 
+    Series are never deleted: whichever stub does so first frees it under all the others. Source:
+    triton-inference-server/core r24.10, src/metric_family.cc: references are counted by stub.
+
     Args:
         recorder: what was recorded.
         labels: put on every series that has not its own: model, version, device.
         sample: records into it what is read rather than counted; called before each look.
+        instance: the label `model_instance` of what each instance of a model tells by itself.
     """
 
     def __init__(
-        self, recorder: Recorder, labels: Mapping[str, str], sample: Callable[[], None]
+        self,
+        recorder: Recorder,
+        labels: Mapping[str, str],
+        sample: Callable[[], None],
+        *,
+        instance: str,
     ) -> None:
         self._recorder = recorder
         self._sample = sample
         self._labels = dict(labels)
+        self._instance = instance
         self._families: dict[str, Any] = {}
-        self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
-        self._gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._series: dict[Key, Any] = {}
+        self._told: dict[Key, float] = {}
+        self._told_anew_s = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._publish_until_stopped, name="metrics")
         self._thread.daemon = True
@@ -56,6 +73,7 @@ class Counters:
             while not self._stop.wait(PERIOD_S):
                 self._publish()
             self._publish()
+            self._take_back()
         except pb_utils.TritonModelException as error:
             log.warning("metrics are off: %s", error)  # --allow-metrics=false
 
@@ -65,16 +83,31 @@ class Counters:
             series = self._series.get((name, labels))
             if series is None:
                 series = self._series[name, labels] = self._family(name).Metric(
-                    labels=self._labels | dict(labels)
+                    labels=self._labels_of(name) | dict(labels)
                 )
-            if METRICS[name].kind is Kind.GAUGE:
-                if self._gauges.get((name, labels)) != value:  # most stay as they were
-                    series.set(value)
-                    self._gauges[name, labels] = value
-            else:
+            if METRICS[name].kind is Kind.COUNTER:
                 series.increment(value)
+            elif self._told.get((name, labels)) != value:  # most stay as they were
+                series.set(value)
+                self._told[name, labels] = value
         for name, value in self._recorder.drain_observations():
             self._histogram(name).observe(value)
+        if time.monotonic() >= self._told_anew_s + TELL_ANEW_S:
+            self._told_anew_s = time.monotonic()
+            for key in self._gauges():
+                self._series[key].set(self._told[key])
+
+    def _take_back(self) -> None:
+        """End what was told of now: the host's series outlive this instance."""
+        for key in self._gauges():
+            self._series[key].set(METRICS[key[0]].at_end)
+
+    def _gauges(self) -> list[Key]:
+        return [key for key in self._told if METRICS[key[0]].kind is Kind.GAUGE]
+
+    def _labels_of(self, name: str) -> dict[str, str]:
+        of_instance = "model_instance" in METRICS[name].labels
+        return self._labels | ({"model_instance": self._instance} if of_instance else {})
 
     def _histogram(self, name: str) -> Any:
         key = (name, ())

@@ -96,7 +96,7 @@ class Generation:
             client.look()
 
         labels = {"model": config.name, "version": config.version, "device": config.device}
-        counters = Counters(recorder, labels, look)
+        counters = Counters(recorder, labels, look, instance=args["model_instance_name"])
         sensors = open_sensors(config.placement.devices, os.environ, recorder)
         return cls(client, recorder, (*sensors, counters))
 

@@ -32,6 +32,7 @@ class Steps:
         self._sequencer = sequencer
         self._recorder = recorder
         self._told = sequencer.figures()
+        recorder.set("ge_sequences_live", self._told.live)
 
     def admit(self, read: Request, request: Any) -> Request:
         """Return what was read with the slot of its sequence; `end_batch` comes in the end.
@@ -59,13 +60,8 @@ class Steps:
             if change:
                 self._recorder.add("ge_sequences_total", change, event=event)
         if figures.live != self._told.live:
-            self._recorder.add("ge_sequences_live", figures.live - self._told.live)
+            self._recorder.set("ge_sequences_live", figures.live)
         self._told = figures
-
-    def close(self) -> None:
-        """Count nobody as alive any more: the host's metric outlives this instance."""
-        if self._told.live:
-            self._recorder.add("ge_sequences_live", -self._told.live)
 
 
 class _When(TypedDict):
