@@ -159,15 +159,14 @@ def test_other_numbers_of_places():
 
 
 def test_whoever_reads_a_file_may_refuse_entries():
-    """What a check raises is an error of the entry's line, as any other."""
+    """A product keeps the others; a line that has none is an error, with the first one's reason."""
 
-    def check(entry):
-        if entry == (2, 128, 4):
-            raise ConfigError("two is too many")
+    def unusable(entry):
+        return f"{entry[0]} is too many" if entry[0] > 1 else None
 
-    assert parse_buckets("(1, 128, 4)", "f", check=check) == [(1, 128, 4)]
-    with pytest.raises(ConfigError, match=r"^f, line 2: '\(\[1, 2\], 128, 4\)': two is too many$"):
-        parse_buckets("(1, 64, 0)\n([1, 2], 128, 4)\n", "f", check=check)
+    assert parse_buckets("([1, 2], 128, 4)", "f", unusable=unusable) == [(1, 128, 4)]
+    with pytest.raises(ConfigError, match=r"^f, line 2: '\(\[2, 3\], 128, 4\)': 2 is too many$"):
+        parse_buckets("(1, 64, 0)\n([2, 3], 128, 4)\n", "f", unusable=unusable)
 
 
 def test_reads_files(tmp_path):

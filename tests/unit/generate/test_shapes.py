@@ -56,7 +56,7 @@ def test_a_text_that_is_neither_is_refused_by_name():
 def test_a_file_lists_both_kinds(tmp_path):
     """A query of 1 is decoding, everything else a prompt's, its batch too."""
     path = tmp_path / "buckets.txt"
-    path.write_text("([1, 8], 1, [4, 8])\n(2, 64, 4)  # two prompts\n")
+    path.write_text("([1, 8], 1, [4, 8])\n(2, [64, 129], [4, 2])  # two prompts\n")
     lists = file_shapes(path, 16)
     assert lists.decode == ((1, 1, 4), (1, 1, 8), (8, 1, 4), (8, 1, 8))
     assert lists.prompt == ((2, 64, 4),)
@@ -64,7 +64,7 @@ def test_a_file_lists_both_kinds(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "entry"),
-    [("(1, 256, 4)", "(1, 256, 4)"), ("(1, [64, 256], range(4, 9, 4))", "(1, 256, 4)")],
+    [("(1, 256, 4)", "(1, 256, 4)"), ("(1, [256, 512], range(4, 7))", "(1, 256, 4)")],
 )
 def test_a_context_that_cannot_hold_its_query_is_refused(tmp_path, line, entry):
     """No step could run in it; the error names the line, the entry, and what would be enough."""

@@ -31,18 +31,19 @@ MAX_SIZE = 2**31 - 1
 PAGED_LEAST = (1, 1, 0)
 _RANGE_ARGUMENTS = (2, 3)
 
-Check = Callable[[tuple[int, ...]], None]
+Reason = Callable[[tuple[int, ...]], str | None]
 
 
 def read_buckets(
-    path: Path, least: Sequence[int] = PAGED_LEAST, check: Check | None = None
+    path: Path, least: Sequence[int] = PAGED_LEAST, unusable: Reason | None = None
 ) -> list[tuple[int, ...]]:
     """Return a file's entries, ascending, each once.
 
     Args:
         path: a text file in UTF-8.
         least: the smallest number allowed in each place; its length is the number of places.
-        check: raises ConfigError for an entry that its reader cannot use.
+        unusable: why the reader cannot use an entry, None where it can. Such entries of a line go,
+            as the corners of a product that nothing runs in; a line that has no other is refused.
 
     Raises:
         ConfigError: the file cannot be read, or a line cannot be used; names file, line and text.
@@ -51,11 +52,11 @@ def read_buckets(
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"bucket file {path} cannot be read: {error}") from error
-    return parse_buckets(text, str(path), least, check)
+    return parse_buckets(text, str(path), least, unusable)
 
 
 def parse_buckets(
-    text: str, name: str, least: Sequence[int] = PAGED_LEAST, check: Check | None = None
+    text: str, name: str, least: Sequence[int] = PAGED_LEAST, unusable: Reason | None = None
 ) -> list[tuple[int, ...]]:
     """Return the entries of a file's text, as `read_buckets` does; `name` is for messages."""
     entries: set[tuple[int, ...]] = set()
@@ -70,10 +71,11 @@ def parse_buckets(
                 raise ConfigError(
                     f"brings the file to {total} buckets, expected at most {MAX_ENTRIES}"
                 )
-            for entry in itertools.product(*places):
-                if check is not None:
-                    check(entry)
-                entries.add(entry)
+            made = list(itertools.product(*places))
+            usable = [entry for entry in made if unusable is None or unusable(entry) is None]
+            if unusable is not None and not usable:
+                raise ConfigError(unusable(made[0]))
+            entries.update(usable)
         except ConfigError as error:
             raise ConfigError(f"{name}, line {number}: {_shown(stated)}: {error}") from error
     if not entries:

@@ -74,20 +74,21 @@ def file_shapes(path: Path, block_size: int) -> ShapeLists:
     """Return the shapes that a bucket file lists: (batch, query, context blocks) in each line.
 
     Raises:
-        ConfigError: the file cannot be used, an entry's context cannot hold its query, or there are
+        ConfigError: the file cannot be used, no context of a line can hold its query, or there are
             no shapes of one kind.
     """
 
-    def check(entry: tuple[int, ...]) -> None:
+    def unusable(entry: tuple[int, ...]) -> str | None:
         _, query, context = entry
-        if query > context * block_size:
-            raise ConfigError(
-                f"{entry}: context {context}, in blocks of {block_size} tokens, holds "
-                f"{context * block_size}, the query is {query}; expected "
-                f"{-(-query // block_size)} at least, as a context counts the step's own tokens"
-            )
+        if query <= context * block_size:
+            return None
+        return (
+            f"{entry}: context {context}, in blocks of {block_size} tokens, holds "
+            f"{context * block_size}, the query is {query}; expected "
+            f"{-(-query // block_size)} at least, as a context counts the step's own tokens"
+        )
 
-    entries = read_buckets(path, (1, 1, 1), check)
+    entries = read_buckets(path, (1, 1, 1), unusable)
     return _by_kind(((b, q, c) for b, q, c in entries), block_size, f"bucket file {path}")
 
 
