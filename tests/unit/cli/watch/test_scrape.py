@@ -56,6 +56,12 @@ def test_only_our_own_series_and_those_of_requests_are_read():
     assert reading.at_s == 3.0
 
 
+def test_what_is_no_number_is_told_of_nothing():
+    """Devices of a model that is unloaded: the host's series outlive it."""
+    text = 'ge_device_up{device="npu:0",model="m"} Nan\nge_buckets{model="m"} 2\n'
+    assert parse(text, at_s=3.0).values == {("ge_buckets", (("model", "m"),)): 2.0}
+
+
 def test_a_server_is_asked(url):
     """Over HTTP, as Prometheus does."""
     assert scrape(url).total("ge_requests_total", model="m") == 7
