@@ -1,8 +1,11 @@
 """What is served can be loaded again, whatever becomes of its files, and nothing of it stays."""
 
+import contextlib
 import functools
 import logging
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -117,3 +120,94 @@ def test_a_copy_whose_holders_were_killed_is_used_by_the_next(source, root):
     assert copied(second, source).read_bytes() == Path(source.path).read_bytes()
     second.close()
     assert not root.exists()
+
+
+@pytest.fixture
+def abandoned(tmp_path, source):
+    """A function that keeps files as a server with this id did, under a run folder of its own."""
+
+    def keep_for(pid):
+        root = kept_root(tmp_path / f"ge-backend-{os.getuid()}-{pid}", pid)
+        kept = keep(source, root)
+        held.append(kept.lock)
+        return kept
+
+    held = []
+    yield keep_for
+    for lock in held:
+        with contextlib.suppress(OSError):
+            os.close(lock)
+
+
+@pytest.fixture
+def begin(tmp_path, source):
+    """A function that keeps the first files of another server, and lets go of them again."""
+    runs = tmp_path / f"ge-backend-{os.getuid()}-{os.getpid()}"
+    return lambda: keep(source, kept_root(runs, os.getpid())).close()
+
+
+@pytest.fixture
+def ended():
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_the_next_server_removes_what_was_left(abandoned, begin, ended):
+    """Where all of a server was killed nobody was there to do so."""
+    kept = abandoned(ended)
+    os.close(kept.lock)
+    half = kept.folder.with_suffix(".new")
+    shutil.copytree(kept.folder, half)
+    begin()
+    assert not kept.folder.parent.parent.exists()
+
+
+def test_beside_it_in_a_folder_of_the_users(root, source, ended):
+    """`GE_RUNTIME_DIR` is one for all servers."""
+    kept = keep(source, kept_root(root.parent, ended))
+    os.close(kept.lock)
+    keep(source, root).close()
+    assert not kept.folder.parent.exists()
+
+
+def test_what_a_stub_holds_stays_when_its_server_has_ended(abandoned, begin, ended):
+    """It may be about to end in order, and removes it then."""
+    kept = abandoned(ended)
+    begin()
+    assert kept.folder.is_dir()
+    kept.close()
+    assert not kept.folder.exists()
+
+
+def test_what_a_living_server_has_stays(abandoned, begin):
+    """It may be between two of its stubs."""
+    kept = abandoned(os.getppid())
+    os.close(kept.lock)
+    begin()
+    assert kept.folder.is_dir()
+
+
+def test_of_another_container_nothing_is_removed(abandoned, begin, ended):
+    """Its processes cannot be seen from here."""
+    kept = abandoned(ended)
+    os.close(kept.lock)
+    elsewhere = kept.folder.parent.rename(kept.folder.parent.parent / f"kept-{ended}-1")
+    begin()
+    assert (elsewhere / kept.folder.name).is_dir()
+
+
+@pytest.mark.parametrize("how", ["a link", "open to others"])
+def test_what_others_may_have_put_there_is_left_alone(tmp_path, abandoned, begin, ended, how):
+    """The name of a folder under /tmp can be guessed."""
+    kept = abandoned(ended)
+    os.close(kept.lock)
+    runs = kept.folder.parent.parent
+    if how == "a link":
+        runs.rename(tmp_path / "theirs")
+        runs.symlink_to(tmp_path / "theirs")
+    else:
+        runs.chmod(0o777)
+    begin()
+    assert kept.folder.is_dir()

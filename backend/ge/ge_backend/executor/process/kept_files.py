@@ -2,11 +2,13 @@
 
 They lie in a folder beside the executors' sockets, one for all stubs that serve the same files;
 whoever holds it has a shared lock on it, which the kernel releases however its holder ends. The
-last one to let go removes it; when the server has ended, its executor does.
+last one to let go removes it; when the server has ended, its executor does. What is left where all
+of them were killed, the next server removes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import logging
@@ -19,8 +21,8 @@ from pathlib import Path
 from ge_backend.device.files.copying import copy_files
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
-from ge_backend.executor.process.lock import address_lock, remove_lock
-from ge_backend.executor.process.owner import name_of
+from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
+from ge_backend.executor.process.owner import has_ended, name_of
 
 __all__ = ["KeptFiles", "kept_root"]
 
@@ -65,6 +67,8 @@ class KeptFiles:
         """
         name = hashlib.sha256(f"{original}\n{stamp}".encode()).hexdigest()[:16]
         folder = root / name
+        if not root.exists():
+            _remove_abandoned(root)
         try:
             with address_lock(folder):
                 if not folder.is_dir():
@@ -92,6 +96,29 @@ class KeptFiles:
                 pass  # others hold it
             finally:
                 os.close(self.lock)
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove what other servers have kept, in whose place nobody lives who holds it.
+
+    Args:
+        root: of a server that begins; the others' are beside it, or in a run folder beside its own.
+    """
+    _, *server = root.name.split("-")
+    if len(server) == 1:  # without /proc nobody's end can be seen
+        return
+    runs = {root.parent, *root.parent.parent.glob(f"ge-backend-{os.getuid()}-*")}
+    for other in [other for run in runs for other in run.glob(f"kept-*-{server[1]}")]:
+        with contextlib.suppress(OSError, GeError, ValueError):
+            if not has_ended(int(other.name.split("-")[1])):
+                continue
+            for folder in (other.parent, other):
+                make_private(folder)
+            for folder in filter(Path.is_dir, list(other.iterdir())):
+                lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                KeptFiles(folder=folder, lock=lock).close()
+            if other.parent != root.parent:
+                other.parent.rmdir()
 
 
 def _copy(
