@@ -1,8 +1,8 @@
 """Load, change, reload and unload a model while the server runs: the model `token_scores`.
 
-Only a server in explicit model control lets its clients do that. `ge-backend serve`, and so
-`make serve`, chooses it and loads every model; a bare `tritonserver` has to be told
-`--model-control-mode=explicit --load-model=*`.
+Only a server that is told so lets its clients do that, since a load may bring code along: with
+`--model-control-mode=explicit --load-model=*`, as `make serve` does; behind `--` of `ge-backend
+serve`.
 
 python client_examples/model_control.py
 """

@@ -18,7 +18,7 @@ class ServerHttp:
             ("GET", "/v2/health/ready"): None,
         }
         self.refuses = {}
-        self.asked, self.bodies = [], []
+        self.asked, self.bodies, self.headers = [], [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -48,6 +48,7 @@ class ServerHttp:
                 server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 key = self.command, self.path
                 server.asked.append(key)
+                server.headers.append(self.headers)
                 refused = server.refuses.get(self.path)
                 status = 200 if key in server.answers and refused is None else 400
                 answer = {"error": refused} if refused else server.answers.get(key)

@@ -20,9 +20,13 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
+from ge_backend.tritonserver.options import KEY_HEADER
+from ge_backend.tritonserver.stubs import stubs_of
 
 CONFIG = """
 backend: "python"
@@ -322,6 +326,28 @@ def test_further_arguments_reach_tritonserver(served, repository):
         client.load_model("double")
         assert client.is_model_ready("double")
     assert doubled(url) == [2, 4, 6]
+
+
+def test_clients_do_not_load_models_unless_they_may(served, repository):
+    """A load may bring code along. What has died is loaded anew all the same."""
+    serve = served("--model-repository", repository, *PORTS)
+    urls = serve.ready()
+    with (
+        grpcclient.InferenceServerClient(urls["grpc"]) as client,
+        closing(httpclient.InferenceServerClient(urls["http"].removeprefix("http://"))) as by_http,
+    ):
+        for call in (client.load_model, client.unload_model, by_http.load_model):
+            with pytest.raises(InferenceServerException, match=KEY_HEADER):
+                call("double")
+        with pytest.raises(InferenceServerException, match=KEY_HEADER):
+            client.get_model_repository_index()
+        assert client.is_model_ready("double")
+
+    (dead,) = stubs_of(serve.server_pid())
+    os.kill(dead.pid, signal.SIGKILL)
+    wait_until(lambda: {stub.pid for stub in stubs_of(serve.server_pid())} - {dead.pid})
+    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
+    assert doubled(urls["grpc"]) == [2, 4, 6]
 
 
 def test_openais_api_is_served_beside_the_server(served, repository):

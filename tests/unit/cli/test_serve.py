@@ -1,5 +1,6 @@
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -147,7 +148,8 @@ def test_options_become_those_of_the_server(tmp_path):
         "--workspace-pool", "12GiB", "--log-file", "x.log", "--start-timeout", "5", "--exit-timeout", "6", "--", "--id=me",
     ]  # fmt: skip
 
-    assert serve._options(build_parser().parse_args(arguments)) == ServerOptions(
+    options = serve._options(build_parser().parse_args(arguments))
+    assert replace(options, control_key="") == ServerOptions(
         repositories=(tmp_path,),
         host="0.0.0.0",
         http_port=1,
@@ -191,6 +193,20 @@ def test_who_chooses_how_models_are_controlled_gets_that(tmp_path, further, adde
     arguments = ["serve", "--model-repository", str(tmp_path), "--", *further]
     options = serve._options(build_parser().parse_args(arguments))
     assert options.arguments == (*added, *further)
+    assert bool(options.control_key) == bool(added)
+
+
+def test_models_are_controlled_with_a_key_of_each_server(tmp_path):
+    """Nobody knows it beforehand; who restricts that by a key of his own keeps his."""
+
+    def key(*further):
+        arguments = ["serve", "--model-repository", str(tmp_path), "--", *further]
+        return serve._options(build_parser().parse_args(arguments)).control_key
+
+    assert len(key()) >= 32
+    assert key() != key()
+    assert key("--http-restricted-api=model-repository,health:mine=1") == ""
+    assert key("--http-restricted-api=health:mine=1") != ""
 
 
 def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):

@@ -1,6 +1,7 @@
 """What a server says is read as it means it, and what it refuses is an error with its words."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from builders.server_http import ServerHttp
 from ge_backend.config.settings import HOST_PREFIXES
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.api import MARK, ServerApi
+from ge_backend.tritonserver.options import KEY_HEADER
 
 
 @pytest.fixture
@@ -37,6 +39,14 @@ def test_a_models_versions_have_states_and_reasons(server, api):
     ]
     assert api.states("a") == [("UNAVAILABLE", "unloaded"), ("READY", "")]
     assert api.states("b") == []
+
+
+def test_a_key_is_shown_to_who_asks_for_it(server, api):
+    """And no header comes without one."""
+    server.models(a="READY")
+    api.states("a")
+    replace(api, key="abc").states("a")
+    assert [headers.get(KEY_HEADER) for headers in server.headers] == [None, "abc"]
 
 
 @pytest.mark.parametrize(

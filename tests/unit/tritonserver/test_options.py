@@ -1,10 +1,12 @@
 import socket
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ge_backend.errors import ConfigError, ServerError
-from ge_backend.tritonserver.options import PORTS, ServerOptions, free_ports
+from ge_backend.tritonserver.options import KEY_HEADER, PORTS, ServerOptions, free_ports
 
 
 @pytest.fixture
@@ -124,6 +126,19 @@ def test_flags_have_absolute_repositories_and_end_with_the_further_arguments(tmp
     assert flags[1] == f"--model-repository={tmp_path}/b"
     assert {"--http-port=1", "--grpc-port=2", "--metrics-port=3"} < set(flags)
     assert flags[-1] == "--log-info=false"
+
+
+def test_a_key_restricts_the_control_of_models_by_both_protocols():
+    """Without one nothing is restricted."""
+    options = ServerOptions(repositories=(Path("/m"),))
+    keyed = f"model-repository:{KEY_HEADER}=abc"
+    assert [flag for flag in options.flags() if "restricted" in flag] == []
+    assert [
+        flag for flag in replace(options, control_key="abc").flags() if "restricted" in flag
+    ] == [
+        f"--http-restricted-api={keyed}",
+        f"--grpc-restricted-protocol={keyed}",
+    ]
 
 
 @pytest.mark.parametrize(

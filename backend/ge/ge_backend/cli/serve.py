@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import secrets
 import signal
 import sys
 import time
@@ -29,7 +30,9 @@ DESCRIPTION = """\
 Starts tritonserver with this backend, says when it is ready, and passes SIGTERM, SIGINT and SIGHUP
 on to it (SIGHUP not under nohup); a second one ends it at once. A model whose stub has died is
 loaded anew; for that models are served in explicit control, all loaded, unless a further argument
-says otherwise. It ends when the process that started it ends. The exit code is the server's.
+says otherwise. Clients cannot list, load and unload them; -- --model-control-mode=explicit
+--load-model=* lets them, and anything that such a load brings along. It ends when the process that
+started it ends. The exit code is the server's.
 """
 
 
@@ -133,7 +136,10 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> ServerOptions:
+    further = arguments.server_arguments
     verbose = [f"--log-verbose={arguments.log_verbose}"] if arguments.log_verbose else []
+    control = _control(further)
+    restricted = any("restricted" in flag and "model-repository" in flag for flag in further)
     return ServerOptions(
         repositories=tuple(arguments.model_repository),
         host=arguments.host,
@@ -142,7 +148,8 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         metrics_port=arguments.metrics_port,
         log_file=arguments.log_file,
         environment=_environment(arguments),
-        arguments=(*verbose, *_control(arguments.server_arguments), *arguments.server_arguments),
+        arguments=(*verbose, *control, *further),
+        control_key=secrets.token_hex() if control and not restricted else "",
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )
@@ -210,7 +217,8 @@ def _tell_of_signal(number: int) -> None:
 
 
 def _healer(server: TritonServer) -> Healer:
-    api = ServerApi(server.options.local_host, server.options.http_port)
+    options = server.options
+    api = ServerApi(options.local_host, options.http_port, options.control_key)
     return Healer(api, server.pid, server.directory.run, _say)
 
 

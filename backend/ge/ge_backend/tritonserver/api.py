@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.address import host_port
+from ge_backend.tritonserver.options import KEY_HEADER
 
 __all__ = ["ServerApi"]
 
@@ -31,11 +32,13 @@ class ServerApi:
     All raise ServerError where the server does not answer, or refuses.
 
     Attributes:
+        key: shown to a server whose `control_key` it is.
         timeout_s: how long an answer may take, but for loads, which take their time.
     """
 
     host: str
     port: int
+    key: str = ""
     timeout_s: float = TIMEOUT_S
 
     def is_live(self) -> bool:
@@ -126,7 +129,8 @@ class ServerApi:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
             with contextlib.closing(connection):
                 # Without "close" the connection would hold up the server's end.
-                connection.request(method, path, body, {"Connection": "close"})
+                headers = {"Connection": "close", **({KEY_HEADER: self.key} if self.key else {})}
+                connection.request(method, path, body, headers)
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")
         except (OSError, ValueError, http.client.HTTPException) as error:  # no name of a host, too

@@ -14,7 +14,11 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.address import family_of, numeric, reached_at
 
-__all__ = ["ServerOptions", "free_ports"]
+__all__ = ["KEY_HEADER", "ServerOptions", "free_ports"]
+
+# The host's refusal of who lacks the key names this header, and nothing else: so it says what to
+# do. Over gRPC it is called `triton-grpc-protocol-` and this.
+KEY_HEADER = "only-with-model-control-mode-explicit"
 
 # Flags that start and watch the server; each has an option of ours.
 OWNED = (
@@ -53,6 +57,9 @@ class ServerOptions:
         log_file: where the server's output goes; None: where ours goes.
         environment: variables set for the server, its stubs and executors, such as `GE_DEVICE`.
         arguments: further tritonserver arguments, as on its command line.
+        control_key: only who sends it as `KEY_HEADER` may load, unload and list models: a load may
+            bring a configuration and files, so it runs what it likes. Empty: anyone may, if the
+            arguments allow it.
         start_timeout_s: how long models may take to load, warm-up included.
         exit_timeout_s: how long requests in flight may take at the end. An HTTP client that keeps
             its connection open holds the server for all of it.
@@ -66,6 +73,7 @@ class ServerOptions:
     log_file: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    control_key: str = ""
     start_timeout_s: float = 600.0
     exit_timeout_s: int = 10
 
@@ -120,6 +128,8 @@ class ServerOptions:
         """
         six = family_of(self.host) is socket.AF_INET6
         http, grpc = (f"ipv6:{self.host}", f"[{self.host}]") if six else (self.host, self.host)
+        keyed = f"model-repository:{KEY_HEADER}={self.control_key}"
+        restricted = [f"--http-restricted-api={keyed}", f"--grpc-restricted-protocol={keyed}"]
         return [
             *(f"--model-repository={path.absolute()}" for path in self.repositories),
             f"--http-address={http}",
@@ -129,6 +139,7 @@ class ServerOptions:
             f"--metrics-address={http}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={self.exit_timeout_s}",
+            *(restricted if self.control_key else ()),
             *self.arguments,
         ]
 
