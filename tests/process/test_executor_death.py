@@ -80,6 +80,7 @@ def test_many_deaths_in_a_row_are_all_survived(machine, source):
     """Killing it again and again between batches never costs a run."""
     session = machine.session(source)
     for value in range(5):
+        assert sums(run_values(session, value)) == [3.0 * value]  # so that there is one to kill
         timer = kill_soon(machine, 0.03)
         assert sums(run_values(session, value, value + 1)) == [3.0 * value, 3.0 * value + 3]
         timer.join()
