@@ -32,8 +32,9 @@ class Counters:
     the server (a shared record is rewritten while the GIL is released; seen on 2.51 with the
     Python backend of r24.10). Each call costs 10-15 microseconds, so none is made per request.
 
-    Series are never deleted: whichever stub does so first frees it under all the others. Source:
-    triton-inference-server/core r24.10, src/metric_family.cc: references are counted by stub.
+    Series are never deleted: whichever stub does so first frees it under all the others, and with
+    two instances a load hung then (tried on 2.51). Source: triton-inference-server/core r24.10,
+    src/metric_family.cc: references are counted by stub.
 
     Args:
         recorder: what was recorded.
