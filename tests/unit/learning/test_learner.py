@@ -17,10 +17,11 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
 from ge_backend.buckets.grid import listed_grid
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.device.base import GraphSource
-from ge_backend.errors import DeviceUnavailable, InvalidRequest, ShapeTooLarge
+from ge_backend.errors import DeviceUnavailable, ExecutorLost, InvalidRequest, ShapeTooLarge
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
@@ -93,17 +94,24 @@ class Instance:
             costs = estimated_costs(config, layout, session, grid, bench.store)
         else:
             costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
+        shapes = KnownShapes()
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,
-            costs=cost_model(config, layout, costs, session),
+            costs=cost_model(config, layout, costs, session, shapes),
             policy=Policy(axes=layout.axes, refuse_overflow=static),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),
         )
         unmeasured = grid if early else None
         self.learner = Learner(
-            config, self.pipeline, costs, bench.store, self.open_fleet, unmeasured=unmeasured
+            config,
+            self.pipeline,
+            costs,
+            bench.store,
+            self.open_fleet,
+            shapes=shapes,
+            unmeasured=unmeasured,
         )
         self.swaps = 0
 
@@ -252,14 +260,77 @@ def test_a_model_that_is_unloaded_while_it_is_measured_goes_at_once(bench):
     assert time.monotonic() - begin < len(BUCKETS) * 0.1 * 2
 
 
-def test_a_device_that_cannot_be_measured_is_served_by_estimates(bench, caplog):
-    """Another fleet cannot be opened: a line in the log, and answers."""
-    instance = bench.instance(static=False)
-    bench.refuse = DeviceUnavailable("no more of it")
-    unmeasured = listed_grid(("rows", "length"), BUCKETS)
-    instance.learner._attempt(lambda: instance.learner._measure(unmeasured))
-    assert "no more of it" in caplog.text
-    assert instance.ask(8) == [8.0]
+def failing(error, times):
+    """Return a stand-in for measuring that fails so often first, and how often it was asked."""
+    calls = []
+
+    def measured(*args, **named):
+        calls.append(1)
+        if len(calls) <= times:
+            raise error
+        return measured_costs(*args, **named)
+
+    return measured, calls
+
+
+@pytest.mark.parametrize(
+    "error", [DeviceUnavailable("no more of it"), FileNotFoundError(2, "no more of it")]
+)
+def test_what_could_not_be_measured_is_measured_later(bench, caplog, monkeypatch, error):
+    """After a pause, each longer than the one before: meanwhile answers go by estimates."""
+    measured, calls = failing(error, times=2)
+    monkeypatch.setattr(learner, "measured_costs", measured)
+    monkeypatch.setattr(learner, "MEASURE_AGAIN_S", (0.01, 0.2))
+    instance = bench.instance(static=False, early=True)
+    assert comes_true(lambda: len(calls) == 2)
+    assert instance.ask(8, 50) == [8.0, 50.0]
+    assert measured_in(instance) is not None
+    assert len(calls) == 3
+    assert caplog.text.count("costs are not measured: ") == caplog.text.count("no more of it") == 1
+    assert "buckets stay as they are" not in caplog.text
+    instance.ask()
+    left = bench.executors[0]
+    assert comes_true(lambda: left.num_connections == 1), "what failed has left a session behind"
+
+
+def test_what_was_added_before_costs_are_measured_is_measured_with_them(bench, monkeypatch):
+    """The buckets of now, not those that the model began with."""
+    measured, calls = failing(DeviceUnavailable("not now"), times=1)
+    monkeypatch.setattr(learner, "measured_costs", measured)
+    monkeypatch.setattr(learner, "MEASURE_AGAIN_S", (1.0,))
+    one = bench.instance(static=False, early=True, overflow="extend")
+    one.ask(50)
+    assert one.swapped()
+    assert len(calls) == 1
+    assert measured_in(one) is not None
+    assert one.buckets == {*BUCKETS, (1, 64)}
+
+
+def test_measuring_is_given_up_after_some_failures(bench, monkeypatch):
+    """And at once where an executor was lost over it: that one serves other models too."""
+    for error, most in ((DeviceUnavailable("none"), 3), (ExecutorLost("killed twice"), 1)):
+        measured, calls = failing(error, times=99)
+        monkeypatch.setattr(learner, "measured_costs", measured)
+        monkeypatch.setattr(learner, "MEASURE_AGAIN_S", (0.0, 0.0))
+        one = bench.instance(static=False, early=True)
+        assert comes_true(lambda calls=calls, most=most: len(calls) == most)
+        assert one.ask(8) == [8.0]
+        time.sleep(0.2)
+        assert len(calls) == most
+        one.learner.close()
+        assert bench.store.traffic("m")["length"].total == (1 if most == 3 else 2)
+
+
+def test_shapes_outlive_a_change_of_the_buckets(bench):
+    """The engine has seen them: with new ones at each change there would be more than it bears."""
+    one = bench.instance(static=False, overflow="extend", learn="off")
+    one.ask(7)
+    shapes = one.pipeline.costs.model.shapes
+    one.ask(50)
+    assert one.swapped()
+    one.ask(9)
+    assert one.pipeline.costs.model.shapes is shapes
+    assert len(shapes) == 3
 
 
 def lengths(seed, count):

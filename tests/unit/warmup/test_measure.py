@@ -10,6 +10,7 @@ import pytest
 from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts, element_costs
 from ge_backend.buckets.grid import listed_grid
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.placement import Placement
 from ge_backend.device.base import GraphSource
@@ -105,6 +106,14 @@ def start(tmp_path):
     yield begin
     for one in starts:
         one.session.close()
+
+
+def test_shapes_that_an_engine_has_seen_may_be_handed_on():
+    """To the cost model of the next buckets."""
+    shapes, table = KnownShapes(most=1), element_costs([(1, 8), (4, 8)])
+    for size in (8, 7):
+        costs = cost_model(CONFIG, NO_LEAST, table, engine(), shapes)
+        assert costs.bucket(4, (size,)) == (4, 8)
 
 
 def test_every_bucket_is_measured_at_the_first_start(start):

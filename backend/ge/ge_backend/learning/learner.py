@@ -21,8 +21,9 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.corrected import CorrectedCosts, moved
 from ge_backend.buckets.grid import Bucket, BucketGrid, listed_grid, padded_elements
+from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import Cancelled, ConfigError, GeError, ModelError
+from ge_backend.errors import Cancelled, ConfigError, ExecutorLost, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.learning.regrid import extended, relearned
 from ge_backend.learning.tuning import at_least
@@ -44,6 +45,8 @@ CLOSE_WITHIN_S = 3.0
 # instance makes a graph hold at most this many times the buckets that it began with.
 GROWTH = 4
 LEAST_GRAPHS = 64
+# What could not be measured is tried again after so many seconds.
+MEASURE_AGAIN_S = (60.0, 600.0, 3600.0)
 
 
 class Learner:
@@ -56,6 +59,7 @@ class Learner:
         store: where traffic is kept.
         open_fleet: opens another fleet with the same graph.
         cost_key: what the store keeps costs under; empty: they are not kept.
+        shapes: those that the engine has seen, which further cost models have to know.
         unmeasured: the buckets, where `costs` are estimates; they are measured now.
     """
 
@@ -68,6 +72,7 @@ class Learner:
         open_fleet: Callable[[], Fleet],
         cost_key: Sequence[str] = (),
         *,
+        shapes: KnownShapes | None = None,
         unmeasured: BucketGrid | None = None,
     ) -> None:
         self._config = config
@@ -90,6 +95,7 @@ class Learner:
         most = config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
         self._most_asked = len(costs) + (most - len(costs)) // config.instances
         self._said: set[str] = set()
+        self._shapes = shapes
         self._unmeasured = unmeasured
         self._model = pipeline.costs  # that batches go by, once they have taken it over
         self._stop = threading.Event()
@@ -103,10 +109,17 @@ class Learner:
         self._keep()
 
     def _work(self) -> None:
-        if self._unmeasured is not None:
-            self._attempt(functools.partial(self._measure, self._unmeasured))
-        kept = looked = time.monotonic()
-        while not self._stop.wait(LOOK_EVERY_S):
+        kept = looked = measure_at = time.monotonic()
+        pauses = iter(MEASURE_AGAIN_S)
+        while True:
+            if self._unmeasured is not None and time.monotonic() >= measure_at:
+                measure = functools.partial(self._measure, self._unmeasured)
+                failed = self._attempt(measure, "costs are not measured")
+                # An executor that was lost over a bucket serves others too, and would be again.
+                pause = math.inf if isinstance(failed, ExecutorLost) else next(pauses, math.inf)
+                measure_at = time.monotonic() + pause
+            if self._stop.wait(LOOK_EVERY_S):
+                return
             now = time.monotonic()
             missed = self._pipeline.traffic.take_missed()
             if self._config.overflow == "extend" and not self._fixed:
@@ -121,15 +134,22 @@ class Learner:
                 looked = now
                 self._attempt(self._relearn)
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        """Do what serving can do without: it goes on in the old buckets if this fails."""
+    def _attempt(
+        self, action: Callable[[], None], so: str = "the buckets stay as they are"
+    ) -> Exception | None:
+        """Do what serving can do without: it goes on as before if this fails; return why.
+
+        The log says `so` and the reason, each reason once.
+        """
         try:
             action()
-        except GeError as error:
-            reason = str(error)
+        except (GeError, OSError) as error:
+            reason = f"{so}: {error}"
             if reason not in self._said and not self._stop.is_set():
                 self._said = {reason} if len(self._said) > LEAST_GRAPHS else {*self._said, reason}
-                log.warning("the buckets stay as they are: %s", reason)
+                log.warning("%s", reason)
+            return error
+        return None
 
     def _keep(self) -> None:
         self._keep_costs()
@@ -167,7 +187,7 @@ class Learner:
             )
             if stopped():
                 raise Cancelled("the model is unloaded before its buckets are measured")
-        except GeError:
+        except (GeError, OSError):
             fleet.close()
             raise
         self._take(fleet, costs)
@@ -216,11 +236,13 @@ class Learner:
             self._check_source(fleet)
             layout, stopped = self._pipeline.layout, self._stop.is_set
             costs = added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
-        except GeError:
+        except (GeError, OSError):
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
             raise
         self._take(fleet, costs)
+        if self._unmeasured is not None:
+            self._unmeasured = grid
         self._pipeline.recorder.set("ge_buckets", len(costs))
         self._pipeline.recorder.add("ge_grid_swaps_total")
         for line in grid.describe():
@@ -229,7 +251,7 @@ class Learner:
     def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
         """Let the next batch run on this fleet, at these costs."""
         self._costs, layout = costs, self._pipeline.layout
-        self._model = cost_model(self._config, layout, costs, fleet.sessions[0])
+        self._model = cost_model(self._config, layout, costs, fleet.sessions[0], self._shapes)
         self._pipeline.hand_over(fleet, self._model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:

@@ -28,6 +28,7 @@ from ge_backend.warmup.measure import (
     cost_key,
     cost_model,
     estimated_costs,
+    known_shapes,
     measured_costs,
 )
 from ge_backend.warmup.store import Store
@@ -83,17 +84,20 @@ def open_model(
     keep_states(config, layout, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
+    shapes = known_shapes(layout)
     pipeline = Pipeline(
         layout=layout,
         fleet=fleet,
-        costs=cost_model(config, layout, costs, session),
+        costs=cost_model(config, layout, costs, session, shapes),
         policy=_policy(config, layout, fleet),
         recorder=recorder,
         traffic=Traffic(layout.axes),
     )
     key = cost_key(config, layout, session) if config.warmup else []
     unmeasured = grid if later else None
-    learner = Learner(config, pipeline, costs, store, connect, key, unmeasured=unmeasured)
+    learner = Learner(
+        config, pipeline, costs, store, connect, key, shapes=shapes, unmeasured=unmeasured
+    )
     return pipeline, learner
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "cost_model",
     "estimated_costs",
     "fingerprint",
+    "known_shapes",
     "measured_costs",
     "processor",
 ]
@@ -146,27 +147,36 @@ def added_costs(
 
 
 def cost_model(
-    config: ModelConfig, layout: Layout, costs: Mapping[Bucket, float], session: Session
+    config: ModelConfig,
+    layout: Layout,
+    costs: Mapping[Bucket, float],
+    session: Session,
+    shapes: KnownShapes | None = None,
 ) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured.
 
     `max_elements` bounds what packed rows really have, so there the planner sees to it; what is
-    concatenated runs as it comes.
+    concatenated runs as it comes. `shapes` are those that the engine has seen; None: none yet.
     """
     # Not the session itself: costs outlive it.
     static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
-    shapes = KnownShapes(least=layout.smallest if layout.least else ())
+    seen = known_shapes(layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:
             return StaticCosts(table)
         most = max(config.max_batch_size, 1)
         most_elements = 0 if packed or config.concatenate else config.max_elements
-        free = DynamicCosts(table, most, most_elements, shapes)
+        free = DynamicCosts(table, most, most_elements, seen)
         return BucketedCosts(StaticCosts(table), free) if bucketed else free
 
     measured = config.warmup and not config.concatenate
     return CorrectedCosts(costs, make) if measured else make(costs)
+
+
+def known_shapes(layout: Layout) -> KnownShapes:
+    """Return what notes the shapes that an engine sees; none yet."""
+    return KnownShapes(least=layout.smallest if layout.least else ())
 
 
 def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:
