@@ -34,6 +34,6 @@ def test_only_known_things_are_counted():
 def test_each_tally_has_numbers_of_its_own():
     """Two engines do not add up."""
     Tally().add("steps")
-    Tally().step.observe(1.0)
+    Tally().observe("step", 1.0)
     assert Tally().counts["steps"] == 0
-    assert sum(Tally().histograms()["step"].counts) == 0
+    assert sum(Tally().pictures()["step"].counts) == 0

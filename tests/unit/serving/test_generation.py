@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from builders.writer import make_writer
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError, ModelError
-from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
+from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
 from ge_backend.executor.server.generation import LEVELS
-from ge_backend.generate.figures import Tally
+from ge_backend.generate.figures import HistogramFigures, Tally
 from ge_backend.metrics import METRICS, Recorder
 from ge_backend.serving import generation
 from ge_backend.serving.generation import (
@@ -31,7 +31,7 @@ def test_observations_have_the_buckets_and_the_sum(values):
     counts = [0] * (len(BOUNDS) + 1)
     for value in values:
         counts[bisect_left(BOUNDS, value)] += 1
-    seen = SeenHistogram(bounds=BOUNDS, counts=tuple(counts), total=sum(values))
+    seen = HistogramFigures(bounds=BOUNDS, counts=tuple(counts), total=sum(values))
     made = list(_observations(seen))
     again = [0] * (len(BOUNDS) + 1)
     for value in made:
@@ -45,8 +45,10 @@ def test_all_that_an_engine_counts_is_a_metric():
     """No name of the engine's is unknown to the table of metrics, and bounds are the same."""
     tally, recorder = Tally(), Recorder()
     histograms = {
-        name: SeenHistogram(bounds=f.bounds, counts=(1,) + (0,) * len(f.bounds), total=f.bounds[0])
-        for name, f in tally.histograms().items()
+        name: HistogramFigures(
+            bounds=f.bounds, counts=(1,) + (0,) * len(f.bounds), total=f.bounds[0]
+        )
+        for name, f in tally.pictures().items()
     }
     seen = Seen(
         levels=dict.fromkeys(LEVELS, 1.0),
@@ -58,9 +60,12 @@ def test_all_that_an_engine_counts_is_a_metric():
     drained = recorder.drain()
     assert len(drained) == len(LEVELS) + len(tally.counts) + 2
     assert drained["ge_text_buckets_total", (("bucket", "8x1x4"),)] == 2
-    assert drained["ge_run_seconds_total", (("device", "cpu"),)] == tally.step.figures().bounds[0]
+    assert (
+        drained["ge_run_seconds_total", (("device", "cpu"),)]
+        == tally.histograms["step"].figures().bounds[0]
+    )
     assert {name for name, _ in recorder.drain_observations()} == set(HISTOGRAMS.values())
-    for name, figures in tally.histograms().items():
+    for name, figures in tally.pictures().items():
         assert METRICS[HISTOGRAMS[name]].bounds == figures.bounds
 
 

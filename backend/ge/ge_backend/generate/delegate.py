@@ -122,7 +122,7 @@ class Delegate:
             adapter_bytes=0,
             counts={**self._tally.counts, "recomputed": levels.preempted},
             buckets={},
-            histograms=self._tally.histograms(),
+            histograms=self._tally.pictures(),
         )
 
     def _take(self, name: str, told: Told) -> None:
@@ -168,15 +168,15 @@ class Delegate:
     def _measure(self, text: _Text, tokens: int) -> None:
         now_s = self.clock()
         if text.told_s is None:
-            self._tally.first_token.observe(now_s - text.arrived_s)
+            self._tally.observe("first_token", now_s - text.arrived_s)
         else:
-            self._tally.inter_token.observe(now_s - text.told_s)
+            self._tally.observe("inter_token", now_s - text.told_s)
         text.told_s = now_s
         self._tally.add("generated_tokens", tokens)
 
     def _count_end(self, text: _Text, finish: Finish) -> None:
         self._tally.add(finish.value)
-        self._tally.latency.observe(self.clock() - text.arrived_s)
+        self._tally.observe("latency", self.clock() - text.arrived_s)
 
 
 def _ask(

@@ -176,7 +176,7 @@ class Engine:
                 "prefix_evicted_blocks": self._pool.evicted,
             },
             buckets=dict(self._tally.buckets),
-            histograms=self._tally.histograms(),
+            histograms=self._tally.pictures(),
         )
 
     def integrity(self) -> list[str]:
@@ -203,9 +203,9 @@ class Engine:
         if self._speculation is not None:
             drafts = self._speculation.propose(self._scheduler.running)
             self._drafting_s = self._speculation.seconds
-            self._tally.drafting.observe(self._drafting_s)
+            self._tally.observe("drafting", self._drafting_s)
         plan = self._scheduler.schedule(chunk, drafts)
-        self._tally.scheduling.observe(self._clock() - begun_s - self._drafting_s)
+        self._tally.observe("scheduling", self._clock() - begun_s - self._drafting_s)
         return plan
 
     def _tell(self, outcome: Outcome) -> None:
@@ -231,7 +231,7 @@ class Engine:
         tally.add("steps")
         tally.add("computed_tokens", computed)
         tally.add("recomputed", len(plan.recomputed))
-        tally.step.observe(outcome.model_s)
-        tally.overhead.observe(self._clock() - begun_s - busy_s)
-        tally.step_tokens.observe(computed)
-        tally.fill.observe(len(plan.spans) / self._settings.max_num_seqs)
+        tally.observe("step", outcome.model_s)
+        tally.observe("overhead", self._clock() - begun_s - busy_s)
+        tally.observe("step_tokens", computed)
+        tally.observe("fill", len(plan.spans) / self._settings.max_num_seqs)

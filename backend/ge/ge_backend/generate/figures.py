@@ -7,15 +7,25 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ge_backend.metrics import METRICS
 from ge_backend.tensors import Shape
 
-__all__ = ["Figures", "Histogram", "HistogramFigures", "Tally"]
+__all__ = ["HISTOGRAMS", "Figures", "Histogram", "HistogramFigures", "Tally"]
 
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-SCHEDULING_SECONDS = (5e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.05)
-TOKENS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
-DRAFTS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+# What is observed, and the metric that it is, which says what it means and where its bounds are.
+HISTOGRAMS = {
+    "first_token": "ge_text_first_token_seconds",
+    "inter_token": "ge_text_inter_token_seconds",
+    "latency": "ge_text_request_seconds",
+    "step": "ge_text_step_seconds",
+    "drafting": "ge_text_drafting_seconds",
+    "scheduling": "ge_text_scheduling_seconds",
+    "overhead": "ge_text_overhead_seconds",
+    "step_tokens": "ge_text_step_tokens",
+    "fill": "ge_text_step_fill",
+    "draft_length": "ge_text_draft_length",
+    "run_tokens": "ge_text_run_tokens",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,11 @@ class HistogramFigures:
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     total: float
+
+    def since(self, before: HistogramFigures) -> HistogramFigures:
+        """Return what has been observed since an earlier picture."""
+        counts = tuple(a - b for a, b in zip(self.counts, before.counts, strict=True))
+        return HistogramFigures(self.bounds, counts, self.total - before.total)
 
 
 class Histogram:
@@ -53,13 +68,7 @@ class Tally:
     Attributes:
         counts: by the names of `Figures.counts`.
         buckets: groups of rows that ran in a shape that was made ready, by shape.
-        first_token, inter_token, latency: seconds.
-        step, drafting, scheduling, overhead: seconds of a step in the model, of guessing tokens for
-            it, of planning it, and of all that is neither the model nor guessing.
-        step_tokens: tokens of a step, padding not included.
-        fill: sequences of a step among those that may run at once.
-        draft_length, run_tokens: with speculation, of each sequence that gets its next token in a
-            step: drafts that were verified, and tokens that it got.
+        histograms: by the names of `HISTOGRAMS`.
     """
 
     counts: dict[str, int] = field(
@@ -91,26 +100,23 @@ class Tally:
         )
     )
     buckets: Counter[Shape] = field(default_factory=Counter)
-    first_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    inter_token: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    latency: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    step: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    drafting: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
-    scheduling: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
-    overhead: Histogram = field(default_factory=lambda: Histogram(SCHEDULING_SECONDS))
-    step_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
-    fill: Histogram = field(default_factory=lambda: Histogram(SHARES))
-    draft_length: Histogram = field(default_factory=lambda: Histogram(DRAFTS))
-    run_tokens: Histogram = field(default_factory=lambda: Histogram(DRAFTS))
+    histograms: dict[str, Histogram] = field(
+        default_factory=lambda: {
+            name: Histogram(METRICS[metric].bounds) for name, metric in HISTOGRAMS.items()
+        }
+    )
 
     def add(self, name: str, count: int = 1) -> None:
         """Count something; an unknown name is a KeyError."""
         self.counts[name] += count
 
-    def histograms(self) -> dict[str, HistogramFigures]:
-        """Return pictures of all, by name."""
-        held = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: item.figures() for name, item in held if isinstance(item, Histogram)}
+    def observe(self, name: str, value: float) -> None:
+        """Count an observation; an unknown name is a KeyError."""
+        self.histograms[name].observe(value)
+
+    def pictures(self) -> dict[str, HistogramFigures]:
+        """Return pictures of the histograms, by name."""
+        return {name: histogram.figures() for name, histogram in self.histograms.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +139,7 @@ class Figures:
             `cancelled`, `error`; and, of the prefix cache, `prefix_asked_tokens`, of them
             `prefix_found_tokens`, and `prefix_evicted_blocks`.
         buckets: groups of rows by the bucket (batch, query, context blocks) that they ran in.
-        histograms: those of `Tally`.
+        histograms: by the names of `HISTOGRAMS`.
     """
 
     waiting: int

@@ -195,7 +195,7 @@ class LiveRequests:
         live.sequences.remove(sequence)
         self._follow(live, sequence)
         if not live.sequences:
-            self._tally.latency.observe(now_s - live.arrived.at_s)
+            self._tally.observe("latency", now_s - live.arrived.at_s)
             del self._by_id[live.arrived.request.id]
             self._on_end(live.arrived.request.id)
 
@@ -231,7 +231,7 @@ class LiveRequests:
     def _count(self, sequence: Sequence, arrived_s: float, now_s: float) -> None:
         self._tally.add("generated_tokens")
         if sequence.last_s:
-            self._tally.inter_token.observe(now_s - sequence.last_s)
+            self._tally.observe("inter_token", now_s - sequence.last_s)
         elif sequence.num_output == 1:  # else its first one was drawn elsewhere
-            self._tally.first_token.observe(now_s - arrived_s)
+            self._tally.observe("first_token", now_s - arrived_s)
         sequence.last_s = now_s

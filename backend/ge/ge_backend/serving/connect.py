@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.inline import connect_inline
@@ -109,7 +110,7 @@ def open_session(
         priority=config.priority,
         served_as=served_as or config.name,
     )
-    session.fall_back_on(kept_files(config, path.parent, source.files, source.stamp))
+    session.served.copy = kept_files(config, session.served)
     if config.lanes not in {0, session.lanes}:
         log.warning(
             "%s executes %d runs at once, not %d: another model has opened it so; set GE_LANES",
@@ -133,23 +134,15 @@ def complete_document(document: dict[str, Any], given: ModelConfig) -> dict[str,
         session.close()
 
 
-def kept_files(
-    config: ModelConfig, original: Path, files: Callable[[], Sequence[Path]], stamp: str
-) -> KeptFiles | None:
-    """Return a copy of what was loaded; an executor inside this process is never started anew.
-
-    Args:
-        config: the model's.
-        original: as `KeptFiles.of` has it, like the others.
-        files: see there.
-        stamp: see there.
-    """
+def kept_files(config: ModelConfig, served: ServedFiles) -> KeptFiles | None:
+    """Return a copy of what was loaded; an executor inside this process is never started anew."""
     if config.executor == "inline":
         return None
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     root = kept_root(machine.runtime_dir, owner_pid)
-    return KeptFiles.of(original, files, stamp, root=root, most_bytes=machine.kept_bytes)
+    most = machine.kept_bytes
+    return KeptFiles.of(served.place, served.files, served.stamp, root=root, most_bytes=most)
 
 
 def source_of(config: ModelConfig, device: str) -> GraphSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.config.inside import inside
@@ -13,9 +14,10 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.rehearsal import language_acts
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.generation import GenerationClient
-from ge_backend.executor.protocol.generation_messages import Seen, SeenHistogram, ServiceSpec
+from ge_backend.executor.client.served_files import ServedFiles
+from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
+from ge_backend.generate.figures import HISTOGRAMS, HistogramFigures
 from ge_backend.metrics import Recorder
-from ge_backend.serving.checkpoint import ServedCheckpoint
 from ge_backend.serving.connect import executor_of, kept_files
 
 __all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
@@ -26,19 +28,6 @@ OWN_ENGINES = {"": "", "auto": "", "torch": "torch", "openvino": "openvino"}
 # Figures of an engine, and what they are as metrics; those with a label say which.
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
 FINISHED = ("stop", "complete", "length", "cancelled", "error")
-HISTOGRAMS = {
-    "first_token": "ge_text_first_token_seconds",
-    "inter_token": "ge_text_inter_token_seconds",
-    "latency": "ge_text_request_seconds",
-    "step": "ge_text_step_seconds",
-    "drafting": "ge_text_drafting_seconds",
-    "scheduling": "ge_text_scheduling_seconds",
-    "overhead": "ge_text_overhead_seconds",
-    "step_tokens": "ge_text_step_tokens",
-    "fill": "ge_text_step_fill",
-    "draft_length": "ge_text_draft_length",
-    "run_tokens": "ge_text_run_tokens",
-}
 
 
 def open_generation(
@@ -54,20 +43,20 @@ def open_generation(
     Raises:
         GeError: the model cannot be served as configured.
     """
-    served = (_vllm if config.engine == VLLM else _own)(config)
-    engine = "torch" if config.engine == VLLM else served.spec.engine  # vLLM begins with torch
+    spec, served = (_vllm if config.engine == VLLM else _own)(config)
+    engine = "torch" if config.engine == VLLM else spec.engine  # vLLM begins with torch
     client = GenerationClient(
         executor_of(config, config.device, language_acts(config.device, engine)),
-        served.key,
+        lambda: replace(spec, folder=str(served.folder())).key(),
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),
         on_close=served.close,
     )
-    served.copy = kept_files(config, Path(served.spec.folder), served.files, served.stamp)
+    served.copy = kept_files(config, served)
     return client
 
 
-def _own(config: ModelConfig) -> ServedCheckpoint:
+def _own(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
     if config.engine not in OWN_ENGINES:
         raise ConfigError(
             f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
@@ -87,7 +76,7 @@ def _own(config: ModelConfig) -> ServedCheckpoint:
     return _served(config, generation_settings(config), beside, engine=engine)
 
 
-def _vllm(config: ModelConfig) -> ServedCheckpoint:
+def _vllm(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
     if config.executor == "inline":
         raise ConfigError("parameter 'executor' is 'inline'; vLLM needs a process: remove it")
     given = [s.key for s in GENERATION_SETTINGS if config.generation[s.key] != s.default]
@@ -104,7 +93,7 @@ def _vllm(config: ModelConfig) -> ServedCheckpoint:
 
 def _served(
     config: ModelConfig, settings: dict[str, str], beside: Sequence[Path] = (), engine: str = ""
-) -> ServedCheckpoint:
+) -> tuple[ServiceSpec, ServedFiles]:
     folder = config.directory.resolve()
 
     def files() -> Sequence[Path]:
@@ -121,7 +110,7 @@ def _served(
         settings=settings,
         engine=engine,
     )
-    return ServedCheckpoint(spec, files, stamp_of(files()))
+    return spec, ServedFiles(folder, files, stamp_of(files()))
 
 
 def draft_checkpoint(config: ModelConfig, own: Checkpoint) -> Checkpoint | None:
@@ -186,7 +175,7 @@ def _record(seen: Seen, recorder: Recorder, device: str) -> None:
         recorder.observe(HISTOGRAMS[name], _observations(histogram))
 
 
-def _observations(seen: SeenHistogram) -> Sequence[float]:
+def _observations(seen: HistogramFigures) -> Sequence[float]:
     """Return values that fall into the same buckets and have the same sum.
 
     Each lies at one and the same fraction of its bucket; above the last bound there is no bucket,

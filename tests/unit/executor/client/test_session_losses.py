@@ -97,11 +97,11 @@ def test_what_was_loaded_is_loaded_again_when_its_file_is_garbage(bench, tmp_pat
     (tmp_path / "kept").mkdir()
     copy = Copied(source, tmp_path / "kept")
     session = bench.session(source)
-    session.fall_back_on(copy)
+    session.served.copy = copy
     (tmp_path / "replaced.null").write_text("garbage")
     bench.cut()
     assert sums(run_values(session, 1)) == [3]
-    assert "loaded from its copy" in caplog.text
+    assert "loaded from their copy" in caplog.text
     fleet_of(session).close()
     assert copy.closed
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_as_it_was_is_loaded_from_its_place(bench, tmp_path):
     source = write_null(tmp_path / "same.null")
     session = bench.session(source)
     (tmp_path / "kept").mkdir()
-    session.fall_back_on(Copied(source, tmp_path / "kept"))
+    session.served.copy = Copied(source, tmp_path / "kept")
     (tmp_path / "kept" / "same.null").write_text("garbage")
     bench.cut()
     assert sums(run_values(session, 1)) == [3]

@@ -14,7 +14,6 @@ from ge_backend.executor.protocol.generation_messages import (
     Refused,
     Sample,
     Seen,
-    SeenHistogram,
     ServiceSpec,
     Submit,
     Withdraw,
@@ -22,6 +21,7 @@ from ge_backend.executor.protocol.generation_messages import (
     parts_of,
 )
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
+from ge_backend.generate.figures import HistogramFigures
 
 SUBMIT = Submit(number=3, text="naïve", ids=(1, 2), parameters="{}", seed=2**62, timeout_s=1.5)
 DELTA = Delta(number=3, sample=0, text="a", ids=(5,), cumulative=-1.0, prompt_tokens=4)
@@ -35,7 +35,7 @@ EVERY = (
     Seen(
         levels={"running": 2.0},
         counts={"steps": 3},
-        histograms={"step": SeenHistogram(bounds=(0.1,), counts=(1, 0), total=0.05)},
+        histograms={"step": HistogramFigures(bounds=(0.1,), counts=(1, 0), total=0.05)},
     ),
 )
 

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena
@@ -21,7 +22,7 @@ from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.tensors import Shape, Signature
 
-__all__ = ["Fallback", "Session"]
+__all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +31,8 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 2
 
 _Result = TypeVar("_Result")
-
-
-class Fallback(Protocol):
-    """A model's files as they were when they were loaded."""
-
-    @property
-    def folder(self) -> Path:
-        """Holds the copy as their own folder does."""
-
-    def close(self) -> None:
-        """Let go of it."""
+_Answer = TypeVar("_Answer", bound=messages.Message)
+_Asked = messages.Compile | messages.KeepStates | messages.KeepTensors | messages.Prepare
 
 
 class Session:
@@ -74,6 +66,7 @@ class Session:
         served_as: str = "",
     ) -> None:
         self.source = source
+        self.served = ServedFiles(Path(source.path).parent, source.files, source.stamp)
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
@@ -82,11 +75,10 @@ class Session:
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
         self._tensors: messages.KeepTensors | None = None
-        self._compiled: tuple[dict[str, Shape], ...] = ()
-        self._prepared: list[tuple[messages.PrepareInput, ...]] = []
+        self._compiled: messages.Compile | None = None
+        self._prepared: list[messages.Prepare] = []
         self._link: Link | None = None
         self._loaded: messages.Loaded | None = None
-        self._copy: Fallback | None = None
         try:
             self._retried(f"loading {source.path}", self._live)
         except BaseException:
@@ -118,13 +110,6 @@ class Session:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes
 
-    def fall_back_on(self, copy: Fallback | None) -> None:
-        """Take a copy of the loaded files, for when others lie in their place after a loss.
-
-        It becomes the session's. None where there is none.
-        """
-        self._copy = copy
-
     def keep_states(
         self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
     ) -> None:
@@ -144,7 +129,7 @@ class Session:
             batched=batched,
             hidden=tuple(hidden),
         )
-        self._retried("keeping states", lambda: self._keep_states(self._live()))
+        self._ask("keeping states", self._states, messages.Ok)
 
     def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> messages.Keeps:
         """Let runs leave tensors on the device for other sessions of this owner; see `Keeps`.
@@ -160,7 +145,7 @@ class Session:
             OutOfMemory: the device has not that much left.
         """
         asked = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
-        keeps = self._retried("keeping tensors", lambda: self._keep_tensors(self._live(), asked))
+        keeps = self._ask("keeping tensors", asked, messages.Keeps)
         self._tensors = asked
         return keeps
 
@@ -215,8 +200,8 @@ class Session:
             ExecutorLost: the executor died twice over it.
             ModelError, OutOfMemory: as `Graph.compile`.
         """
-        compiled = tuple(map(dict, shapes))
-        self._retried("compiling", lambda: self._compile(self._live(), compiled))
+        compiled = messages.Compile(id=0, graph=0, shapes=tuple(map(dict, shapes)))
+        self._ask("compiling", compiled, messages.Ok)
         self._compiled = compiled
 
     def prepare(
@@ -235,11 +220,10 @@ class Session:
             GraphFailed, OutOfMemory: as `Graph.prepare` and `Graph.run`.
         """
         shapes = {given.name: given.shape for given in inputs}
-        prepared = self._retried(
-            f"preparing {shapes}", lambda: self._prepare(self._live(), inputs, repeats, alone=alone)
-        )
+        asked = messages.Prepare(id=0, graph=0, inputs=inputs, repeats=repeats, alone=alone)
+        prepared = self._ask(f"preparing {shapes}", asked, messages.Prepared)
         if self.static_shapes or self.bucketed:
-            self._prepared.append(inputs)
+            self._prepared.append(replace(asked, repeats=0, alone=True))
         return prepared
 
     def inspect(self) -> messages.Report:
@@ -287,9 +271,7 @@ class Session:
         """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
         self._drop()
         self.arena.close()
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            copy.close()
+        self.served.close()
 
     def _live(self) -> Link:
         """Return the connection, opening a new one after a loss."""
@@ -310,7 +292,8 @@ class Session:
             self.arena.renew()
         self._lost_pid = 0
         self._attach(link)
-        source = self._servable()
+        path = self.served.folder() / Path(self.source.path).name
+        source = replace(self.source, path=str(path))
         load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)
         loaded = link.ask(load, messages.Loaded)
         if self._loaded is not None and loaded.signature != self._loaded.signature:
@@ -319,24 +302,14 @@ class Session:
                 "it was loaded; have the server load the model again"
             )
         self._loaded = loaded
-        if self._compiled:
-            self._compile(link, self._compiled)
-        self._keep_states(link)
+        if self._compiled is not None:
+            self._ask_once(link, self._compiled, messages.Ok)
+        if self._states is not None:
+            self._ask_once(link, self._states, messages.Ok)
         if self._tensors is not None:
-            self._keep_tensors(link, self._tensors)
-        for inputs in self._prepared:
-            self._prepare(link, inputs, 0)
-
-    def _servable(self) -> GraphSource:
-        """Return the files that were loaded first, wherever they are now."""
-        if self._copy is None or self.source.is_current():
-            return self.source
-        log.warning(
-            "%s is another file than the one that is served, which is loaded from its copy; have "
-            "the server load the model to serve the new one",
-            self.source.path,
-        )
-        return replace(self.source, path=str(self._copy.folder / Path(self.source.path).name))
+            self._ask_once(link, self._tensors, messages.Keeps)
+        for prepared in self._prepared:
+            self._ask_once(link, prepared, messages.Prepared)
 
     def _attach(self, link: Link) -> None:
         arena = self.arena
@@ -345,35 +318,12 @@ class Session:
         if arena.id:
             link.ask(messages.Detach(id=link.next_id(), arena=arena.id - 1), messages.Ok)
 
-    def _prepare(
-        self,
-        link: Link,
-        inputs: tuple[messages.PrepareInput, ...],
-        repeats: int,
-        *,
-        alone: bool = True,
-    ) -> messages.Prepared:
-        message = messages.Prepare(
-            id=link.next_id(),
-            graph=self._graph().graph,
-            inputs=inputs,
-            repeats=repeats,
-            alone=alone,
-        )
-        return link.ask(message, messages.Prepared)
+    def _ask(self, doing: str, asked: _Asked, expected: type[_Answer]) -> _Answer:
+        """Ask something of the graph; `asked` may name another executor's one."""
+        return self._retried(doing, lambda: self._ask_once(self._live(), asked, expected))
 
-    def _compile(self, link: Link, shapes: tuple[dict[str, Shape], ...]) -> messages.Ok:
-        message = messages.Compile(id=link.next_id(), graph=self._graph().graph, shapes=shapes)
-        return link.ask(message, messages.Ok)
-
-    def _keep_states(self, link: Link) -> None:
-        if self._states is not None:
-            message = replace(self._states, id=link.next_id(), graph=self._graph().graph)
-            link.ask(message, messages.Ok)
-
-    def _keep_tensors(self, link: Link, asked: messages.KeepTensors) -> messages.Keeps:
-        message = replace(asked, id=link.next_id(), graph=self._graph().graph)
-        return link.ask(message, messages.Keeps)
+    def _ask_once(self, link: Link, asked: _Asked, expected: type[_Answer]) -> _Answer:
+        return link.ask(replace(asked, id=link.next_id(), graph=self._graph().graph), expected)
 
     def _inspect(self) -> messages.Report:
         link = self._live()

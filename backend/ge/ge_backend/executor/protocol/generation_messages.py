@@ -20,6 +20,7 @@ from ge_backend.errors import InvalidRequest, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
 from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
+from ge_backend.generate.figures import HistogramFigures
 
 __all__ = [
     "CODEC",
@@ -30,7 +31,6 @@ __all__ = [
     "Refused",
     "Sample",
     "Seen",
-    "SeenHistogram",
     "ServiceSpec",
     "Submit",
     "Withdraw",
@@ -196,15 +196,6 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenHistogram:
-    """Observations since the last look: `counts[i]` up to `bounds[i]`, the last one above all."""
-
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    total: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Levels as they are now, and what was counted since the last look of any stub.
 
@@ -216,7 +207,7 @@ class Seen:
     levels: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     buckets: dict[str, int] = field(default_factory=dict)
-    histograms: dict[str, SeenHistogram] = field(default_factory=dict)
+    histograms: dict[str, HistogramFigures] = field(default_factory=dict)
 
 
 def joined(deltas: Sequence[Delta]) -> Delta:

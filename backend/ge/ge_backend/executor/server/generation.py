@@ -25,7 +25,6 @@ from ge_backend.executor.protocol.generation_messages import (
     Parts,
     Refused,
     Seen,
-    SeenHistogram,
     ServiceSpec,
     Submit,
     Withdraw,
@@ -325,14 +324,7 @@ class _Member:
 
 def _difference(before: Figures, now: Figures) -> Seen:
     histograms = {
-        name: SeenHistogram(
-            bounds=seen.bounds,
-            counts=tuple(
-                a - b for a, b in zip(seen.counts, before.histograms[name].counts, strict=True)
-            ),
-            total=seen.total - before.histograms[name].total,
-        )
-        for name, seen in now.histograms.items()
+        name: seen.since(before.histograms[name]) for name, seen in now.histograms.items()
     }
     return Seen(
         levels={name: float(getattr(now, name)) for name in LEVELS},

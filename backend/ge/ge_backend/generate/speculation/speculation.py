@@ -179,11 +179,11 @@ class Speculation:
     def _count(self, plan: StepPlan, outcome: Outcome) -> None:
         for span in plan.spans:
             if span.decodes:
-                self._tally.draft_length.observe(len(span.drafts))
+                self._tally.observe("draft_length", len(span.drafts))
                 self._tally.add("drafted_tokens", len(span.drafts))
         for span in outcome.computed:
             if span.decodes:
-                self._tally.run_tokens.observe(1 + len(span.drafts))
+                self._tally.observe("run_tokens", 1 + len(span.drafts))
                 self._tally.add("accepted_tokens", len(span.drafts))
 
 

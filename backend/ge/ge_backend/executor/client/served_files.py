@@ -1,48 +1,58 @@
-"""Which folder a checkpoint is served from: its own, or a copy once other files lie there."""
+"""Which files a model is loaded from: its own, or a copy once other files lie in their place."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import ModelError
-from ge_backend.executor.client.session import Fallback
-from ge_backend.executor.protocol.generation_messages import ServiceSpec
 
-__all__ = ["ServedCheckpoint"]
+__all__ = ["KeptCopy", "ServedFiles"]
 
 log = logging.getLogger(__name__)
 
 
+class KeptCopy(Protocol):
+    """A model's files as they were when they were loaded."""
+
+    @property
+    def folder(self) -> Path:
+        """Holds the copy as their own folder does."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 @dataclass(slots=True)
-class ServedCheckpoint:
-    """A checkpoint as a stub has it loaded, again and again.
+class ServedFiles:
+    """A model's files as a stub has them loaded, again and again.
 
     Attributes:
-        spec: what was loaded first.
-        files: returns those of the checkpoint.
+        place: the folder that they were loaded from first.
+        files: returns those of the model.
         stamp: of these, as they were then.
         copy: of these; None while there is none.
     """
 
-    spec: ServiceSpec
+    place: Path
     files: Callable[[], Sequence[Path]]
     stamp: str
-    copy: Fallback | None = None
+    copy: KeptCopy | None = None
 
-    def key(self) -> str:
-        """Return what names the service now: all stubs that serve the same say the same."""
-        if self.copy is None or self._is_current():
-            return self.spec.key()
+    def folder(self) -> Path:
+        """Return where they are now."""
+        if self.copy is None or self._are_current():
+            return self.place
         log.warning(
             "the files in %s are others than those that are served, which are loaded from their "
             "copy; have the server load the model to serve the new ones",
-            self.spec.folder,
+            self.place,
         )
-        return replace(self.spec, folder=str(self.copy.folder)).key()
+        return self.copy.folder
 
     def close(self) -> None:
         """Let go of the copy."""
@@ -50,7 +60,7 @@ class ServedCheckpoint:
         if copy is not None:
             copy.close()
 
-    def _is_current(self) -> bool:
+    def _are_current(self) -> bool:
         try:
             return stamp_of(self.files()) == self.stamp
         except (OSError, ModelError):

@@ -6,8 +6,7 @@ import pytest
 
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import ModelError
-from ge_backend.executor.protocol.generation_messages import ServiceSpec
-from ge_backend.serving.checkpoint import ServedCheckpoint
+from ge_backend.executor.client.served_files import ServedFiles
 
 
 class Copied:
@@ -27,37 +26,22 @@ def file(tmp_path):
 
 @pytest.fixture
 def served(file, tmp_path):
-    spec = ServiceSpec(
-        folder=str(tmp_path),
-        stamp="whatever",
-        precision="origin",
-        threads=1,
-        priority=1,
-        served_as="writer",
-        settings={},
-    )
-    served = ServedCheckpoint(spec, lambda: [file], stamp_of([file]))
+    served = ServedFiles(tmp_path, lambda: [file], stamp_of([file]))
     served.copy = Copied(tmp_path / "kept")
     return served
 
 
-def folder(served):
-    return ServiceSpec.of(served.key()).folder
-
-
 def test_files_that_are_as_they_were_are_loaded_from_their_place(served, tmp_path):
     """The copy is for the case that something else lies there."""
-    assert served.key() == served.spec.key()
-    assert folder(served) == str(tmp_path)
+    assert served.folder() == tmp_path
 
 
 def test_files_that_were_replaced_are_loaded_from_their_copy(served, file, tmp_path, caplog):
-    """The log says so, and all else of the service stays as it is."""
+    """The log says so."""
     file.write_text("garbage, and longer")
     with caplog.at_level(logging.WARNING):
-        assert folder(served) == str(tmp_path / "kept")
+        assert served.folder() == tmp_path / "kept"
     assert "loaded from their copy" in caplog.text
-    assert ServiceSpec.of(served.key()).stamp == served.spec.stamp
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), ModelError("not a checkpoint")])
@@ -68,7 +52,7 @@ def test_files_that_make_no_checkpoint_any_more_are_replaced_ones(served, tmp_pa
         raise error
 
     served.files = files
-    assert folder(served) == str(tmp_path / "kept")
+    assert served.folder() == tmp_path / "kept"
 
 
 def test_without_a_copy_there_is_only_the_place(served, file, tmp_path):
@@ -78,4 +62,4 @@ def test_without_a_copy_there_is_only_the_place(served, file, tmp_path):
     served.close()
     assert copy.closed == 1
     file.write_text("garbage, and longer")
-    assert folder(served) == str(tmp_path)
+    assert served.folder() == tmp_path
