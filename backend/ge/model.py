@@ -12,13 +12,11 @@ if (_here / "ge_backend").is_dir():
     sys.path.insert(0, str(_here))
 
 from ge_backend.host.complete import complete_config  # noqa: E402
-from ge_backend.host.entry import Instance, open_instance  # noqa: E402
+from ge_backend.host.entry import open_instance  # noqa: E402
 
 
 class TritonPythonModel:
     """One model instance, as Triton's Python backend wants it."""
-
-    instance: Instance
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:

@@ -6,16 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.buckets.axis import listed_axis
-from ge_backend.buckets.grid import listed_grid, product_grid
+from ge_backend.buckets.grid import listed_grid, padded_elements, product_grid
 from ge_backend.buckets.prune import prune
 from ge_backend.errors import ConfigError
 
 ENTRIES = st.sets(st.tuples(st.integers(1, 8), st.integers(1, 20)), min_size=1, max_size=10)
-
-
-def cost(bucket):
-    """Return a cost with a price per run, so that running twice is not for free."""
-    return bucket[0] * bucket[1] + 50.0
 
 
 def expected_cost(grid, traffic):
@@ -26,7 +21,7 @@ def expected_cost(grid, traffic):
             e for e in grid.entries if all(a >= b for a, b in zip(e[1:], sizes, strict=True))
         ]
         whole = [e for e in covering if e[0] >= rows] or covering
-        paid += weight * min(-(-rows // entry[0]) * cost(entry) for entry in whole)
+        paid += weight * min(-(-rows // entry[0]) * padded_elements(entry) for entry in whole)
     return paid
 
 
@@ -40,7 +35,7 @@ def test_every_length_keeps_a_bucket(entries, count, data):
     grid = listed_grid(("rows", "length"), entries)
     shapes = st.tuples(st.integers(1, 9), st.integers(1, 21))
     traffic = data.draw(st.none() | st.dictionaries(shapes, st.floats(0, 9), max_size=9))
-    smaller = prune(grid, count, traffic, cost)
+    smaller = prune(grid, count, traffic)
     assert len(smaller.entries) <= count
     assert set(smaller.entries) <= set(grid.entries)
     assert max(e[1] for e in smaller.entries) == max(e[1] for e in grid.entries)
@@ -54,9 +49,9 @@ def test_the_largest_bucket_of_a_product_stays():
 def test_traffic_decides_what_goes():
     """Buckets that traffic uses stay, wherever in the grid they are."""
     grid = grid_of((1, 2, 4, 8), (16, 32, 64, 128))
-    short = prune(grid, 3, {(8, 10): 5.0, (1, 12): 9.0}, cost)
+    short = prune(grid, 3, {(8, 10): 5.0, (1, 12): 9.0})
     assert short.entries == ((1, 16), (8, 16), (8, 128))
-    long = prune(grid, 3, {(1, 128): 5.0, (2, 60): 9.0}, cost)
+    long = prune(grid, 3, {(1, 128): 5.0, (2, 60): 9.0})
     assert long.entries == ((1, 128), (2, 64), (8, 128))
 
 
@@ -70,7 +65,7 @@ def test_pruned_grids_are_close_to_the_best_of_all():
             for _ in range(12)
         }
         for count in (2, 4, 6):
-            found = expected_cost(prune(grid, count, traffic, cost), traffic)
+            found = expected_cost(prune(grid, count, traffic), traffic)
             best = min(
                 expected_cost(listed_grid(grid.names, (*chosen, (4, 64))), traffic)
                 for chosen in itertools.combinations(grid.entries[:-1], count - 1)
@@ -81,8 +76,8 @@ def test_pruned_grids_are_close_to_the_best_of_all():
 
 def test_rows_that_no_bucket_has_are_split():
     """A shape with more rows than any bucket pays for several runs, and keeps the bucket with most."""
-    grid = listed_grid(("rows", "length"), [(1, 16), (2, 16), (4, 16), (4, 32)])
-    assert prune(grid, 2, {(5, 10): 1.0}, cost).entries == ((4, 16), (4, 32))
+    grid = listed_grid(("rows", "length"), [(1, 16), (2, 16), (3, 16), (4, 16), (4, 32)])
+    assert prune(grid, 2, {(4, 10): 1.0, (8, 10): 1.0}).entries == ((4, 16), (4, 32))
 
 
 def test_more_buckets_than_can_be_weighed_are_refused():

@@ -235,9 +235,10 @@ def test_what_is_for_the_other_kind_of_model_is_known():
 
 
 NUMBERS = ("threads", "max_length", "max_elements", "max_graphs", "warmup_repeats")
+QUEUE = ("max_queue_size", "default_timeout_microseconds")
 
 
-@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("key", [*NUMBERS, *QUEUE])
 @pytest.mark.parametrize("value", ["-1", "1.5", "many", "", "1e3", "0x10", "1" * 19, "1" * 5000])
 def test_a_count_must_be_a_whole_number(key, value):
     """The message names the key and the value."""

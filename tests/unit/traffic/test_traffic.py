@@ -1,17 +1,12 @@
 import threading
 
-from ge_backend.batching.request import Request
 from ge_backend.traffic.traffic import MAX_MISSED, Traffic
-
-
-def request(rows, *sizes):
-    return Request(index=0, rows=rows, tensors={}, sizes=sizes)
 
 
 def test_a_batch_counts_once_in_rows_and_each_row_in_its_sizes():
     """Rows are those of a batch, since a bucket's rows are filled from several requests."""
     traffic = Traffic(("query", "doc"))
-    traffic.add([request(2, 5, 90), request(1, 7, 90)])
+    traffic.add([(2, (5, 90)), (1, (7, 90))])
     traffic.add([])
     taken = traffic.take()
     assert list(taken) == ["rows", "query", "doc"]
@@ -23,10 +18,10 @@ def test_a_batch_counts_once_in_rows_and_each_row_in_its_sizes():
 def test_what_was_taken_is_not_given_again():
     """Each call returns what came since the last one."""
     traffic = Traffic(("length",))
-    traffic.add([request(1, 5)])
+    traffic.add([(1, (5,))])
     traffic.take()
     assert traffic.take()["length"].total == 0
-    traffic.add([request(1, 6)])
+    traffic.add([(1, (6,))])
     assert traffic.take()["length"].points() == [(6, 1)]
 
 
@@ -49,7 +44,7 @@ def test_nothing_is_lost_between_threads():
 
     def add():
         for _ in range(batches):
-            traffic.add([request(2, 9)])
+            traffic.add([(2, (9,))])
 
     def take():
         while not done.is_set():

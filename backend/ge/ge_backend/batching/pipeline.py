@@ -318,7 +318,7 @@ class Pipeline:
                     )
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
-        self.traffic.add(requests)
+        self.traffic.add([(request.rows, request.sizes) for request in requests])
         for request in requests:
             if not costs.covers(request.sizes):
                 self.traffic.miss(request.sizes)

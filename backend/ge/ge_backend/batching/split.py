@@ -12,7 +12,7 @@ from ge_backend.batching.stage import sources
 from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.layout.layout import Layout, OutputLayout
-from ge_backend.tensors import Array
+from ge_backend.tensors import Array, agree
 
 __all__ = ["Piece", "join", "refused_requests", "split"]
 
@@ -124,10 +124,7 @@ def _check(output: OutputLayout, array: Array, sub_batch: SubBatch, layout: Layo
         )
     row = output.row_shape(sub_batch.bucket[1:] + (-1,) * len(layout.matched))
     expected = sub_batch.bucket[:1] + row if layout.batched else row
-    agrees = array.ndim == len(expected) and all(
-        want in (-1, have) for have, want in zip(array.shape, expected, strict=True)
-    )
-    if not agrees:
+    if not agree(expected, array.shape):
         raise GraphFailed(
             f"the graph returned shape {list(array.shape)} for output {output.name!r}; expected "
             f"{list(expected)}, where -1 may be any size"

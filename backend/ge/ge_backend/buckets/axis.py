@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from ge_backend.buckets.recipes import Recipe, make_recipe, parse_recipe, rule_named
@@ -34,11 +33,6 @@ class Axis:
     def largest(self) -> int:
         """The largest size that has a bucket."""
         return self.values[-1]
-
-    def covering(self, size: int) -> int | None:
-        """Return the smallest value that is at least `size`, or None."""
-        at = bisect_left(self.values, size)
-        return self.values[at] if at < len(self.values) else None
 
     def clipped(self, maximum: int) -> Axis:
         """Return an axis without sizes above `maximum`, which is added so that it stays covered."""

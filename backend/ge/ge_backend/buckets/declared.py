@@ -8,7 +8,7 @@ from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.grid import Bucket, BucketGrid, listed_grid
 from ge_backend.errors import ConfigError
 from ge_backend.layout.layout import InputLayout, Layout
-from ge_backend.tensors import Shape
+from ge_backend.tensors import Shape, agree
 
 __all__ = ["declared_grid", "fixed_grid"]
 
@@ -88,8 +88,6 @@ def _bucket(shapes: InputShapes, layout: Layout, explain: Explain) -> Bucket:
     for item, shape in given:
         row = item.row_shape((*sizes, *(-1,) * len(layout.matched)))
         wanted = (rows, *row) if skip else row
-        if len(shape) != len(wanted) or not all(
-            want in {-1, have} for want, have in zip(wanted, shape, strict=True)
-        ):
+        if not agree(wanted, shape):
             raise ConfigError(explain(shapes, item, wanted))
     return (rows, *sizes)

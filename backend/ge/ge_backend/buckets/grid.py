@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from ge_backend.errors import ConfigError
 __all__ = [
     "Bucket",
     "BucketGrid",
-    "Cost",
     "covers",
     "file_grid",
     "label",
@@ -30,7 +29,6 @@ __all__ = [
 ]
 
 Bucket = tuple[int, ...]  # rows, then one size per ragged axis
-Cost = Callable[[Bucket], float]
 
 MAX_BUCKETS = 100_000
 
@@ -71,14 +69,6 @@ class BucketGrid:
         """The axes' names, rows first."""
         return tuple(axis.name for axis in self.axes)
 
-    def covering(self, shape: Sequence[int], cost: Cost = padded_elements) -> Bucket | None:
-        """Return the cheapest bucket that covers a shape, of equal ones the smallest, or None.
-
-        Never smaller than the shape in any dimension.
-        """
-        fitting = (entry for entry in self.entries if covers(entry, shape))
-        return min(fitting, key=lambda entry: (cost(entry), entry), default=None)
-
     def within(self, max_elements: int) -> BucketGrid:
         """Return the grid without buckets of more than `max_elements`, rows times all sizes.
 
@@ -89,19 +79,18 @@ class BucketGrid:
             ConfigError: some size has no bucket left; names the smallest one it had.
         """
         kept = tuple(entry for entry in self.entries if math.prod(entry) <= max_elements)
-        smaller = replace(self, entries=kept)
         covered = {entry[1:] for entry in kept}
         for entry in self.entries:
             if entry[1:] in covered:
                 continue
             covered.add(entry[1:])
-            if smaller.covering((1, *entry[1:])) is None:
+            if not any(covers(other, (1, *entry[1:])) for other in kept):
                 raise ConfigError(
                     f"bucket {label(entry)} has {math.prod(entry)} elements, the budget is "
                     f"{max_elements}, and no bucket within it takes rows of that size; "
                     "raise the budget, lower the axis' maximum, or add a bucket with fewer rows"
                 )
-        return smaller
+        return replace(self, entries=kept)
 
     def describe(self) -> list[str]:
         """Return one line per axis and one for the whole grid."""

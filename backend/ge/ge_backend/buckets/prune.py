@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ge_backend.buckets.grid import Bucket, BucketGrid, Cost, covers, padded_elements
+from ge_backend.buckets.grid import Bucket, BucketGrid, covers, padded_elements
 from ge_backend.errors import ConfigError
 
 __all__ = ["prune"]
@@ -27,7 +27,6 @@ def prune(
     grid: BucketGrid,
     max_graphs: int,
     traffic: Mapping[Bucket, float] | None = None,
-    cost: Cost = padded_elements,
 ) -> BucketGrid:
     """Return a grid of at most `max_graphs` buckets that still takes every size.
 
@@ -38,7 +37,6 @@ def prune(
         grid: the buckets.
         max_graphs: how many of them may stay.
         traffic: weight by shape (rows, sizes); left out, every bucket is as likely as any other.
-        cost: what one run in a bucket costs.
 
     Raises:
         ConfigError: `max_graphs` is below what the coverage needs, or there are too many buckets.
@@ -57,7 +55,7 @@ def prune(
         )
     kept = set(grid.entries)
     buyers = [
-        _Buyer(weight, sorted(_offers(grid, shape, cost), reverse=True))
+        _Buyer(weight, sorted(_offers(grid, shape), reverse=True))
         for shape, weight in weights.items()
     ]
     _eliminate(kept, needed, [buyer for buyer in buyers if buyer.offers], max_graphs)
@@ -86,13 +84,13 @@ class _Buyer:
         return self.weight * max(self.offers[-2][1] - self.offers[-1][1], 0.0)
 
 
-def _offers(grid: BucketGrid, shape: Bucket, cost: Cost) -> list[_Offer]:
+def _offers(grid: BucketGrid, shape: Bucket) -> list[_Offer]:
     """Return what the buckets that cover the shape's sizes cost it."""
     offers = []
     for entry in grid.entries:
         if covers(entry[1:], shape[1:]):
             runs = -(-shape[0] // entry[0])
-            offers.append((runs > 1, runs * cost(entry), entry))
+            offers.append((runs > 1, runs * padded_elements(entry), entry))
     return offers
 
 

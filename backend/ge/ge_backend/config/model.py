@@ -317,7 +317,11 @@ def _read_model(
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
         priority=int(values["priority"]),
-        queue=QueuePolicy.read(values, sequences="sequence_batching" in config),
+        queue=QueuePolicy.of(
+            count("max_queue_size", least=0),
+            count("default_timeout_microseconds", least=0),
+            sequences="sequence_batching" in config,
+        ),
         buckets=families["buckets."],
         pad={key: _number(f"pad.{key}", text) for key, text in families["pad."].items()},
         generate={key: _generator(key, text) for key, text in families["generate."].items()},

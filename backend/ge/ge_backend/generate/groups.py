@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ge_backend.buckets.grid import covers
 from ge_backend.generate.plan import Span
 from ge_backend.generate.sequence import Sequence
 
@@ -97,7 +98,7 @@ class StepShapes:
             if len(self._found) >= REMEMBERED:
                 self._found.clear()
             known = self._decode if need[1] == 1 else self._prompt
-            self._found[need] = next((shape for shape in known if _covers(shape, need)), None)
+            self._found[need] = next((shape for shape in known if covers(shape, need)), None)
         return self._found[need]
 
     def groups(self, spans: Many[Span]) -> list[GroupPlan]:
@@ -152,7 +153,3 @@ def _by_length(spans: list[Span]) -> Iterator[list[Span]]:
 def _own_shape(spans: Many[Span], block_size: int) -> Shape:
     longest = max(span.stop for span in spans)
     return len(spans), max(span.count for span in spans), -(-longest // block_size)
-
-
-def _covers(shape: Shape, need: Shape) -> bool:
-    return shape[0] >= need[0] and shape[1] >= need[1] and shape[2] >= need[2]

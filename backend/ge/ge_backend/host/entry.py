@@ -9,33 +9,22 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.executor.process.last_stubs import region_of
 from ge_backend.host.version_folder import version_folder
 
-__all__ = ["Instance", "open_instance"]
+if TYPE_CHECKING:
+    from ge_backend.host.backend import Backend
+    from ge_backend.host.generation import Generation
+
+__all__ = ["open_instance"]
 
 log = logging.getLogger(__name__)
 
 
-class Instance(Protocol):
-    """A model instance, as the stub has it."""
-
-    def execute(self, requests: Sequence[Any]) -> list[Any] | None:
-        """Answer requests: a response for each, None where one is sent; None: all are sent."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests make sense now."""
-
-    def close(self) -> None:
-        """Serve what waits and leave the executors."""
-
-
-def open_instance(args: dict[str, str]) -> Instance:
+def open_instance(args: dict[str, str]) -> Backend | Generation:
     """Load the model that the host's `args` describe.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, TypedDict
+from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
@@ -64,15 +64,9 @@ class Steps:
         self._told = figures
 
 
-class _When(TypedDict):
-    start: bool
-    end: bool
-    now_s: float
-
-
-def _when(request: Any) -> _When:
+def _when(request: Any) -> dict[str, Any]:
     flags = request.flags()
-    return _When(start=bool(flags & START), end=bool(flags & END), now_s=time.monotonic())
+    return {"start": bool(flags & START), "end": bool(flags & END), "now_s": time.monotonic()}
 
 
 def is_ready(request: Any) -> bool:

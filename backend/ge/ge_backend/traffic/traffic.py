@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
 
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import SizeHistogram
 
-__all__ = ["Counted", "Traffic"]
+__all__ = ["Traffic"]
 
 # Sizes without a bucket that are remembered until somebody takes them.
 MAX_MISSED = 64
-
-
-class Counted(Protocol):
-    """What is counted of a request: its rows, and their size on each padded axis."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-
-    @property
-    def sizes(self) -> Shape:
-        """How large its rows are on each axis."""
 
 
 class Traffic:
@@ -36,16 +23,16 @@ class Traffic:
         self._histograms = self._empty()
         self._missed: set[Shape] = set()
 
-    def add(self, requests: Sequence[Counted]) -> None:
-        """Count one batch."""
+    def add(self, requests: Sequence[tuple[int, Shape]]) -> None:
+        """Count one batch: the rows of each request, and their size on each padded axis."""
         if not requests:
             return
         with self._lock:
-            rows, *sizes = self._histograms.values()
-            rows.add(sum([request.rows for request in requests]))
-            for request in requests:
-                for histogram, size in zip(sizes, request.sizes, strict=True):
-                    histogram.add(size, request.rows)
+            of_rows, *of_axes = self._histograms.values()
+            of_rows.add(sum([rows for rows, _ in requests]))
+            for rows, sizes in requests:
+                for histogram, size in zip(of_axes, sizes, strict=True):
+                    histogram.add(size, rows)
 
     def miss(self, sizes: Shape) -> None:
         """Note sizes that no bucket covers."""

@@ -29,7 +29,6 @@ __all__ = [
     "Need",
     "Shortage",
     "footprint",
-    "fragmentation",
     "free_gaps",
     "plan_memory",
 ]
@@ -117,7 +116,8 @@ class MemoryPlan:
     @property
     def fragmentation(self) -> float:
         """The share of the free bytes that lies outside the largest gap, 0 to below 1."""
-        return fragmentation(self.gaps)
+        sizes = [gap.nbytes for gap in self.gaps]
+        return 1.0 - max(sizes) / sum(sizes) if sizes else 0.0
 
     def waits_for(self, holder: str) -> tuple[str, ...]:
         """Return whose ranges overlap this holder's."""
@@ -146,12 +146,6 @@ def free_gaps(ranges: Iterable[Range], size_bytes: int) -> tuple[Range, ...]:
     return tuple(gaps)
 
 
-def fragmentation(gaps: Sequence[Range]) -> float:
-    """Return the share of the free bytes that lies outside the largest gap, 0 to below 1."""
-    sizes = [gap.nbytes for gap in gaps]
-    return 1.0 - max(sizes) / sum(sizes) if sizes else 0.0
-
-
 def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:
     """Return the plan for these needs in a pool of that size.
 
@@ -162,7 +156,8 @@ def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:
     size_bytes = size_bytes or _apart_bytes(needs)
     fixed = [_Place(need, need.fixed) for need in needs if need.fixed is not None]
     open_ = [need for need in needs if need.fixed is None and 0 < need.nbytes <= size_bytes]
-    drafts = [_improved(_draft(fixed, order, size_bytes), size_bytes) for order in _orders(open_)]
+    orders = (sorted(open_, key=key, reverse=True) for key in _ORDERS)
+    drafts = [_improved(_draft(fixed, order, size_bytes), size_bytes) for order in orders]
     placed = {place.need.holder: place for place in min(drafts, key=_contention)}
     return MemoryPlan(
         size_bytes=size_bytes,
@@ -188,16 +183,12 @@ class _Place:
 
 
 _Draft = list[_Place]
-_KEYS: tuple[Callable[[Need], float], ...] = (
+# Orders to try: the largest first, the busiest first, and both at once.
+_ORDERS: tuple[Callable[[Need], float], ...] = (
     lambda need: need.nbytes,
     lambda need: need.weight,
     lambda need: need.weight * need.nbytes,
 )
-
-
-def _orders(needs: Sequence[Need]) -> list[list[Need]]:
-    """Return the orders to try: the largest first, the busiest first, and both at once."""
-    return [sorted(needs, key=key, reverse=True) for key in _KEYS]
 
 
 def _draft(fixed: Sequence[_Place], order: Iterable[Need], size_bytes: int) -> _Draft:
@@ -252,11 +243,8 @@ def _best_range(need: Need, others: Sequence[_Place], size_bytes: int) -> Range:
 
 
 def _contention(draft: _Draft) -> float:
-    return sum(_meeting(a.need, b.need) for a, b in combinations(draft, 2) if _meet(a, b))
-
-
-def _meet(first: _Place, second: _Place) -> bool:
-    return first.range.overlaps(second.range)
+    pairs = combinations(draft, 2)
+    return sum(_meeting(a.need, b.need) for a, b in pairs if a.range.overlaps(b.range))
 
 
 def _meeting(first: Need, second: Need) -> float:

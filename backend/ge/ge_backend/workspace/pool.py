@@ -23,7 +23,7 @@ from itertools import combinations, product
 from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import Range
 from ge_backend.errors import OutOfMemory, ProtocolError
-from ge_backend.workspace.plan import MemoryPlan, Need, fragmentation, free_gaps, plan_memory
+from ge_backend.workspace.plan import MemoryPlan, Need, free_gaps, plan_memory
 
 __all__ = ["Lease", "Pool", "PoolFigures", "PoolWorkspace"]
 
@@ -49,7 +49,6 @@ class PoolFigures:
         placed_bytes: that lie in the place of at least one holder.
         leased_bytes: that runs use now.
         peak_bytes: the most that runs ever used at once.
-        fragmentation: the share of the unplaced bytes that lies outside their largest gap.
         holders: what each asked for, by name, in the order of their coming.
     """
 
@@ -57,7 +56,6 @@ class PoolFigures:
     placed_bytes: int
     leased_bytes: int
     peak_bytes: int
-    fragmentation: float
     holders: dict[str, int]
 
 
@@ -237,7 +235,6 @@ class Pool:
                 placed_bytes=self.size_bytes - sum(gap.nbytes for gap in gaps),
                 leased_bytes=self._leased_bytes,
                 peak_bytes=self._peak_bytes,
-                fragmentation=fragmentation(gaps),
                 holders={name: holding.nbytes for name, holding in self._holdings.items()},
             )
 
