@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.errors import ServerError
+from ge_backend.tritonserver.stubs import processes
 
 __all__ = ["ServerDirectory", "processes_of", "shared_memory_of"]
 
@@ -100,17 +101,14 @@ def processes_of(run: Path) -> list[int]:
     Executors have sessions of their own, so no process group finds them all; the environment does.
     """
     mark = f"GE_RUNTIME_DIR={run}".encode()
-    entries = [path for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [int(path.name) for path in entries if mark in _environment(path)]
+    return [
+        int(path.name) for path in processes() if mark in _content(path / "environ").split(b"\0")
+    ]
 
 
 def shared_memory_of(prefix: str) -> list[Path]:
     """Return the shared-memory regions whose names begin so."""
     return sorted(SHARED_MEMORY.glob(f"{prefix}*"))
-
-
-def _environment(process: Path) -> list[bytes]:
-    return _content(process / "environ").split(b"\0")
 
 
 def _content(path: Path) -> bytes:
@@ -178,8 +176,7 @@ def _is_used(name: str) -> bool:
     mark = f"{name}_".encode()
     return any(
         mark in content
-        for process in Path("/proc").iterdir()
-        if process.name.isdigit()
+        for process in processes()
         for content in (_content(process / "maps"), _content(process / "cmdline"))
     )
 

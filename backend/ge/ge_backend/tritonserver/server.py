@@ -134,10 +134,6 @@ class TritonServer:
             self.stop()
             raise
 
-    def is_alive(self) -> bool:
-        """Return whether the process runs, whether or not it answers."""
-        return self._process is not None and self._process.poll() is None
-
     def interrupt(self) -> None:
         """Ask the server to end; the second time, make it. Safe in a signal handler."""
         asked, self._stopping = self._stopping, True

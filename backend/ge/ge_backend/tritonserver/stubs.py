@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Stub", "server_at", "stubs_of"]
+__all__ = ["Stub", "processes", "server_at", "stubs_of", "words_of"]
 
 SERVER = "tritonserver"
 STUB = "triton_python_backend_stub"
@@ -34,8 +34,8 @@ class Stub:
 
 def server_at(port: int) -> int:
     """Return the process of the server whose HTTP has this port; 0 where none is seen here."""
-    for process in _processes():
-        words = _words(process)
+    for process in processes():
+        words = words_of(process)
         if not words or Path(words[0]).name != SERVER:
             continue
         ports = HTTP_PORT.findall("\0".join([*words, ""]))
@@ -52,8 +52,8 @@ def stubs_of(server: int) -> list[Stub]:
     `default_model_filename` says, which may have folders in it.
     """
     found = []
-    for process in _processes():
-        words = _words(process)
+    for process in processes():
+        words = words_of(process)
         if len(words) > 2 and Path(words[0]).name == STUB and _parent(process) == server:  # noqa: PLR2004 - see above
             folder = _version_folder(Path(words[1]))
             found.append(
@@ -71,11 +71,12 @@ def _version_folder(file: Path) -> Path:
     return next((folder for folder in file.parents if folder.name.isdigit()), file.parent)
 
 
-def _processes() -> Iterator[Path]:
+def processes() -> Iterator[Path]:
+    """Give the folders of all processes that can be seen."""
     return (path for path in PROC.iterdir() if path.name.isdigit())
 
 
-def _words(process: Path) -> list[str]:
+def words_of(process: Path) -> list[str]:
     """Return a process's command line; nothing for one that has ended, also if it is a zombie."""
     try:
         text = (process / "cmdline").read_bytes().decode(errors="replace")

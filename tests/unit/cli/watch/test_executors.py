@@ -13,6 +13,7 @@ from ge_backend.cli.watch.executors import ExecutorProcess, RunWatch, find_execu
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
 from ge_backend.executor.server.executor import Executor
+from ge_backend.tritonserver import stubs
 
 
 @pytest.fixture
@@ -31,6 +32,7 @@ def proc(tmp_path, monkeypatch):
     (folder / str(os.getpid())).mkdir()
     (folder / str(os.getpid()) / "fd").symlink_to(f"/proc/{os.getpid()}/fd")
     monkeypatch.setattr(module, "PROC", folder)
+    monkeypatch.setattr(stubs, "PROC", folder)
 
     def write(pid, *arguments):
         (folder / str(pid)).mkdir(exist_ok=True)

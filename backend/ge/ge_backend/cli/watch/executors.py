@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from ge_backend.errors import ExecutorLost, GeError
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.messages import History, LookBack, PastRun
+from ge_backend.tritonserver.stubs import processes, words_of
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
 
@@ -140,13 +141,8 @@ def _look_back(watched: _Watched) -> LookBack:
 
 def _running() -> Iterator[ExecutorProcess]:
     """Yield the executors that run on this machine, of any server and user."""
-    for path in PROC.iterdir():
-        if not path.name.isdigit():
-            continue
-        try:
-            arguments = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue  # it ended meanwhile
+    for path in processes():
+        arguments = words_of(path)
         named = dict(a[2:].split("=", 1) for a in arguments if a.startswith("--") and "=" in a)
         # Others, such as a grep for executors, have the module among their words.
         known = {"device", "owner", "socket"} <= named.keys() and named["owner"].isdecimal()
