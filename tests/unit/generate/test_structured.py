@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.generation import Foretelling, Serving, sequence
@@ -18,6 +18,15 @@ from ge_backend.generate.settings import PreemptionMode, SpeculationMode
 EOS = (0,)
 PROMPT = tuple(range(40, 52))
 NUMBER = Wanted("guided_regex", "[0-9]{2,}x")
+# Tokens for any of these structures: the longest take 1200, with the blanks that JSON may have.
+ENOUGH = 2000
+
+
+def several(items):
+    return {"type": "array", "items": items, "minItems": 2, "maxItems": 3}
+
+
+LONG = Wanted("guided_json", several(several(several({"const": {"a": [1, "b"]}}))))
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +45,12 @@ def compiled(tokenizer, folder):
     return lambda wanted: made(parse_parameters({wanted.name: wanted.value}).structure)
 
 
-def serving(blocks=400, draft=None, **given):
-    model = FakeLanguageModel(vocabulary=VOCABULARY, blocks=blocks, eos=EOS)
-    return Serving(model, draft, **given)
+def model(blocks=1200):
+    return FakeLanguageModel(vocabulary=VOCABULARY, max_positions=2048, blocks=blocks, eos=EOS)
+
+
+def serving(blocks=1200, draft=None, **given):
+    return Serving(model(blocks), draft, **given)
 
 
 def check(served, name, sample, wanted, tokenizer, before=()):
@@ -51,13 +63,20 @@ def check(served, name, sample, wanted, tokenizer, before=()):
 
 @settings(max_examples=60, deadline=None)
 @given(wanted=st.lists(STRUCTURES, min_size=1, max_size=4), seed=st.integers(0, 10**6))
+@example(wanted=[LONG], seed=0)
 def test_every_answer_parses(compiled, tokenizer, wanted, seed):
     """Several structures in one batch, three samples each, beside texts that are free."""
     served = serving(max_num_seqs=8)
     free = served.submit("free", PROMPT, seed=seed, max_tokens=20)
     for number, one in enumerate(wanted):
         served.submit(
-            str(number), PROMPT, guide=compiled(one), seed=seed, n=3, max_tokens=400, min_tokens=9
+            str(number),
+            PROMPT,
+            guide=compiled(one),
+            seed=seed,
+            n=3,
+            max_tokens=ENOUGH,
+            min_tokens=9,
         )
     served.run()
     for number, one in enumerate(wanted):
@@ -74,7 +93,7 @@ def test_every_answer_parses(compiled, tokenizer, wanted, seed):
 def test_another_engine_goes_on_in_the_structure(compiled, tokenizer, wanted, seed, steps):
     """The tokens so far are enough: the text is the very same one."""
     whole, first, second = serving(), serving(), serving()
-    asked = {"seed": seed, "max_tokens": 400}
+    asked = {"seed": seed, "max_tokens": ENOUGH}
     for served in (whole, first):
         served.submit("a", PROMPT, guide=compiled(wanted), **asked)
     for _ in range(steps):
@@ -108,7 +127,7 @@ def test_who_has_to_make_room_stays_in_its_structure(compiled, tokenizer, mode):
 @given(wanted=STRUCTURES, seed=st.integers(0, 10**6), length=st.sampled_from([1, 3, 7]))
 def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed, length):
     """With guesses, right and wrong ones, a text is the very same; none leaves the structure."""
-    asked = {"seed": seed, "max_tokens": 400}
+    asked = {"seed": seed, "max_tokens": ENOUGH}
     plain = serving()
     plain.submit("a", PROMPT, guide=compiled(wanted), **asked)
     expected = plain.run().tokens("a")
@@ -124,11 +143,11 @@ def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed
 @given(wanted=STRUCTURES, seed=st.integers(0, 10**6), length=st.sampled_from([1, 3, 7]))
 def test_a_second_model_guesses_within_the_structure(compiled, tokenizer, wanted, seed, length):
     """What it guesses keeps to the structure, so one that thinks alike is always right."""
-    asked = {"seed": seed, "max_tokens": 400}
+    asked = {"seed": seed, "max_tokens": ENOUGH}
     plain = serving()
     plain.submit("a", PROMPT, guide=compiled(wanted), **asked)
     served = serving(
-        draft=FakeLanguageModel(vocabulary=VOCABULARY, eos=EOS),
+        draft=model(),
         speculation=SpeculationMode.MODEL,
         speculative_model=Path("draft"),
         num_speculative_tokens=length,
@@ -179,7 +198,7 @@ def test_a_structure_beyond_its_limits_fails_its_text_alone(compiled, tokenizer)
     served = serving()
     wrong = (tokenizer.encode("x").ids[0],)
     served.submit("wrong", PROMPT, guide=compiled(NUMBER), generated=(wrong,), max_tokens=9)
-    served.submit("right", PROMPT, guide=compiled(NUMBER), max_tokens=400)
+    served.submit("right", PROMPT, guide=compiled(NUMBER), max_tokens=ENOUGH)
     served.run()
     assert "guided_regex cannot be kept to" in str(served.error("wrong"))
     check(served, "right", 0, NUMBER, tokenizer)
