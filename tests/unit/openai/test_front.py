@@ -1,10 +1,16 @@
 """The port of the API; tests/server/test_openai.py has what is served there."""
 
+import contextlib
 import socket
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from ge_backend.errors import ServerError
+from ge_backend.openai import front as front_module
 from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
 
@@ -32,3 +38,141 @@ def test_its_url_is_one_that_clients_can_call(host, shown):
     """What listens everywhere is called by loopback."""
     with OpenAIFront(FrontOptions(url="", host=host, port=0)) as front:
         assert front.url.rpartition(":")[0] == f"http://{shown}"
+
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+PAGE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = HEAD + b"Content-Length: 9\r\n\r\n"
+
+
+@pytest.fixture
+def opened():
+    """Opens connections to a front and sends what is given; they are closed in the end."""
+    with contextlib.ExitStack() as held:
+
+        def opened(front, begun=b""):
+            host, _, port = front.url.removeprefix("http://").rpartition(":")
+            made = held.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            made.sendall(begun)
+            return made
+
+        yield opened
+
+
+def send_slowly(connection, block, pause_s):
+    """Send byte by byte, with a pause before each."""
+    for byte in block:
+        time.sleep(pause_s)
+        connection.sendall(bytes([byte]))
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD, BODY + b"{"])
+def test_a_request_that_does_not_come_whole_ends_its_connection(monkeypatch, opened, begun):
+    """After a while, in which the rest may still come."""
+    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
+    with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
+        late = time.monotonic()
+        assert opened(front, begun).recv(1) == b""
+        assert 0.4 < time.monotonic() - late < 8
+
+
+def test_a_head_that_comes_byte_by_byte_ends_its_connection(monkeypatch, opened):
+    """Each byte is no reason to wait longer."""
+    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
+    with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
+        with pytest.raises(ConnectionError):
+            send_slowly(opened(front), HEAD * 2, 0.05)
+        answered = opened(front, PAGE)  # and its next head
+        while b"</html>" not in answered.recv(1 << 20):
+            pass
+        with pytest.raises(ConnectionError):
+            send_slowly(answered, HEAD * 2, 0.05)
+
+
+def test_an_answer_and_a_body_may_take_longer(monkeypatch, opened):
+    """As long as the body goes on, and the answer's end is what is waited for."""
+    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
+    with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
+        slow = opened(front, BODY)
+        send_slowly(slow, b"not JSON.", 0.2)
+        assert slow.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def answer_of(connection):
+    """Return the first line of what comes; "" where the connection was closed."""
+    with contextlib.suppress(ConnectionError):
+        return connection.recv(1 << 16).partition(b"\r\n")[0].decode()
+    return ""
+
+
+def is_open(connection):
+    """Whether nothing has come, the end neither."""
+    connection.setblocking(False)
+    try:
+        connection.recv(1)
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        pass
+    return False
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD, BODY, PAGE])
+def test_who_says_nothing_leaves_room_for_who_asks(monkeypatch, opened, begun):
+    """Those that have been silent longest go first."""
+    monkeypatch.setattr(front_module, "MOST_CONNECTIONS", 20)
+    with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
+        silent = []
+        for _ in range(60):
+            silent.append(opened(front, begun))
+            if begun == PAGE:
+                while b"</html>" not in silent[-1].recv(1 << 20):
+                    pass
+        assert answer_of(opened(front, PAGE)) == "HTTP/1.1 200 OK"
+        assert sum(map(is_open, silent)) < 20
+        assert is_open(silent[-1])
+        for each in silent:
+            each.close()
+
+
+def test_who_waits_for_an_answer_keeps_the_connection(monkeypatch, opened):
+    """However many ask besides; beyond the limit they are refused."""
+    monkeypatch.setattr(front_module, "MOST_CONNECTIONS", 4)
+    with socket.create_server(("127.0.0.1", 0)) as still:
+        url = f"127.0.0.1:{still.getsockname()[1]}"
+        with OpenAIFront(FrontOptions(url=url, port=0, exit_timeout_s=1)) as front:
+            waiting = [opened(front, PAGE.replace(b"/ ", b"/health ")) for _ in range(3)]
+            time.sleep(0.5)
+            for _ in range(3):
+                refused = opened(front, PAGE)
+                more = opened(front, PAGE)
+                assert "HTTP/1.1 503 Service Unavailable" in {answer_of(refused), answer_of(more)}
+                refused.close()
+                more.close()
+            assert all(map(is_open, waiting))
+
+
+LIMITED = """
+import resource
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+front = OpenAIFront(FrontOptions(url="localhost:1", port=0))
+print(front.url, flush=True)
+front.run()
+"""
+
+
+def test_descriptors_do_not_run_out(opened):
+    """However many connect, and the log stays empty."""
+    command = [sys.executable, "-c", LIMITED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            front = SimpleNamespace(url=process.stdout.readline().decode().strip())
+            assert answer_of(opened(front, PAGE)) == "HTTP/1.1 200 OK"
+            for _ in range(200):
+                opened(front, HEAD)
+            assert answer_of(opened(front, PAGE)) == "HTTP/1.1 200 OK"
+        finally:
+            process.terminate()
+        assert process.communicate()[1] == b""

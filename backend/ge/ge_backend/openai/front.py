@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import resource
 import socket
 import threading
 import time
+from operator import itemgetter
 from typing import final
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ge_backend.errors import ServerError
 from ge_backend.openai.app import make_app
@@ -21,6 +26,10 @@ START_TIMEOUT_S = 10.0
 POLL_S = 0.01
 # As many as uvicorn asks for.
 BACKLOG = 2048
+# For a head, and between two parts of a body; what a client's way takes is far less.
+SEND_TIMEOUT_S = 20.0
+# Each may hold 64 KiB of a head that is not whole.
+MOST_CONNECTIONS = 2048
 
 
 @final
@@ -41,6 +50,8 @@ class OpenAIFront:
     """
 
     def __init__(self, options: FrontOptions) -> None:
+        # The rest is for files, and for what answers need.
+        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._socket = _listener(options.host, options.port)
         address = host_port(reached_at(options.host), self._socket.getsockname()[1])
         self.url = f"http://{address}"
@@ -49,7 +60,9 @@ class OpenAIFront:
                 make_app(options),
                 # httptools leaves a request whose head offers HTTP/2, as that of a JDK's HttpClient
                 # does, without its body; and each such offer would be a warning.
-                http="h11",
+                http=_Connection,
+                limit_concurrency=most,
+                backlog=most // 4,  # accepted at once, before the first of them can end another
                 log_level="error",
                 access_log=False,
                 server_header=False,
@@ -78,12 +91,66 @@ class OpenAIFront:
         self._thread.join()
 
 
+class _Connection(H11Protocol):  # type: ignore[misc] # seen without types
+    """A client's connection, which is closed where a request does not come whole.
+
+    uvicorn by itself waits for ever, but for the first byte of a second request; and beyond its
+    limit of connections it refuses requests, where silent connections could take all descriptors:
+    here, from three quarters of that, the one that has the least time left ends for a new one.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self.limit_concurrency * 3 // 4:
+            silent = {each: each.end for each in self.connections if each is not self}
+            ends = [(end.when(), each) for each, end in silent.items() if end is not None]
+            if ends:
+                min(ends, key=itemgetter(0))[1].transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        state = self.conn.their_state
+        if state is not h11.IDLE:
+            self._wait_no_more()
+        if state is h11.SEND_BODY or (state is h11.IDLE and self._late is None):
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    @property
+    def end(self) -> asyncio.TimerHandle | None:
+        """What ends it unless the client sends more; None while an answer is under way."""
+        if self.transport.is_closing() or self.transport.get_write_buffer_size():
+            return None
+        return self._late or self.timeout_keep_alive_task
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(SEND_TIMEOUT_S, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class _Listener(socket.socket):
+    """Lets more connections wait than are accepted at once; asyncio has one number for both."""
+
+    def listen(self, _: int = BACKLOG) -> None:
+        super().listen(BACKLOG)
+
+
 def _listener(host: str, port: int) -> socket.socket:
-    listener = socket.socket(family_of(host))
+    listener = _Listener(family_of(host))
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)  # until then another that listens could take the port
+        listener.listen()  # until then another that listens could take the port
     except (OSError, OverflowError) as error:
         listener.close()
         raise ServerError(
