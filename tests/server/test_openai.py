@@ -4,7 +4,11 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
 import re
+import signal
+import threading
+import time
 import urllib.error
 import urllib.request
 from typing import Annotated, Literal
@@ -23,6 +27,7 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.pages import blocks
 from builders.writer import PROMPTS, make_writer
+from ge_backend.openai import triton
 from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
 
@@ -118,6 +123,16 @@ def test_the_models_are_listed(client):
     assert client.models.retrieve("writer:pirate").ability == "text"
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         client.models.retrieve("reader")
+
+
+def test_a_model_whose_folder_is_away_is_listed(client, writer, made_models):
+    """It is served all the same."""
+    link = writer.folder.parent.parent / "text_embedding"
+    link.unlink()
+    try:
+        assert "text_embedding" in [model.id for model in client.models.list()]
+    finally:
+        link.symlink_to(made_models / "text_embedding")
 
 
 def test_a_completion_is_what_transformers_writes(client, writer):
@@ -645,7 +660,9 @@ def status_of(ask):
     return 200
 
 
-@pytest.mark.parametrize("name", ["\ud800", "reader:\ud800", "a" * 17_000])
+@pytest.mark.parametrize(
+    "name", ["\ud800", "reader:\ud800", "a" * 17_000, "writer\0", "text_embedding\0 of theirs"]
+)
 def test_a_name_that_no_model_can_have_is_unknown(client, name):
     """Whichever door it comes through; the server itself could not be asked for it."""
     given = [
@@ -682,6 +699,35 @@ def test_a_model_that_is_not_ready_says_so(server, client):
                 triton.load_model(model)
             assert seen <= {200, 404, 503}
             assert comes_true(lambda: status_of(each) == 200, seconds=20)  # noqa: B023
+
+
+def test_a_server_that_stands_still_is_unavailable(server, client, monkeypatch):
+    """503 for all that it is asked, until it goes on."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 1)
+    asks = [
+        client.models.list,
+        lambda: client.completions.create(prompt="a", **GREEDY),
+        lambda: client.completions.create(prompt="a", **GREEDY, stream=True),
+        lambda: client.completions.create(prompt="a", **{**GREEDY, "model": "reader"}),
+        lambda: client.embeddings.create(model="text_embedding", input="a"),
+    ]
+    assert [status_of(ask) for ask in asks] == [200, 200, 200, 404, 200]
+    told = []
+    threads = [threading.Thread(target=lambda ask=ask: told.append(status_of(ask))) for ask in asks]
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert told == [503] * len(asks)
+        assert time.monotonic() - begun < 15
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+    assert comes_true(lambda: status_of(asks[1]) == 200, seconds=20)
 
 
 def test_streams_of_many_clients_at_once(front, writer):

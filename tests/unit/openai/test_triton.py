@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import threading
 import time
 
 import grpc
@@ -9,6 +10,9 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from ge_backend.openai import triton
+from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.models import Ability, ServedModel
+from ge_backend.openai.text_call import TextCall
 from ge_backend.openai.triton import TritonConnection
 
 ANYWHERE = "127.0.0.1:0"
@@ -25,9 +29,113 @@ class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ServerReadyResponse(ready=True)
 
 
+class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Two language models, one of them in two versions; none of the repository's API.
+
+    Attributes:
+        still: unset while the server stands still.
+        writing: unset while it is busy with a prompt.
+        ready: what it says of itself.
+        asked: for their configurations.
+    """
+
+    def __init__(self):
+        self.still = threading.Event()
+        self.still.set()
+        self.writing = threading.Event()
+        self.writing.set()
+        self.ready = True
+        self.asked = []
+
+    def ServerLive(self, request, context):  # noqa: N802
+        self.still.wait()
+        return service_pb2.ServerLiveResponse(live=True)
+
+    def ServerReady(self, request, context):  # noqa: N802
+        self.still.wait()
+        return service_pb2.ServerReadyResponse(ready=self.ready)
+
+    def ModelStatistics(self, request, context):  # noqa: N802
+        self.still.wait()
+        served = [("reader", "1"), ("writer", "1"), ("writer", "3")]
+        each = [service_pb2.ModelStatistics(name=name, version=number) for name, number in served]
+        return service_pb2.ModelStatisticsResponse(model_stats=each)
+
+    def ModelConfig(self, request, context):  # noqa: N802
+        self.still.wait()
+        self.asked.append(request.name)
+        name = request.name.partition("\0")[0]  # as the host reads it
+        if name not in {"reader", "writer"}:
+            words = "has no available versions" if name == "failed" else "is not found"
+            message = f"Request for unknown model: '{name}' {words}"
+            context.abort(grpc.StatusCode.NOT_FOUND, message)
+        answer = service_pb2.ModelConfigResponse()
+        answer.config.name = name
+        for tensor in ("text_input", "sampling_parameters", "stream"):
+            answer.config.input.add(name=tensor)
+        answer.config.output.add(name="text_output")
+        return answer
+
+    def ModelStreamInfer(self, requests, context):  # noqa: N802
+        for _ in requests:
+            self.still.wait()
+            self.writing.wait()
+            answer = service_pb2.ModelStreamInferResponse()
+            for name, block in (("text_output", b"\2\0\0\0hi"), ("finish_reason", b"\4\0\0\0stop")):
+                answer.infer_response.outputs.add(name=name, datatype="BYTES", shape=[1])
+                answer.infer_response.raw_output_contents.append(block)
+            yield answer
+
+    def ModelInfer(self, request, context):  # noqa: N802
+        self.still.wait()
+        self.writing.wait()
+        answer = service_pb2.ModelInferResponse()
+        answer.outputs.add(name="vector", datatype="FP32", shape=[1, 2])
+        answer.raw_output_contents.append(b"\0" * 8)
+        return answer
+
+
+CALL = TextCall(model="writer", prompt="a", sampling={}, stream=False, logprobs=False, counts=False)
+EMBEDDER = ServedModel(
+    name="writer", ability=Ability.EMBEDDING, rows=1, input="text", output="vector", size=2
+)
+
+
+async def written(connection):
+    """Return what is written in answer to a prompt."""
+    return [piece.text async for pieces in connection.write(CALL) for piece in pieces]
+
+
+async def embedded(connection):
+    """Return the vectors of a text."""
+    return (await connection.embed(EMBEDDER, [b"a"])).tolist()
+
+
+@pytest.fixture
+def writers():
+    """A server of language models that is let go on in the end, and what asks it."""
+    servicer = Writers()
+    server, port = started(servicer)
+
+    def asked(*works):
+        async def ask():
+            connection = TritonConnection(f"127.0.0.1:{port}")
+            try:
+                return [await work(connection) for work in works]
+            finally:
+                await connection.close()
+
+        return asyncio.run(ask())
+
+    yield servicer, asked
+    servicer.still.set()
+    servicer.writing.set()
+    server.stop(0).wait()
+
+
 def started(servicer, address=ANYWHERE):
     """Return a gRPC server that runs, and its port."""
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port(address)
     server.start()
@@ -99,3 +207,73 @@ def test_a_server_that_stands_still_is_not_ready(monkeypatch):
 
     assert not asyncio.run(ask())
     server.stop(0).wait()
+
+
+def test_the_models_listed_are_those_that_are_served(writers):
+    """Each once, whatever its versions, and without the repository, which may be closed."""
+    _, asked = writers
+    ((listed, names),) = asked(listed_and_remembered)
+    assert listed == names == ["reader", "writer"]
+
+
+async def listed_and_remembered(connection):
+    models = await connection.models()
+    return [model.name for model in models], sorted(connection._known)
+
+
+@pytest.mark.parametrize(
+    ("name", "ready", "status"),
+    [
+        ("nobody", True, 404),
+        ("nobody", False, 404),
+        ("failed", True, 404),
+        ("failed", False, 503),
+    ],
+)
+def test_a_model_that_is_not_served_is_unknown_or_not_ready(writers, name, ready, status):
+    """Not ready is one that the server has, while it waits for some of its models."""
+    servicer, asked = writers
+    servicer.ready = ready
+    with pytest.raises(ApiError) as told:
+        asked(lambda connection: connection.model(name, Ability.TEXT))
+    assert told.value.status == status
+
+
+def test_a_name_ends_nowhere_but_at_its_end(writers):
+    """The host reads a name up to a NUL, and would serve the model of that name."""
+    servicer, asked = writers
+    with pytest.raises(ApiError) as told:
+        asked(lambda connection: connection.model("writer\0 or another", Ability.TEXT))
+    assert told.value.code == "model_not_found"
+    assert servicer.asked == []
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda connection: connection.models(),
+        lambda connection: connection.model("writer", Ability.TEXT),
+        written,
+        embedded,
+    ],
+)
+def test_a_server_that_stands_still_is_unavailable(writers, monkeypatch, work):
+    """Whatever it is asked, and soon."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.2)
+    servicer, asked = writers
+    servicer.still.clear()
+    begun = time.monotonic()
+    with pytest.raises(ApiError, match="gives no answer") as told:
+        asked(lambda connection: asyncio.wait_for(work(connection), 5))
+    assert told.value.status == 503
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(("work", "truth"), [(written, ["hi"]), (embedded, [[0, 0]])])
+def test_a_server_that_is_busy_is_waited_for(writers, monkeypatch, work, truth):
+    """It answers whoever asks whether it lives."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.2)
+    servicer, asked = writers
+    servicer.writing.clear()
+    threading.Timer(2, servicer.writing.set).start()
+    assert asked(work) == [truth]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -45,6 +47,8 @@ READY_TIMEOUT_S = 5.0
 MOST_NAME_BYTES = 1024
 # Characters of such a name that the answer repeats.
 MOST_TOLD = 100
+# gRPC's word for an answer that has not come within the time for it.
+_TOO_LATE = "DEADLINE_EXCEEDED"
 
 
 class TritonConnection:
@@ -57,6 +61,7 @@ class TritonConnection:
     def __init__(self, url: str) -> None:
         self._client = aio.InferenceServerClient(url, channel_args=_CHANNEL)
         self._known: dict[str, ServedModel] = {}
+        self._heard = 0.0
 
     async def close(self) -> None:
         """End the connection."""
@@ -75,10 +80,11 @@ class TritonConnection:
         Raises:
             ApiError: the server does not answer.
         """
-        index = await self._asked(self._client.get_model_repository_index(as_json=True))
-        ready = [each["name"] for each in index.get("models", []) if each.get("state") == "READY"]
+        # Of each version that is served; the repository may be closed to others, or away.
+        call = self._client.get_inference_statistics(as_json=True, client_timeout=READY_TIMEOUT_S)
+        served = [each["name"] for each in (await self._asked(call)).get("model_stats", [])]
         self._known = {}
-        found = await asyncio.gather(*map(self._read, dict.fromkeys(ready)))
+        found = await asyncio.gather(*map(self._read, dict.fromkeys(served)))
         return [model for model in found if model is not None]
 
     async def model(self, name: str, ability: Ability) -> ServedModel:
@@ -109,17 +115,17 @@ class TritonConnection:
         }
         stream = self._client.stream_infer(_once(request), headers=_STRICT)
         try:
-            async for result, error in stream:
-                if error is not None:
-                    raise await self._explained(call.model, ApiError(str(error), status=500))
-                pieces = read_pieces(_arrays(result.get_response()))
-                if pieces:
-                    yield pieces
+            with self._watched(stream):
+                async for result, error in stream:
+                    self._heard = time.monotonic()
+                    if error is not None:
+                        raise await self._explained(call.model, ApiError(str(error), status=500))
+                    pieces = read_pieces(_arrays(result.get_response()))
+                    if pieces:
+                        yield pieces
         except grpc.RpcError as error:
             failure = error_of_grpc(error.code().name, error.details())
             raise await self._explained(call.model, failure) from error
-        finally:
-            stream.cancel()
 
     async def embed(self, model: ServedModel, texts: list[bytes]) -> Array:
         """Return float32 [texts, size]; at most `model.rows` texts.
@@ -129,9 +135,12 @@ class TritonConnection:
         """
         column = np.array(texts, np.object_).reshape(-1, 1)
         wanted = [grpcclient.InferRequestedOutput(model.output)]
-        call = self._client.infer(model.name, _tensors({model.input: column}), outputs=wanted)
+        call = asyncio.ensure_future(
+            self._client.infer(model.name, _tensors({model.input: column}), outputs=wanted)
+        )
         try:
-            result = await self._asked(call)
+            with self._watched(call):
+                result = await self._asked(call)
         except ApiError as error:
             raise await self._explained(model.name, error) from error
         vectors: Array = result.as_numpy(model.output).reshape(len(texts), -1)
@@ -140,15 +149,18 @@ class TritonConnection:
     async def _read(self, name: str) -> ServedModel | None:
         """Return what a model is for, and remember it."""
         try:
-            answer = await self._asked(self._client.get_model_config(name, as_json=True))
+            model = read_model(await self._config(name))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        model = read_model(answer["config"])
         if model is not None:
             self._known[name] = model
         return model
+
+    async def _config(self, name: str) -> Any:
+        call = self._client.get_model_config(name, as_json=True, client_timeout=READY_TIMEOUT_S)
+        return (await self._asked(call))["config"]
 
     async def _explained(self, model: str, error: ApiError) -> ApiError:
         """Return what a failure means: that the model is not ready now, or no longer there.
@@ -159,12 +171,16 @@ class TritonConnection:
         if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}:
             return error
         self._known.pop(model, None)
-        index = await self._asked(self._client.get_model_repository_index(as_json=True))
-        states = [each.get("state") for each in index.get("models", []) if each["name"] == model]
-        if "READY" in states:
+        try:
+            await self._config(model)
+        except ApiError as absent:
+            if absent.status != HTTPStatus.NOT_FOUND:
+                raise
+            # Of one that the server knows it says instead that it "has no available versions".
+            if str(absent).endswith(" is not found") or await self.ready():
+                return _unknown(model)
+        else:
             return error
-        if not states or await self.ready():
-            return _unknown(model)
         return ApiError(
             f"the model {model!r} is not ready; ask again when /health says that the server is",
             status=HTTPStatus.SERVICE_UNAVAILABLE,
@@ -175,16 +191,60 @@ class TritonConnection:
         try:
             return await call
         except InferenceServerException as error:
-            status = str(error.status() or "").removeprefix("StatusCode.")
-            raise error_of_grpc(status, error.message()) from error
+            status = _status(error)
+            raise (
+                _silent() if status == _TOO_LATE else error_of_grpc(status, error.message())
+            ) from error
+
+    @contextlib.contextmanager
+    def _watched(self, call: Any) -> Iterator[None]:
+        """Cancel a call in the end, and as soon as the server stands still.
+
+        Raises:
+            ApiError: it does.
+        """
+        watch = asyncio.ensure_future(self._silence())
+        watch.add_done_callback(lambda _: call.cancel())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if watch.done() and not watch.cancelled():
+                raise _silent() from None
+            raise
+        finally:
+            watch.cancel()
+
+    async def _silence(self) -> None:
+        """Return when the server stands still: nothing comes, nor whether it lives."""
+        while True:
+            await asyncio.sleep(READY_TIMEOUT_S)
+            if time.monotonic() - self._heard < READY_TIMEOUT_S:
+                continue
+            try:
+                await self._client.is_server_live(client_timeout=READY_TIMEOUT_S)
+            except InferenceServerException as error:
+                if _status(error) == _TOO_LATE:
+                    return
+            self._heard = time.monotonic()
 
 
 def _can_be_a_name(name: str) -> bool:
     """Whether the server can be asked for a model of this name."""
     try:
-        return len(name.encode()) <= MOST_NAME_BYTES
+        return len(name.encode()) <= MOST_NAME_BYTES and "\0" not in name  # which ends a C string
     except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
         return False
+
+
+def _status(error: InferenceServerException) -> str:
+    return str(error.status() or "").removeprefix("StatusCode.")
+
+
+def _silent() -> ApiError:
+    return ApiError(
+        "the server gives no answer; ask again when /health says that it is ready",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+    )
 
 
 def _unknown(model: str) -> ApiError:
