@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from builders.null_models import (
     sums,
     write_null,
 )
-from ge_backend.device.null.device import NullGraph
+from ge_backend.device.null.device import NullDevice, NullGraph
 from ge_backend.errors import DeviceUnavailable, GraphFailed, OutOfMemory
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
@@ -51,6 +52,25 @@ def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
     session.close()
     del session
     assert comes_true(lambda: num_ours() == before)
+
+
+def test_its_device_is_given_back_when_closing_returns(tmp_path, monkeypatch):
+    """A command's interpreter may end next, and an engine that is at work then aborts it."""
+    before, closed, close = set(threading.enumerate()), [], NullDevice.close
+
+    def slowly(device):
+        time.sleep(0.1)
+        close(device)
+        closed.append(device)
+
+    monkeypatch.setattr(NullDevice, "close", slowly)
+    monkeypatch.setattr(executor, "POLL_S", 20.0)  # nobody waits for the next look
+    session = open_session(tmp_path)
+    begin = time.monotonic()
+    session.close()
+    assert len(closed) == 1
+    assert set(threading.enumerate()) <= before
+    assert time.monotonic() - begin < 10
 
 
 def test_a_device_that_is_not_there_cannot_be_inline():

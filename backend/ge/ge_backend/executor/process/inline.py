@@ -35,8 +35,9 @@ def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
         raise
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection = executor.attend(theirs)
-    threading.Thread(target=_retire, args=(executor,), daemon=True).start()
-    return _InlineLink(ours, connection)
+    retiring = threading.Thread(target=_retire, args=(executor,), daemon=True)
+    retiring.start()
+    return _InlineLink(ours, connection, retiring)
 
 
 class _InlineLink(Link):
@@ -48,8 +49,11 @@ class _InlineLink(Link):
 
     sender_serves = True
 
-    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+    def __init__(
+        self, sock: socket.socket, connection: Connection, retiring: threading.Thread
+    ) -> None:
         self._connection = connection
+        self._retiring = retiring
         self._serving = threading.Lock()
         self._stays = True
         self._answers = select.poll()
@@ -70,6 +74,7 @@ class _InlineLink(Link):
         super().close()
         while self._stays:  # until it finds that we have left
             self._serve()
+        self._retiring.join()  # an engine that is at work as the interpreter ends aborts it
 
     def _serve(self) -> None:
         with self._serving:

@@ -81,6 +81,7 @@ class Executor:
         self._end: Callable[[], None] = lambda: None
         self._measured_at = -MEMORY_S
         self._connections: set[Connection] = set()
+        self._left = threading.Event()  # the last connection has
         self._lock = threading.Lock()
 
     def replace_at(self, memory: MemoryLimit, end: Callable[[], None]) -> None:
@@ -150,12 +151,15 @@ class Executor:
         connection = Connection(sock, self)
         with self._lock:
             self._connections.add(connection)
+            self._left.clear()
         return connection
 
     def forget(self, connection: Connection) -> None:
         """Know that a stub has left."""
         with self._lock:
             self._connections.discard(connection)
+            if not self._connections:
+                self._left.set()
 
     @property
     def num_connections(self) -> int:
@@ -199,7 +203,7 @@ class Executor:
         """Wait until the last connection has left."""
         while self.num_connections:
             self._show()
-            time.sleep(POLL_S)
+            self._left.wait(POLL_S)
 
     def close(self) -> None:
         """Finish the queued runs, free every graph nobody holds, and give the device back."""
