@@ -321,5 +321,5 @@ def test_sizes_that_would_not_load_are_not_written(model, trace, ge_backend):
     folder = model(config=config)
     code, out, err = ge_backend("tune", folder, "--trace", trace("20\n1500\n"), "--apply")
     assert (code, out) == (2, "")
-    assert "would not load with these sizes: bucket 1x1500 has 1500 elements" in err
+    assert "would not load with these sizes: parameter 'max_elements': bucket 1x1500 has" in err
     assert (folder / "config.pbtxt").read_text() == config
