@@ -15,8 +15,8 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "backend" / "ge" / "ge_backend"
 # Engines are of the reader's choice, and the host brings its own module.
 CHOSEN = {
-    *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript", "openvino"),
-    *("tokenizers", "transformers", "safetensors", "gguf", "PIL", "llguidance", "vllm"),
+    *("torch", "torch_npu", "acl", "onnxruntime", "onnxscript"),
+    *("tokenizers", "transformers", "safetensors", "gguf", "PIL", "vllm"),
 }
 HOSTS = {"triton_python_backend_utils"}
 # `google` is a namespace: several distributions have a part of it.
