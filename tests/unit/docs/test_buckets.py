@@ -21,10 +21,11 @@ EXAMPLES = [
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch, example_models):
-    """A folder with the files of the page and the example models."""
+    """A folder with the files of the page and what `make serve` makes, no model of git's."""
     for name, content in FILES:
         (tmp_path / name).write_text(content)
-    (tmp_path / "model_repository").symlink_to(example_models)
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "models").symlink_to(example_models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GE_CACHE_DIR", "off")
 
