@@ -135,6 +135,19 @@ def test_a_process_that_was_killed_runs_no_more(process):
     assert not still_runs(process.pid)
 
 
+def test_a_name_with_brackets_and_spaces_is_no_obstacle(tmp_path):
+    """The kernel puts the program's name, whatever it is, among the fields."""
+    program = tmp_path / ") Z (x"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([program, "60"])
+    try:
+        assert still_runs(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert not still_runs(process.pid)
+
+
 def test_a_watch_without_a_thread_leaves_no_descriptor(monkeypatch):
     """As where a process may have no more threads; whoever wanted it is told."""
 

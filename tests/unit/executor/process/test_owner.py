@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from builders.null_models import comes_true
 from ge_backend.executor.process import owner
-from ge_backend.executor.process.owner import has_ended, name_of, wait_for_end
+from ge_backend.executor.process.owner import name_of, wait_for_end
 
 
 def unsupported(_):
@@ -64,29 +63,6 @@ def test_there_is_no_waiting_for_a_process_that_is_gone(way, child):
     child.kill()
     child.wait()
     assert ended_within(child.pid, 2)
-
-
-def test_a_process_has_ended_once_it_is_killed_and_after_it_was_reaped(child):
-    """Living, zombie and gone are told apart."""
-    assert not has_ended(os.getpid())
-    assert not has_ended(child.pid)
-    child.kill()
-    assert comes_true(lambda: has_ended(child.pid))
-    child.wait()
-    assert has_ended(child.pid)
-
-
-def test_a_name_with_brackets_and_spaces_is_no_obstacle(tmp_path):
-    """The kernel puts the program's name, whatever it is, among the fields."""
-    program = tmp_path / ") Z (x"
-    program.symlink_to("/bin/sleep")
-    process = subprocess.Popen([program, "60"])
-    try:
-        assert not has_ended(process.pid)
-    finally:
-        process.kill()
-        process.wait()
-    assert has_ended(process.pid)
 
 
 def test_a_process_has_another_name_in_another_container(monkeypatch, tmp_path):

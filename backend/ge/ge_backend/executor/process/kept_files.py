@@ -21,8 +21,9 @@ from pathlib import Path
 from ge_backend.device.files.copying import copy_files
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
+from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
-from ge_backend.executor.process.owner import has_ended, name_of
+from ge_backend.executor.process.owner import name_of
 
 __all__ = ["KeptFiles", "kept_root"]
 
@@ -110,7 +111,7 @@ def _remove_abandoned(root: Path) -> None:
     runs = {root.parent, *root.parent.parent.glob(f"ge-backend-{os.getuid()}-*")}
     for other in [other for run in runs for other in run.glob(f"kept-*-{server[1]}")]:
         with contextlib.suppress(OSError, GeError, ValueError):
-            if not has_ended(int(other.name.split("-")[1])):
+            if still_runs(int(other.name.split("-")[1])):
                 continue
             for folder in (other.parent, other):
                 make_private(folder)

@@ -11,9 +11,9 @@ import threading
 
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
-from ge_backend.executor.process.owner import has_ended
 from ge_backend.executor.process.spare import hand_over, keep_spare
 from ge_backend.executor.process.spawn import arguments_of, reach, reap, report_pipe, spawn
 
@@ -83,7 +83,7 @@ def _start(address: ExecutorAddress, lock: int) -> None:
     It inherits the lock and keeps it until it listens, so that nobody starts a second one if this
     process dies meanwhile.
     """
-    if has_ended(address.owner_pid):
+    if not still_runs(address.owner_pid):
         raise DeviceUnavailable(
             f"the server, process {address.owner_pid}, has ended: no executor is started for it"
         )

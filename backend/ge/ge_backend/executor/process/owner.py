@@ -7,10 +7,9 @@ import select
 import time
 from pathlib import Path
 
-from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.last_stubs import birth_of
 
-__all__ = ["has_ended", "name_of", "wait_for_end"]
+__all__ = ["name_of", "wait_for_end"]
 
 POLL_S = 0.2
 PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
@@ -27,11 +26,6 @@ def name_of(pid: int) -> str:
     except OSError:  # no /proc, or a kernel that was built without them
         return str(pid)
     return f"{pid}-{space:x}"
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether there is no such process, or it is a zombie."""
-    return not still_runs(pid)
 
 
 def wait_for_end(pid: int) -> None:

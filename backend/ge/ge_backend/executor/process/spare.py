@@ -22,9 +22,9 @@ from pathlib import Path
 
 from ge_backend.device.rehearsal import rehearse
 from ge_backend.errors import GeError
+from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, remove_lock
-from ge_backend.executor.process.owner import has_ended
 from ge_backend.executor.process.spawn import reach, reap, report_pipe, spawn
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
@@ -128,7 +128,7 @@ def keep_spare(address: ExecutorAddress) -> None:
     """
     time.sleep(address.spare_after_s or 0.0)
     try:
-        if address.directory.is_dir() and not has_ended(address.owner_pid):
+        if address.directory.is_dir() and still_runs(address.owner_pid):
             with address_lock(address.socket) as lock:
                 _keep(address, lock)
     except (GeError, OSError) as error:

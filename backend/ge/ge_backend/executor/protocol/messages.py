@@ -85,7 +85,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 12
+VERSION = 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,7 +427,6 @@ class GraphReport:
     path: str
     holders: int
     prepared: int
-    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,7 +442,6 @@ class Report:
 
     id: int
     device: str
-    pid: int
     connections: int
     graphs: tuple[GraphReport, ...]
     free_bytes: int

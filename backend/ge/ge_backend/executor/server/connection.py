@@ -185,14 +185,12 @@ class Connection:
             if slots is not None:
                 check_slots(message, num_slots)
             try:
-                reply = run(held, segment, message, slots, kept, turn=turn)
+                return run(held, segment, message, slots, kept, turn=turn)
             except GeError as error:
                 told = error
                 if isinstance(error, OutOfMemory):
                     told = self._shared.registry.explained(error)
                 raise type(told)(without_folders(str(told), held.source.path)) from error
-            self._shared.registry.count_run(held)
-            return reply
 
         def nbytes(held: Entry) -> int:
             shapes = {ref.name: ref.shape for ref in message.inputs}

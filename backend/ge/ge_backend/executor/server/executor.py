@@ -179,14 +179,12 @@ class Executor:
         return Report(
             id=request_id,
             device=self.device.name,
-            pid=os.getpid(),
             connections=self.num_connections,
             graphs=tuple(
                 GraphReport(
                     path=entry.source.path,
                     holders=entry.holders,
                     prepared=len(entry.costs),
-                    runs=entry.runs,
                 )
                 for entry in self.registry.entries()
             ),

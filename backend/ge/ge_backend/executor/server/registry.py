@@ -47,7 +47,6 @@ class Entry:
     graph: Graph | None = None
     holders: int = 0
     idle_since: float = 0.0
-    runs: int = 0
     costs: dict[tuple[PrepareInput, ...], Cost] = field(default_factory=dict)
     scratch_bytes: int = 0
     compiled: tuple[Mapping[str, Shape], ...] = ()
@@ -165,11 +164,6 @@ class Registry:
             entry.idle_since = time.monotonic()
             if entry.holders < 0:
                 raise ProtocolError(f"graph {entry.source.path} was released once too often")
-
-    def count_run(self, entry: Entry) -> None:
-        """Count a run that has ended, for the report."""
-        with self._lock:
-            entry.runs += 1
 
     def close_idle(self, *, now: bool = False) -> int:
         """Close the graphs that nobody has held for the linger time, or all of those at once.
