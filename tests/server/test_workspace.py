@@ -11,6 +11,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
 from builders.metrics import metric
+from builders.regions import Answer
 from fakes.null_device import EXECUTORS
 
 CONFIG = """
@@ -51,10 +52,14 @@ def server(tmp_path_factory, triton_server, gate):
     )
 
 
-def infer(client, name, value, **options):
+def rows_of(value):
     tensor = grpcclient.InferInput("x", [1, 3], "FP32")
     tensor.set_data_from_numpy(np.full((1, 3), value, np.float32))
-    return client.infer(name, [tensor], **options).as_numpy("y").item()
+    return [tensor]
+
+
+def infer(client, name, value):
+    return client.infer(name, rows_of(value)).as_numpy("y").item()
 
 
 def wait_until(condition):
@@ -76,14 +81,17 @@ def test_a_model_larger_than_the_pool_is_refused_when_it_is_loaded(client):
 
 
 def test_a_request_that_is_given_up_while_it_waits_is_not_run(client, server, gate):
-    """Its client's time passes while a neighbour has the bytes; both are told, and counted."""
+    """Its client goes away while a neighbour has the bytes; both are told, and counted."""
     wait_until(lambda: metric(server, "ge_workspace_pool_bytes", model="a") == POOL)
     results = []
     holder = threading.Thread(target=lambda: results.append(infer(client, "a", HELD)))
     holder.start()
     wait_until(gate.exists)
-    with pytest.raises(InferenceServerException, match="Deadline"):
-        infer(client, "b", 4, client_timeout=0.3)
+    wait_until(lambda: metric(server, "ge_workspace_used_bytes", model="a") > NEEDS["a"])
+    held_s = metric(server, "ge_device_outstanding_seconds", model="a")
+    given_up = Answer(client, "b", rows_of(4))
+    wait_until(lambda: metric(server, "ge_device_outstanding_seconds", model="a") > held_s)
+    given_up.call.cancel()
     failed = {"model": "b", "status": "CANCELLED"}
     wait_until(lambda: metric(server, "ge_request_failures_total", **failed) == 1)
     assert results == []
