@@ -96,7 +96,9 @@ def test_a_repository_is_served_without_what_it_does_not_need(found, ge_backend,
 
     code, out, _ = ge_backend("check", models)
     assert code == 0
-    assert out.splitlines()[-1] == f"this machine can serve {models}"
+    assert out.splitlines()[-1] == (
+        f"this machine has what the models in {models} need; their files were not loaded"
+    )
     assert any(line.startswith("FAIL  engine") for line in out.splitlines())
 
 
@@ -107,6 +109,8 @@ def test_what_a_repository_needs_is_looked_at_by_its_own_name(monkeypatch, model
     needs = Needs(
         devices={"npu:3": ("mine",)},
         engines={"torch": ("mine",)},
+        extras={"torch": "generation"},
+        others={},
         chosen={"fast": "engine openvino is chosen: 1x16 2.0 ms"},
         broken={"bad": "no file"},
     )
@@ -120,6 +124,54 @@ def test_what_a_repository_needs_is_looked_at_by_its_own_name(monkeypatch, model
     assert found["onnxruntime"].needed_by == ()
     assert (found["bad"].ok, found["bad"].detail) == (False, "no file")
     assert (found["fast"].ok, found["fast"].detail) == (True, needs.chosen["fast"])
+
+
+def test_what_a_model_needs_is_installed_by_the_extra_that_brings_all_of_it(monkeypatch):
+    """The library alone has one of its own, which would not be enough."""
+    monkeypatch.setattr(check, "_find_server", lambda _: finding("server", ok=True))
+    monkeypatch.setattr(
+        check, "_ask", lambda _: (False, "ModuleNotFoundError: No module named 'torch'")
+    )
+    needs = Needs(
+        devices={},
+        engines={"torch": ("mine",)},
+        extras={"torch": "generation"},
+        others={},
+        chosen={},
+        broken={},
+    )
+
+    found = {finding.name: finding for finding in check.find_all(None, needs)}
+
+    assert found["torch"].detail.endswith("pip install 'triton-ge-backend[generation]'")
+
+
+@pytest.fixture
+def server(tmp_path_factory, monkeypatch):
+    """A folder that passes for a server, which has the backend `python` alone."""
+    folder = tmp_path_factory.mktemp("server")
+    for file in ("bin/tritonserver", "backends/python/libtriton_python.so"):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).touch()
+    monkeypatch.setattr(check, "_find_server", lambda _: finding("server", ok=True))
+    monkeypatch.setattr(check, "_ask", lambda _: (True, "fine"))
+    return folder
+
+
+def test_a_model_of_a_backend_that_the_server_lacks_fails(server, ge_backend, models):
+    """A slip in the name, or no name: Triton takes its own backend for the file then."""
+    for name, config in (("slip", 'backend: "gee"'), ("none", "max_batch_size: 4")):
+        (models / name / "1").mkdir(parents=True)
+        (models / name / "1" / "model.onnx").touch()
+        (models / name / "config.pbtxt").write_text(config)
+
+    code, out, _ = ge_backend("check", models, "--tritonserver", server)
+
+    assert code == 1
+    said = 'and this server has ge, python; write backend: "ge" in its config.pbtxt'
+    for name, backend in (("slip", "gee"), ("none", "onnxruntime")):
+        assert f"FAIL  model   {name:18} it is run by the backend {backend!r}, {said}" in out
+    assert out.splitlines()[-1] == f"this machine cannot serve {models}: none; slip"
 
 
 def test_json_is_one_list(found, ge_backend):

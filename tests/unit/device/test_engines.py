@@ -163,8 +163,10 @@ def test_an_engine_that_is_named_has_to_run_the_file(engines, source):
         engines.load(replace(source, engine="torch"))
 
 
-def test_where_none_is_installed_the_first_that_could_is_asked_for():
-    """So that the error names the extra to install."""
+def test_where_none_is_installed_the_one_that_takes_least_is_asked_for():
+    """The first of several; so that the error names the extra to install."""
+    more = replace(ENGINE, libraries=(*ENGINE.libraries, "another"))
+    assert preferred([more, ENGINE], "origin") is ENGINE
     assert preferred([ENGINE, OTHER], "origin") == ENGINE
     assert preferred([ENGINE, OTHER], "bf16") == OTHER
     assert preferred([ENGINE, OTHER], "fp16") == ENGINE

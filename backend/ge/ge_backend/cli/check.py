@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import ge_backend
 from ge_backend.cli.model.needs import Needs, read_needs
 from ge_backend.config.engine_table import ENGINES
+from ge_backend.config.model_folder import BACKEND
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.errors import DeviceUnavailable, GeError, ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, running_python
@@ -93,8 +94,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "check",
         help="print what works on this machine, what is absent, and what a repository lacks",
         description="Starts a server, opens every device and imports every engine. The exit code "
-        "is 0 if this machine can serve the repository; without one, if a server, a device and an "
-        "engine work. What is absent and not needed is no failure.",
+        "is 0 if this machine has what the models of the repository need; without one, if a "
+        "server, a device and an engine work. What is absent and not needed is no failure. Model "
+        "files are not loaded.",
     )
     parser.add_argument(
         "repository",
@@ -109,7 +111,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print every finding; return 0 if the repository, or without one something, can be served."""
+    """Print every finding; return 0 if nothing is lacking for the repository, or for any."""
     needs = read_needs(arguments.repository, os.environ) if arguments.repository else None
     findings: list[Finding] = []
     for finding in find_all(arguments.tritonserver, needs):
@@ -120,10 +122,17 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        what = arguments.repository or "models"
-        verdict = f"cannot serve {what}: {'; '.join(lacking)}" if lacking else f"can serve {what}"
-        print(f"this machine {verdict}")
+        print(f"this machine {_verdict(arguments.repository, lacking)}")
     return 1 if lacking else 0
+
+
+def _verdict(repository: Path | None, lacking: Sequence[str]) -> str:
+    """Return what was found, and no more: whether a file can be loaded nobody has tried."""
+    if lacking:
+        return f"cannot serve {repository or 'models'}: {'; '.join(lacking)}"
+    if repository is None:
+        return "can serve models"
+    return f"has what the models in {repository} need; their files were not loaded"
 
 
 def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[Finding]:
@@ -133,23 +142,25 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
         tritonserver: where it is; None where it usually is.
         needs: of the repository to be served, if there is one.
     """
-    devices, engines = (needs.devices, needs.engines) if needs is not None else ({}, {})
+    if needs is None:
+        needs = Needs(devices={}, engines={}, extras={}, others={}, chosen={}, broken={})
     yield Finding(kind="python", name=running_python(), ok=True, detail=sys.executable)
     yield _find_server(tritonserver)
     for module, (extra, brings) in CLIENTS.items():
         yield replace(_find_module("client", module, extra), brings=brings)
-    named = {device.partition(":")[0] for device in devices}
+    named = {device.partition(":")[0] for device in needs.devices}
     others = [kind for kind in DEVICE_KINDS if kind not in {*NOT_CHECKED, *named}]
-    for device in (*devices, *others):
+    for device in (*needs.devices, *others):
         brings = DEVICES.get(device.partition(":")[0], "")
-        yield replace(_find_device(device), brings=brings, needed_by=devices.get(device, ()))
+        yield replace(_find_device(device), brings=brings, needed_by=needs.devices.get(device, ()))
     for module, (extra, brings) in LIBRARIES.items():
-        found = _find_module("engine", module, extra)
-        yield replace(found, brings=brings, needed_by=engines.get(module, ()))
-    for model, choice in needs.chosen.items() if needs is not None else ():
+        found = _find_module("engine", module, needs.extras.get(module, extra))
+        yield replace(found, brings=brings, needed_by=needs.engines.get(module, ()))
+    for model, choice in needs.chosen.items():
         yield Finding(kind="model", name=model, ok=True, detail=choice)
-    for model, reason in needs.broken.items() if needs is not None else ():
+    for model, reason in needs.broken.items():
         yield Finding(kind="model", name=model, ok=False, detail=reason)
+    yield from _find_strangers(tritonserver, needs.others)
 
 
 def _lacking(findings: Sequence[Finding]) -> list[str]:
@@ -190,6 +201,22 @@ def _find_server(tritonserver: Path | None) -> Finding:
     except GeError as error:
         return replace(finding, detail=str(error))
     return replace(finding, ok=True, detail=detail)
+
+
+def _find_strangers(tritonserver: Path | None, others: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the models of a backend that the server lacks; none where there is no server."""
+    try:
+        folders = find_server(tritonserver).backends.iterdir()
+    except ServerError:
+        return
+    there = {BACKEND, *(folder.name for folder in folders)}
+    for model, backend in others.items():
+        if backend not in there:
+            reason = (
+                f"it is run by the backend {backend!r}, and this server has "
+                f'{", ".join(sorted(there))}; write backend: "{BACKEND}" in its config.pbtxt'
+            )
+            yield Finding(kind="model", name=model, ok=False, detail=reason)
 
 
 def _probe_repository(folder: Path) -> Path:

@@ -106,14 +106,18 @@ class Engines(Generic[_Given]):
 
 
 def preferred(engines: Sequence[EngineRow], precision: str) -> EngineRow:
-    """Return the first engine that is installed and has the precision, else the first that may."""
+    """Return the first engine that is installed and has the precision, else one that may."""
     return _in_order(engines, precision)[0]
 
 
 def _in_order(engines: Sequence[EngineRow], precision: str) -> Sequence[EngineRow]:
-    """Return those that are installed and have the precision, else the first that may."""
+    """Return those that are installed and have the precision, else one that may.
+
+    That is the one which takes least to install: an encoder needs no OpenVINO, which is faster.
+    """
     able = [row for row in engines if precision in row.precisions]
-    return [row for row in able if installed(row)] or (able or engines)[:1]
+    least = min(able or engines, key=lambda row: len(row.libraries))
+    return [row for row in able if installed(row)] or [least]
 
 
 def installed(engine: EngineRow) -> bool:

@@ -2,6 +2,7 @@ import pytest
 
 from ge_backend.cli.model.needs import read_needs
 from ge_backend.config.engine_table import ENGINES
+from ge_backend.device import engines
 
 
 @pytest.fixture
@@ -40,6 +41,21 @@ def test_a_file_needs_the_engine_of_its_kind_on_the_device_of_its_model(add, tmp
         "tokenizers": ("words",),
     }
     assert (needs.broken, needs.chosen) == ({}, {})
+    assert needs.extras == {"onnxruntime": "cuda", "torch": "cuda", "tokenizers": "text"}
+
+
+def test_one_extra_brings_all_that_a_checkpoint_needs(add, tmp_path, monkeypatch):
+    """Where nothing is installed; what is faster may come later."""
+    monkeypatch.setattr(engines, "installed", lambda _: False)
+    add("writer", "config.json")
+    add("net", "model.pt2")
+    said = '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}'
+    (tmp_path / "writer" / "1" / "config.json").write_text(said)
+
+    extras = read_needs(tmp_path, {}).extras
+
+    assert (extras["safetensors"], extras["torch"]) == ("generation", "generation,torch")
+    assert "openvino" not in extras
 
 
 def test_a_model_that_asks_for_the_fastest_engine_has_its_choice_told(add, tmp_path):
@@ -73,6 +89,13 @@ def test_models_of_others_and_fused_ensembles_need_nothing_of_their_own(add, tmp
     needs = read_needs(tmp_path, {})
 
     assert (needs.devices, needs.engines, needs.broken) == ({}, {}, {})
+    assert needs.others == {"python": "python"}
+
+
+def test_a_model_that_brings_its_backend_needs_none_of_the_server(add, tmp_path):
+    """Triton looks for the library in the model's folder, too."""
+    add("own", "libtriton_own.so", 'backend: "own"')
+    assert read_needs(tmp_path, {}).others == {}
 
 
 def test_a_model_that_cannot_be_read_is_told_and_others_are_read(add, tmp_path):

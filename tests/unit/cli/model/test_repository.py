@@ -2,7 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.cli.model.repository import CONFIG, is_ours, model_folders, refused_folders
+from ge_backend.cli.model.repository import (
+    CONFIG,
+    backend_of,
+    is_ours,
+    model_folders,
+    refused_folders,
+)
 from ge_backend.errors import ConfigError
 
 
@@ -20,6 +26,8 @@ def test_models_are_the_folders_with_a_configuration_in_order(tmp_path):
 def test_a_folder_without_models_is_refused(tmp_path):
     """It says what a repository looks like."""
     with pytest.raises(ConfigError, match=r"has no models; expected a folder of folders"):
+        model_folders(tmp_path)
+    with pytest.raises(ConfigError, match=r"nowhere is not a folder"):
         model_folders(tmp_path / "nowhere")
 
 
@@ -66,3 +74,30 @@ def test_a_model_of_no_version_is_refused(tmp_path, config):
         is_ours(tmp_path)
     (tmp_path / "1").mkdir()
     assert not is_ours(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "backend"),
+    [
+        ('backend: "gee"', "gee"),
+        ("", "onnxruntime"),
+        ('platform: "pytorch_libtorch"', "pytorch"),
+        ('default_model_filename: "model.py"', "python"),
+        ('platform: "ensemble"', ""),
+    ],
+)
+def test_the_backend_is_the_one_that_the_host_takes(tmp_path, config, backend):
+    """By the file, where the configuration says nothing; an ensemble has none."""
+    (tmp_path / CONFIG).write_text(config)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").touch()
+    assert backend_of(tmp_path) == backend
+
+
+def test_a_model_that_nothing_names_a_backend_for_is_refused(tmp_path):
+    """As the host does with a folder of a language model, for example."""
+    (tmp_path / CONFIG).touch()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "config.json").touch()
+    with pytest.raises(ConfigError, match=r'config.pbtxt names no backend; write backend: "ge"'):
+        backend_of(tmp_path)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.cli.model.repository import is_ours, model_folders, refused_folders
+from ge_backend.cli.model.repository import backend_of, model_folders, refused_folders
 from ge_backend.config.engine_table import EngineRow, engines_for, file_ends
 from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.model_folder import read_folder
+from ge_backend.config.model_folder import BACKEND, read_folder
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.checkpoint import is_checkpoint
@@ -28,17 +28,22 @@ OWN = {"npu": (".om", ".onnx"), "null": (".null",)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the models of a repository that are ours need.
+    """What the models of a repository need.
 
     Attributes:
-        devices: the models that run on a device, by its name.
-        engines: the models that an engine runs, by its module.
+        devices: the models of ours that run on a device, by its name.
+        engines: the models of ours that an engine runs, by its module.
+        extras: of this package, with commas between, that install an engine and all that goes with
+            it, by its module.
+        others: the backend by a model of another one that does not bring it.
         chosen: which engine serves it and why, by the model that asks for the fastest.
         broken: what is wrong, by the model that cannot be used, or folder that is none.
     """
 
     devices: Mapping[str, tuple[str, ...]]
     engines: Mapping[str, tuple[str, ...]]
+    extras: Mapping[str, str]
+    others: Mapping[str, str]
     chosen: Mapping[str, str]
     broken: Mapping[str, str]
 
@@ -47,8 +52,8 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     """Return what a repository needs; no model is opened.
 
     Args:
-        repository: the folder of models; those of other backends need nothing of ours but a folder
-            of a version.
+        repository: the folder of models; those of other backends need nothing of ours but that
+            backend and a folder of a version.
         environment: `GE_DEVICE` is for models that name no device.
 
     Raises:
@@ -57,23 +62,31 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     """
     devices: dict[str, list[str]] = {}
     engines: dict[str, list[str]] = {}
+    extras: dict[str, set[str]] = {}
+    others: dict[str, str] = {}
     chosen: dict[str, str] = {}
     folders = model_folders(repository)
     broken = dict(refused_folders(repository))
     store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
     for folder in folders:
         try:
-            if not is_ours(folder):
+            backend = backend_of(folder)
+            if backend != BACKEND:
+                # Where a model may have its own: core r24.10 src/backend_model.cc, search_paths.
+                if backend and not any(folder.rglob("libtriton_*.so")):
+                    others[folder.name] = backend
                 continue
             model = read_folder(folder)
             config = model.config(environment)
             if config.fuse:
                 continue  # its steps lie beside it
-            modules = _engines(model.directory, config)
+            engine = _engine(model.directory, config)
             for device in config.placement.devices:
                 devices.setdefault(device, []).append(folder.name)
-            for module in modules:
-                engines.setdefault(module, []).append(folder.name)
+            if engine is not None:
+                for module in engine.libraries:
+                    engines.setdefault(module, []).append(folder.name)
+                    extras.setdefault(module, set()).update(engine.extra.split(","))
             if choice := described_choice(config, store):
                 chosen[folder.name] = choice
         except GeError as error:
@@ -81,13 +94,15 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     return Needs(
         devices={name: tuple(models) for name, models in devices.items()},
         engines={name: tuple(models) for name, models in engines.items()},
+        extras={name: ",".join(sorted(names)) for name, names in extras.items()},
+        others=others,
         chosen=chosen,
         broken=broken,
     )
 
 
-def _engines(directory: Path, config: ModelConfig) -> tuple[str, ...]:
-    """Return the modules that run the model file of a version folder.
+def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
+    """Return what runs the model file of a version folder; None where that is its device itself.
 
     Raises:
         ConfigError, ModelError: nothing can, whatever is installed; as loading says it.
@@ -99,7 +114,7 @@ def _engines(directory: Path, config: ModelConfig) -> tuple[str, ...]:
     apart = path.name.endswith(OWN.get(kind, ())) or is_checkpoint(directory)
     if kind in DEVICE_KINDS and not apart:
         _check(path, config, rows, named)
-    return preferred(named or rows, config.precision).libraries if rows else ()
+    return preferred(named or rows, config.precision) if rows else None
 
 
 def _check(

@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ge_backend.config.model_folder import BACKEND, read_document, served_version
+from ge_backend.config.model_folder import BACKEND, is_ensemble, read_document, served_version
 from ge_backend.errors import ConfigError
 
-__all__ = ["is_ours", "model_folders", "refused_folders"]
+__all__ = ["backend_of", "is_ours", "model_folders", "refused_folders"]
 
 CONFIG = "config.pbtxt"
 # What the host serves without a configuration, by one of its own backends.
 SERVED_BARE = ("model.py", "model.plan", "model.savedmodel", "model.graphdef")
+# Which backend it takes for a file, in this order, where config.pbtxt names none.
+# Source: triton-inference-server/core@05295b7 src/model_config_utils.cc, AutoCompleteBackendFields.
+TAKEN_FOR = {
+    "model.savedmodel": "tensorflow",
+    "model.graphdef": "tensorflow",
+    "model.plan": "tensorrt",
+    "model.onnx": "onnxruntime",
+    "model.xml": "openvino",
+    "model.pt": "pytorch",
+    "model.py": "python",
+}
 
 
 def model_folders(repository: Path) -> list[Path]:
     """Return the folders of a repository's models, in the order of their names.
 
     Raises:
-        ConfigError: it cannot be read, is a model itself, or has no models.
+        ConfigError: it is not a folder, cannot be read, is a model itself, or has no models.
     """
     try:
+        if not repository.is_dir():
+            raise ConfigError(f"model repository {repository} is not a folder")
         found = [entry.parent for entry in repository.glob(f"*/{CONFIG}")]
         if (repository / CONFIG).is_file():
             raise ConfigError(f"{repository} is one model; expected the folder above it")
@@ -35,18 +48,33 @@ def model_folders(repository: Path) -> list[Path]:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a model is for this backend.
+    """Whether a model is for this backend; raises as `backend_of`."""
+    return backend_of(folder) == BACKEND
+
+
+def backend_of(folder: Path) -> str:
+    """Return which backend the host runs a model by; "" for one of its own ensembles.
 
     Raises:
         ConfigError: its configuration cannot be read, or the host would refuse it: without a folder
-            of a version it does so for any backend, and for ensembles.
+            of a version it does so for any backend, and for ensembles; or nothing names a backend.
         DeviceUnavailable: the library that reads config.pbtxt is missing.
     """
-    document = read_document(folder.resolve())
-    if document.get("backend") == BACKEND:
-        return True
-    served_version(folder.resolve(), document)
-    return False
+    path = folder.resolve()
+    document = read_document(path)
+    named = str(document.get("backend", ""))
+    if named == BACKEND:
+        return named
+    version = path / served_version(path, document)
+    if named or is_ensemble(document):
+        return named
+    if platform := document.get("platform"):  # such as onnxruntime_onnx
+        return str(platform).partition("_")[0]
+    file = document.get("default_model_filename")
+    for name, backend in TAKEN_FOR.items():
+        if file == name if file else (version / name).exists():
+            return backend
+    raise ConfigError(f'{path / CONFIG} names no backend; write backend: "{BACKEND}"')
 
 
 def refused_folders(repository: Path) -> Iterator[tuple[str, str]]:
