@@ -111,12 +111,14 @@ def up(server):
 def test_unequal_requests_are_shared_by_cost(client, server):
     """Both devices run about as long, however unequal the runs are."""
     assert ask(client, 200) == 200
-    time.sleep(0.6)  # metrics are published four times a second
-    spent = [metric(server, "ge_run_seconds_total", device=device) for device in DEVICES]
-    assert sum(spent) > 0.5
-    assert 0.4 < spent[0] / spent[1] < 2.5
+    assert comes_true(lambda: metric(server, "ge_requests_total", device="null,null:1") == 200)
+
+    def shared():
+        first, second = (metric(server, "ge_run_seconds_total", device=name) for name in DEVICES)
+        return first + second > 0.5 and 0.4 * second < first < 2.5 * second
+
+    assert comes_true(shared)
     assert up(server) == [1, 1]
-    assert metric(server, "ge_requests_total", device="null,null:1") == 200
 
 
 def test_a_killed_executor_costs_no_request(client, server):
@@ -125,10 +127,9 @@ def test_a_killed_executor_costs_no_request(client, server):
     victim.kill()
     assert ask(client, 100, seed=1) == 100
     assert comes_true(lambda: executor(server, "null:1") is not None, 20)
-    time.sleep(0.6)  # metrics are published four times a second: those of before say that it is up
+    # What was told before this says of the one that is killed that it is up.
+    assert comes_true(lambda: metric(server, "ge_executor_restarts_total", device="null:1") >= 1)
     assert comes_true(lambda: ask(client, 20, seed=2) == 20 and up(server) == [1, 1], 20)
-    restarts = metric(server, "ge_executor_restarts_total", device="null:1")
-    assert restarts >= 1
     assert metric(server, "ge_executor_restarts_total", device="null") == 0
 
 
