@@ -2,6 +2,7 @@
 
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,18 @@ def test_labels_keep_values_apart_whatever_their_order():
         ("ge_sub_batches_total", (("b", "1"), ("bucket", "8x64"))): 2,
         ("ge_sub_batches_total", (("b", "1"), ("bucket", "8x32"))): 1,
     }
+
+
+def test_what_tests_read_of_servers_is_published():
+    """A name that is not is read as 0, and much can be said of that."""
+    published = set()
+    for metric in METRICS.values():
+        parts = ("_count", "_sum", "_bucket") if metric.kind is Kind.HISTOGRAM else ("",)
+        published |= {metric.name + part for part in parts}
+    tests = (Path(__file__).resolve().parents[1] / "server").glob("*.py")
+    read = {name for path in tests for name in re.findall('"(ge_[a-z_]*[a-z])"', path.read_text())}
+    assert read & published
+    assert read - published <= {"ge_backend"}
 
 
 @pytest.mark.parametrize("record", [Recorder.add, Recorder.set])
