@@ -158,6 +158,17 @@ def test_closing_waits_for_the_attempt_that_is_being_made():
     assert (session.attempts, session.closed, member.up) == (1, 1, True)
 
 
+def test_a_process_that_ends_waits_for_no_device():
+    """One that is lost may take its time, or never come back."""
+    session = SlowSession()
+    member = reopening(session)
+    threads = [thread for thread in threading.enumerate() if thread.name == "reopen null:1"]
+    assert threads
+    assert all(thread.daemon for thread in threads)
+    session.go.set()
+    member.close()
+
+
 def test_a_member_that_is_closed_is_not_reopened_again():
     """An attempt is many, where executors die over it; each starts processes."""
     session = SlowSession(*[GONE] * PATIENCE)

@@ -149,6 +149,7 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"seed": float("inf")}, "seed is inf"),
         ({"prefix_cache": 1}, "prefix_cache is 1; it has to be true or false"),
         ({"cache_salt": 1}, "cache_salt is 1; it has to be a text"),
+        ({"cache_salt": "\ud800"}, r"cache_salt is '\ud800', which is not Unicode"),
         ({"beam_width": 9}, "beam_width is 9; it has to be a whole number from 1 to 8"),
         ({"beam_width": 2, "n": 3}, "n is 3; of a beam search it has to be at most beam_width"),
         ({"length_penalty": 1}, "length_penalty is for beam search; it needs a beam_width"),

@@ -31,6 +31,13 @@ def test_a_sequence_may_fill_the_cache_and_one_token_more():
         limits(cache=20).output_tokens(request(max_tokens=20))
 
 
+def test_beams_share_the_cache():
+    """The prompt's whole blocks lie there once; what is left is divided among them."""
+    of_blocks = Limits(vocabulary=50, max_positions=100, cache_tokens=24, block_size=4)
+    asked = request(prompt=[1] * 6, beam_width=2, max_tokens=None)
+    assert of_blocks.output_tokens(asked) == (1 + (6 - 1) // 2) * 4 + 1 - 6
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

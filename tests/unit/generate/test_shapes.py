@@ -3,7 +3,7 @@
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.generate.settings import EngineSettings
+from ge_backend.generate.settings import EngineSettings, SpeculationMode
 from ge_backend.generate.shapes import file_shapes, rule_shapes, step_shapes
 
 
@@ -27,6 +27,17 @@ def test_the_default_context_doubles_in_two_steps():
     """With powers of two attention would read up to twice what it has to."""
     lists = rule_shapes(EngineSettings(batch_buckets="1"), 160, 8)
     assert [context for _, _, context in lists.decode] == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+
+
+def test_guesses_are_verified_in_shapes_of_their_own():
+    """A query of the token itself and so many drafts, for every batch."""
+    settings = EngineSettings(
+        speculation=SpeculationMode.NGRAM,
+        num_speculative_tokens=3,
+        batch_buckets="1,4",
+        context_buckets="4",
+    )
+    assert {(1, 4, 4), (4, 4, 4)} <= set(rule_shapes(settings, 64, 16).prompt)
 
 
 def test_rules_of_encoders_work_here_too():
@@ -78,11 +89,14 @@ def test_a_context_that_cannot_hold_its_query_is_refused(tmp_path, line, entry):
     )
 
 
-def test_a_file_without_one_kind_is_refused(tmp_path):
-    """Whoever lists buckets for prompts alone could not go on behind them."""
+@pytest.mark.parametrize(
+    ("line", "missing"), [("(1, 64, 4)\n", "decoding"), ("(4, 1, 4)\n", "prompts")]
+)
+def test_a_file_without_one_kind_is_refused(tmp_path, line, missing):
+    """Whoever lists buckets for prompts alone could not go on behind them, nor begin without."""
     path = tmp_path / "buckets.txt"
-    path.write_text("(1, 64, 4)\n")
-    with pytest.raises(ConfigError, match="no bucket for decoding"):
+    path.write_text(line)
+    with pytest.raises(ConfigError, match=f"no bucket for {missing}"):
         file_shapes(path, 16)
 
 

@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,3 +108,11 @@ def test_a_batch_that_is_refused_ends_the_others(post):
     status, answer = post(server, {"input": [str(number) for number in range(101)]})
     assert (status, answer["error"]["message"]) == (503, "the queue is full")
     assert server.begun == server.ended == MOST_BATCHES
+
+
+def test_calls_are_read_where_the_client_has_tools():
+    """Without any, a text that looks like a call is the answer."""
+    asked = SimpleNamespace(forced=None, tools=())
+    assert app._reader(asked, app.ListedCalls) is None
+    asked.tools = ({"function": {"name": "t"}},)
+    assert app._reader(asked, app.ListedCalls) is app.ListedCalls

@@ -126,6 +126,13 @@ def test_only_references_are_rewritten(begins, schema):
     assert begins(forced_calls("", named(f=schema), several=True), '[{"name":"f","arguments":{')
 
 
+@pytest.mark.parametrize("reference", ["http://a/b", "other.json#/$defs/a", "#anchor"])
+def test_references_that_lead_elsewhere_stay(reference):
+    """Only those that begin at the schema's root know where that was."""
+    made = forced_calls("", named(f={"$ref": reference}), several=True)
+    assert made["guided_json"]["$defs"] == {"0": {"$ref": reference}}
+
+
 def test_values_that_look_like_references_stay(begins):
     """They are what the answer has to hold."""
     sampling = forced_calls("", named(f={"const": {"$ref": "#/a"}}), several=True)

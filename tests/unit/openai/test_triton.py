@@ -239,6 +239,15 @@ def test_a_model_that_is_not_served_is_unknown_or_not_ready(writers, name, ready
     assert told.value.status == status
 
 
+def test_a_model_that_is_for_something_else_is_unknown(writers):
+    """As if there were none; who asks for what it is for, gets it."""
+    _, asked = writers
+    assert asked(lambda connection: connection.model("writer", Ability.TEXT))[0].name == "writer"
+    with pytest.raises(ApiError) as told:
+        asked(lambda connection: connection.model("writer", Ability.EMBEDDING))
+    assert told.value.code == "model_not_found"
+
+
 def test_a_name_ends_nowhere_but_at_its_end(writers):
     """The host reads a name up to a NUL, and would serve the model of that name."""
     servicer, asked = writers

@@ -63,6 +63,12 @@ def test_a_line_that_cannot_be_used_is_named(line):
     assert len(message) < 400
 
 
+def test_a_line_that_nests_too_deeply_is_named():
+    """It is no reason to end a command with a traceback."""
+    with pytest.raises(ConfigError, match=r"^t\.txt, line 1: .*no JSON"):
+        parse_trace(['{"sizes": ' + "[" * 100_000], "t.txt", ["q"])
+
+
 def test_plain_sizes_need_one_axis():
     """With two axes a lone number does not say which it is."""
     with pytest.raises(ConfigError, match="this model has the ragged axes q, d"):

@@ -98,6 +98,16 @@ def test_a_pool_without_a_size_is_as_large_as_it_takes():
     assert plan.size_bytes == sum(map(footprint, (8 * GIB, 6 * GIB, 1)))
 
 
+def test_a_pool_without_a_size_begins_behind_what_is_in_use():
+    """Behind the last of it; who does not know his need takes nothing."""
+    used = [Range(offset=4096, nbytes=64), Range(offset=0, nbytes=64)]
+    needs = [Need(holder=str(place), nbytes=1, fixed=place) for place in used]
+    more = [Need(holder="new", nbytes=1000), Need(holder="dynamic", nbytes=0)]
+    plan = plan_memory([*needs, *more], 0)
+    assert plan.size_bytes == 4096 + 64 + footprint(1000)
+    assert plan.contention == 0
+
+
 def test_a_plan_of_nothing_is_all_free():
     """An empty pool is one gap."""
     plan = planned(GIB)
