@@ -1,7 +1,7 @@
 """A chat with a model that the server serves: your lines in, its answers token by token.
 
 The chat template is the client's: it is read from the checkpoint's folder, and without one your
-lines are the prompt as they are. It ends with an empty line.
+lines are the prompt as they are. It ends with an empty line, or with the input.
 
 python client_examples/chat.py --model smollm2 --checkpoint FOLDER --say "Good morning"
 """
@@ -41,7 +41,16 @@ def template_of(checkpoint: Path | None) -> Callable[[list[Message]], str]:
 
 def lines(said: list[str] | None) -> Iterator[str]:
     """Yield what was said on the command line, else what is typed, until an empty line."""
-    yield from said or iter(lambda: input("> "), "")
+    yield from said or iter(typed, "")
+
+
+def typed() -> str:
+    """Return what is typed; an empty line where the input ends."""
+    try:
+        return input("> ")
+    except EOFError:
+        print()
+        return ""
 
 
 def main(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ python client_examples/text_embedding.py --protocol http "rain tomorrow" "the ma
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ def embed(triton: Any, url: str, texts: Sequence[str]) -> npt.NDArray[np.float32
 
 
 def main(options: argparse.Namespace) -> None:
+    if len(options.texts) < 2:
+        sys.exit("expected two texts at least, or none for the example's own")
     triton = options.triton
     embeddings = embed(triton, options.url, options.texts)
     similarity = embeddings @ embeddings.T

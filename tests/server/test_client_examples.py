@@ -277,6 +277,13 @@ def test_text_embedding_finds_the_texts_that_are_alike(connection):
     assert all(found[found[text]] == text for text in found)
 
 
+def test_one_text_alone_is_like_no_other(server):
+    """It was called most like itself."""
+    assert refused("text_embedding.py", "--url", server.grpc, "rain") == (
+        "expected two texts at least, or none for the example's own"
+    )
+
+
 def test_text_classifier_names_the_labels(connection):
     """Texts of very different lengths, all at once; the names come from the server."""
     printed = run("text_classifier.py", *connection)
@@ -420,6 +427,16 @@ def test_chat_answers_line_by_line(server):
         " had three daughters, and none of them could keep a secret.",
         " calm that day, and the gulls slept upon the waves.",
     ]
+
+
+def test_chat_ends_with_its_input(server):
+    """As with an empty line: ^D, or the end of a file."""
+    command = [sys.executable, str(ROOT / "client_examples" / "chat.py"), "--url", server.grpc]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60, input="the king\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "three daughters" in done.stdout
 
 
 def test_chat_makes_prompts_by_the_checkpoints_template(server, tmp_path):
