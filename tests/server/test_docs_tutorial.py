@@ -52,7 +52,7 @@ def script(ports: dict[str, int]) -> str:
         line = line.replace("ge-backend serve", f"ge-backend serve {own} --exit-timeout=3")
         metrics = f"http://localhost:{ports['metrics']}/metrics"
         line = line.replace("ge-backend top", f"ge-backend top --url={metrics}")
-        if line.endswith("&"):
+        if "ge-backend serve" in line:
             # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
             line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
             last = "openai" if "--openai-port" in line else "metrics"  # of what it says
@@ -104,6 +104,13 @@ def test_a_step_prints_what_the_page_shows(printed, number):
     ]
     found = f"{printed[number]}\n" if printed[number] else ""
     assert re.fullmatch("".join(lines), found), f"$ {command}\n{found}"
+
+
+def test_the_table_of_step_8_shows_requests(printed):
+    """They are still being sent then, as they are when a reader gets there."""
+    (number,) = [n for n, (command, _) in enumerate(steps()) if "ge-backend top" in command]
+    (rate,) = re.findall(r"(?m)^encoder +([\d.]+) ", printed[number])
+    assert float(rate) > 0
 
 
 def test_the_tutorial_has_ten_steps_and_is_found():

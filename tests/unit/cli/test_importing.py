@@ -23,6 +23,17 @@ def folder(tmp_path):
     return as_sentence_encoder(there)
 
 
+def test_a_folder_that_is_not_there_is_not_fetched(tmp_path, ge_backend):
+    """A name on the Hub is none; the command that fetches it is told."""
+    code, _, err = ge_backend("import", tmp_path / "all-MiniLM-L6-v2")
+    assert code == 2
+    assert (
+        "all-MiniLM-L6-v2 is not a folder; nothing is downloaded: get it first, such as with hf"
+        in err
+    )
+    assert "download OWNER/all-MiniLM-L6-v2 --local-dir all-MiniLM-L6-v2" in err
+
+
 @pytest.fixture
 def exporting(monkeypatch):
     """What the export writes, without torch; an error where one is set."""

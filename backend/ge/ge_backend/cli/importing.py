@@ -72,12 +72,13 @@ def import_(arguments: argparse.Namespace) -> int:
     """Write the models and say what they are; return 0.
 
     Raises:
-        ConfigError: the folder is not an encoder's, puts a prompt before each text, or takes no
-            pairs; a model of that name is there already, no model can have that name, or nothing
-            can be written.
+        ConfigError: the folder is not there, not an encoder's, puts a prompt before each text, or
+            takes no pairs; a model of that name is there already, no model can have that name, or
+            nothing can be written.
         ModelError: it cannot be exported faithfully.
         DeviceUnavailable: what exports is not installed.
     """
+    _check_folder(arguments.folder)
     checkpoint = replace(read_encoder_folder(arguments.folder), pairs=arguments.pairs)
     _check_pairs(checkpoint)
     _check_prompt(arguments.folder)
@@ -93,6 +94,14 @@ def import_(arguments: argparse.Namespace) -> int:
     print(f"{name}: {taken} in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
     return 0
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder} is not a folder; nothing is downloaded: get it first, such as with hf "
+            f"download OWNER/{folder.name} --local-dir {folder.name}"
+        )
 
 
 def _check_pairs(checkpoint: EncoderFolder) -> None:
