@@ -95,6 +95,9 @@ def _run(options: argparse.Namespace, console: Console) -> bool:
             console.print(f"\n{line}", soft_wrap=True)
             if options.keep:
                 _wait(server, root / "models", console)
+    if not options.keep:
+        console.print("\nnext: make demo ARGS=--keep serves on, with a page to chat")
+        console.print("      docs/tutorial.md goes from a file of yours to a tuned, watched model")
     return all(outcome.right for outcome in outcomes) and difference <= models[0].tolerance
 
 

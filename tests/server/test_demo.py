@@ -69,6 +69,8 @@ def test_the_demo_prints_neighbours_and_figures_and_leaves_nothing(folder):
     same = re.search(r"(\d+) of 64 texts", done.stdout)
     assert same is not None
     assert int(same[1]) >= 56
+    assert "next: make demo ARGS=--keep" in done.stdout
+    assert "docs/tutorial.md" in done.stdout.splitlines()[-1]
     assert processes_in(folder) == []
     assert list(folder.glob("ge-*")) == []
 
