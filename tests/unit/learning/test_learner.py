@@ -1,46 +1,26 @@
 """Buckets that change while a model serves: no request is lost, and what fails changes nothing."""
 
-import contextlib
 import itertools
-import json
 import socket
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from builders.null_models import SHORT, comes_true
+from builders.learning import BUCKETS, ONE_AXIS, Bench, config_of
+from builders.null_models import comes_true
 from fakes.null_device import Fault, NullDevice
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.grid import listed_grid
-from ge_backend.buckets.known_shapes import KnownShapes
-from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
-from ge_backend.device.base import GraphSource
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, InvalidRequest, ShapeTooLarge
 from ge_backend.executor.client.link import Link
-from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.server.executor import Executor
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import build_layout
 from ge_backend.learning import learner
 from ge_backend.learning.learner import Learner
-from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_model, estimated_costs, measured_costs
-from ge_backend.warmup.store import Store
+from ge_backend.warmup.measure import measured_costs
 
-ONE_AXIS = {
-    "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
-    "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
-    "axis_limits": {"length": 100},
-}
 TWO_AXES = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", "width"]}],
     "outputs": [{"name": "y", "dtype": "FP32", "dims": ["batch"], "compute": "sum", "of": "x"}],
@@ -52,156 +32,6 @@ WITH_STATE = {
 }
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(), initial_dims=())
 SEQUENCES = SequenceBatching(strategy="oldest", capacity=2, idle_s=9, controls=(), states=(STATE,))
-# A run's cost grows with the length, as padding's does.
-BY_LENGTH = {f"{rows}x{length}": 0.1 * length for rows in (1, 4) for length in range(101)}
-BUCKETS = [(rows, size) for rows in (1, 4) for size in (8, 32)]
-
-
-def config_of(dims=1, **changes):
-    read = ModelConfig.read(
-        {
-            "name": "m",
-            "max_batch_size": 4,
-            "input": [
-                {
-                    "name": "x",
-                    "data_type": "TYPE_FP32",
-                    "dims": [-1] * dims,
-                    "allow_ragged_batch": True,
-                }
-            ],
-            "parameters": {"device": {"string_value": "null"}},
-        },
-        directory=None,
-        version="1",
-        environment={},
-    )
-    return replace(read, warmup_repeats=3, learn_every_s=0.0, **changes)
-
-
-class Instance:
-    """What a stub has: a pipeline and a learner beside it."""
-
-    def __init__(self, bench, config, buckets, connects, *, early=False):
-        self.bench, self.connects = bench, connects
-        self.recorder = Recorder()
-        fleet = self.open_fleet()
-        session = fleet.sessions[0]
-        static = session.static_shapes
-        layout = build_layout(config, session.signature, static_shapes=static)
-        grid = listed_grid(("rows", *layout.axes), buckets)
-        if early:
-            costs = estimated_costs(config, layout, session, grid, bench.store)
-        else:
-            costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
-        shapes = KnownShapes()
-        self.pipeline = Pipeline(
-            layout=layout,
-            fleet=fleet,
-            costs=cost_model(config, layout, costs, session, shapes),
-            policy=Policy(axes=layout.axes, refuse_overflow=static),
-            recorder=self.recorder,
-            traffic=Traffic(layout.axes),
-        )
-        unmeasured = grid if early else None
-        self.learner = Learner(
-            config,
-            self.pipeline,
-            costs,
-            bench.store,
-            self.open_fleet,
-            shapes=shapes,
-            unmeasured=unmeasured,
-        )
-        self.swaps = 0
-
-    def open_fleet(self):
-        if self.bench.refuse is not None:
-            raise self.bench.refuse
-        source = GraphSource.of(self.bench.path)
-        sessions = {
-            name: Session(connect, source, arena_bytes=1, on_restart=lambda: None)
-            for name, connect in zip(("null", "null:1"), self.connects, strict=False)
-        }
-        return Fleet(sessions, SHORT)
-
-    def ask(self, *shapes):
-        """Run a batch of requests of ones; return the sum of each, or its error."""
-        tensors = [np.ones((1, *s) if isinstance(s, tuple) else (1, s), np.float32) for s in shapes]
-        layout = self.pipeline.layout
-        batch = [check_request(i, {"x": x}, layout) for i, x in enumerate(tensors)]
-        answers = {}
-        for reply in self.pipeline.run(batch):
-            assert reply.request not in answers
-            answers[reply.request] = reply.error or float(reply.outputs["y"][0])
-        return [answers[index] for index in range(len(shapes))]
-
-    def swapped(self, times=1, seconds=30.0):
-        """Return whether the grid has been changed that often, within some time."""
-
-        def enough():
-            drained = self.recorder.drain()
-            self.swaps += drained.get(("ge_grid_swaps_total", ()), 0)
-            self.num_buckets = drained.get(("ge_buckets", ()), None)
-            return self.swaps >= times
-
-        return comes_true(enough, seconds)
-
-    @property
-    def buckets(self):
-        """The buckets that the next batch uses."""
-        self.ask()
-        return set(self.pipeline.costs.table)
-
-    def close(self):
-        self.learner.close()
-        self.pipeline.close()
-
-
-class Bench:
-    """An executor for several sessions, as the process would be, and instances that use it."""
-
-    def __init__(self, folder):
-        self.path = folder / "model.null"
-        self.store = Store(folder / "cache")
-        self.device = NullDevice()
-        self.executors = [Executor(self.device, linger_s=0.0)]
-        self.sockets, self.instances = [], []
-        self.refuse = None
-
-    def connect(self):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.executors[-1].accept(theirs)
-        self.sockets.append(ours)
-        return Link(ours)
-
-    def restart_executor(self):
-        """Let the executor go away; whoever connects next finds another."""
-        self.executors.append(Executor(self.device, linger_s=0.0))
-        sockets, self.sockets = self.sockets, []
-        for sock in sockets:
-            with contextlib.suppress(OSError):  # some sessions have been closed
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def instance(self, buckets=BUCKETS, *, graph=ONE_AXIS, static=True, **changes):
-        given = {"cost_ms": changes.pop("cost_ms", BY_LENGTH), "faults": changes.pop("faults", [])}
-        text = json.dumps({**graph, "static_shapes": static, **given})
-        if not self.path.exists() or self.path.read_text() != text:
-            self.path.write_text(text)
-        connects = changes.pop("connects", (self.connect,))
-        dims = len(graph["inputs"][0]["dims"]) - 1
-        early = changes.pop("early", False)
-        config = config_of(dims, **changes)
-        self.instances.append(Instance(self, config, buckets, connects, early=early))
-        return self.instances[-1]
-
-    def close(self):
-        for instance in self.instances:
-            instance.close()
-        for executor in self.executors:
-            executor.join()
-            executor.close()
-            assert executor.registry.entries() == []
 
 
 @pytest.fixture
@@ -574,6 +404,15 @@ def test_prepared_buckets_are_bounded(bench, caplog):
     one.ask(90)
     assert comes_true(lambda: "at most 6 may be prepared" in caplog.text)
     assert len(one.buckets) == 6
+
+
+def test_the_bound_grows_with_the_buckets_that_a_model_begins_with(bench, monkeypatch):
+    """Some number of them may be prepared also where it begins with few."""
+    monkeypatch.setattr(learner, "LEAST_GRAPHS", len(BUCKETS) + 1)
+    one = bench.instance(overflow="extend")
+    one.ask(50)
+    assert one.swapped()
+    assert len(one.buckets) == len(BUCKETS) + 2
 
 
 def test_instances_share_the_bound(bench, caplog):
