@@ -72,9 +72,9 @@ def test_a_line_that_is_too_long_is_cut(monkeypatch):
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=20, height=5)
     monkeypatch.setattr(rich.live, "get_console", lambda: console)
-    top._show_live(iter(["model  one two seven four", "x" * 19]))
-    assert "model  one two seve…" in shown.getvalue()
-    assert "four" not in shown.getvalue()
+    top._show_live(iter(["model  one two forty nine", "x" * 19]))
+    assert "model  one two fort…" in shown.getvalue()
+    assert "nine" not in shown.getvalue()
 
 
 def test_no_server_is_one_line(capsys):
