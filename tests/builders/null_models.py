@@ -150,11 +150,16 @@ def running(session, orders, unwanted=lambda index: False):
         yield ended.index, ended.outcome
 
 
-def run_values(session, *values):
-    """Run one order per value; return the outcomes in the order of the values."""
+def run_values(session, *values, meanwhile=lambda: None):
+    """Run one order per value; return the outcomes in the order of the values.
+
+    Once the first of them has ended, `meanwhile` is called.
+    """
     session.reserve(128 * len(values))
-    orders = [order(session, value) for value in values]
-    outcomes = dict(running(session, orders))
+    runs = running(session, [order(session, value) for value in values])
+    outcomes = dict([next(runs)])
+    meanwhile()
+    outcomes |= runs
     return [outcomes[index] for index in range(len(values))]
 
 
