@@ -190,6 +190,91 @@ def test_a_program_is_loaded_onto_a_device(tmp_path, kind):
     assert {result.device.type for result in results.values()} == {"meta"}
 
 
+class Rotary(torch.nn.Module):
+    """One layer of attention with rotary positions, whose frequencies are a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(100, 32)
+        self.project = torch.nn.Linear(32, 64)
+        self.register_buffer("inv_freq", 1 / 10000 ** (torch.arange(0, 32, 2) / 32))
+
+    def forward(self, ids):
+        found = self.embedding(ids)
+        angles = torch.arange(ids.shape[1], dtype=torch.float32)[:, None] * self.inv_freq.float()
+        queries, keys = self.project(found).chunk(2, -1)
+        queries = turned(queries, angles).to(found.dtype) * 8
+        keys = turned(keys, angles).to(found.dtype) * 8
+        return torch.nn.functional.scaled_dot_product_attention(queries, keys, found)
+
+
+def turned(vectors, angles):
+    a, b = vectors.chunk(2, -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+
+@pytest.fixture
+def lowered(tmp_path):
+    """Return a function that gives the program of a module, its weights in BF16."""
+
+    def lowered(module, kind, *example, **more):
+        path = str(tmp_path / f"model{kind}")
+        if kind == ".pt2":
+            torch.export.save(torch.export.export(module, example, **more), path)
+        else:
+            torch.jit.save(torch.jit.script(module), path)
+        program = load_program(path)
+        program.lower(torch.bfloat16)
+        return program
+
+    return lowered
+
+
+@pytest.mark.parametrize("kind", [".pt2", ".pt"])
+def test_a_lower_type_is_for_weights_and_not_for_tables(lowered, kind):
+    """Rounded frequencies put places in the wrong order, the more so the longer the text."""
+    module = Rotary().eval()
+    example = torch.zeros(2, 6, dtype=torch.int64)
+    program = lowered(module, kind, example, dynamic_shapes=({1: LENGTH},))
+    assert {weight.dtype for weight in program.module.parameters()} == {torch.bfloat16}
+    assert {table.dtype for table in program.module.buffers()} == {torch.float32}
+    ids = torch.randint(0, 100, (2, 2000), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        want = module(ids)
+        with torch.autocast("cpu", torch.bfloat16):
+            (got,) = program.call({"ids": ids}).values()
+    assert torch.nn.functional.cosine_similarity(got.float(), want, dim=-1).mean() > 0.99
+
+
+class FrozenNorm(torch.nn.Module):
+    """Batch norm that is not trained: its weights are buffers, as in vision libraries."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("weight", "running_var"):
+            self.register_buffer(name, torch.rand(4) + 1)
+        for name in ("bias", "running_mean"):
+            self.register_buffer(name, torch.rand(4))
+
+    def forward(self, x):
+        return torch.nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias
+        )
+
+
+@pytest.mark.parametrize("kind", [".pt2", ".pt"])
+@pytest.mark.parametrize("norm", [torch.nn.BatchNorm1d(4), FrozenNorm()])
+def test_batch_norm_has_one_type(lowered, kind, norm):
+    """It refuses statistics of another one than its weights."""
+    module = torch.nn.Sequential(torch.nn.Conv1d(4, 4, 1), norm).eval()
+    x = torch.rand(2, 4, 5)
+    program = lowered(module, kind, x)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        (got,) = program.call({"input": x}).values()
+    assert torch.allclose(got.float(), module(x), atol=0.05)
+
+
 def test_behind_a_first_program_little_is_left_to_import(tmp_path):
     """Of the more than a thousand modules that a first load brings."""
     torch.export.save(

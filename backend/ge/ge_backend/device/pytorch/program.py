@@ -77,10 +77,17 @@ class Program:
     def lower(self, dtype: torch.dtype) -> None:
         """Convert the weights to a smaller type, and drop the checks that types are as exported.
 
-        `torch.export` writes such a check before every conversion, and it would fail.
+        Buffers stay: BF16 cannot tell a table's places apart from 256 on. Batch norm alone wants
+        its statistics in the type of its weights. `torch.export` writes such a check before every
+        conversion, and it would fail.
         """
-        self.module.to(dtype)
         for module in self.module.modules():
+            weights = list(module.parameters(recurse=False))
+            if hasattr(module, "running_var"):
+                weights += module.buffers(recurse=False)
+            for weight in weights:
+                if weight.is_floating_point():
+                    weight.data = weight.data.to(dtype)
             if isinstance(module, torch.fx.GraphModule):
                 for node in list(module.graph.nodes):
                     if node.target is torch.ops.aten._assert_tensor_metadata.default:  # noqa: SLF001 - its name
