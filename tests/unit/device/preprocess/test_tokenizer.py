@@ -78,6 +78,23 @@ def test_a_text_is_cut_where_the_file_says(load):
     assert got["input_ids"].tolist() == [[CLS, VOCABULARY["the"], VOCABULARY["cat"], SEP]]
 
 
+@pytest.mark.parametrize("strategy", ["only_first", "only_second"])
+@pytest.mark.parametrize("paired", ["false", "true"])
+def test_a_long_text_is_cut_whatever_the_file_cuts(tmp_path, strategy, paired):
+    """`save_pretrained` keeps how texts were cut last, which fails for those of another kind."""
+    tokenizer = build_tokenizer()
+    tokenizer.enable_truncation(8, strategy=strategy)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    source = GraphSource.of(tmp_path / "tokenizer.json", options=(("tokenizer.pairs", paired),))
+    given = pairs((b"a " * 20, b"cat"), (b"cat", b"a " * 20))
+    if paired == "false":
+        del given["text_pair"]
+    got = CpuDevice().load(source).run(given, {}, exclusive=False)
+    assert got["input_ids"].shape[1] == 8
+    assert got["input_ids"][:, 0].tolist() == [CLS, CLS]
+    assert ROW_ERRORS not in got
+
+
 @pytest.mark.parametrize("max_length", [0, 4, 20])
 def test_a_parameter_goes_before_the_file(load, max_length):
     """Files often say what the training used, not what the model takes."""

@@ -197,8 +197,10 @@ def _read(path: str) -> Tokenizer:
 def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: str) -> int:
     """Set the most tokens of a text; return it, 0 where there is no limit.
 
-    What is cut off is not returned, so a stride of the file has no effect. The library does not cut
-    at all where only special tokens would be left (seen with 0.23), so that is refused.
+    What is cut off is not returned, so a stride of the file has no effect. Nor has its strategy: it
+    is what texts were cut by last before it was saved, and may fail for those of another kind. The
+    library does not cut at all where only special tokens would be left (seen with 0.23), so that
+    is refused.
     """
     given = tokenizer.truncation or {}
     most: int = options.max_length or given.get("max_length", 0)
@@ -217,9 +219,7 @@ def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: st
             f"special ones; set '{PREFIX}max_length' to {least} or more"
         )
     tokenizer.enable_truncation(
-        most,
-        strategy=given.get("strategy", "longest_first"),
-        direction=given.get("direction", "right"),
+        most, strategy="longest_first", direction=given.get("direction", "right")
     )
     return most
 
