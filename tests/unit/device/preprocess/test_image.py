@@ -15,6 +15,7 @@ from builders.images import encoded, gradient
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.kinds.cpu import CpuDevice
 from ge_backend.device.preprocess.image import eight_bits
+from ge_backend.device.preprocess.image_file import MOST_PIXELS
 from ge_backend.errors import GraphFailed, ModelError
 
 NORMAL = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -224,6 +225,11 @@ def test_what_a_result_may_have_does_not_bound_a_size_that_is_given(load):
     """`max_pixels` is there against clients, and they do not choose that one."""
     graph = load(resize={"height": 20, "width": 20}, max_pixels=100)
     assert ROW_ERRORS not in run(graph, encoded(gradient(9, 9)))
+
+
+def test_pillow_takes_as_many_pixels_as_can_be_asked_for():
+    """And no more, so a larger `max_pixels` would have no effect."""
+    assert MOST_PIXELS == 2 * Image.MAX_IMAGE_PIXELS
 
 
 @pytest.mark.parametrize("error", [MemoryError, OverflowError])

@@ -12,7 +12,7 @@ layout         `CHW` (default) or `HWC`
 mean, std      per channel, for values from 0 to 1: the model sees (value - mean) / std
 interpolation  `bilinear` (default), `bicubic`, `lanczos`, `box`, `hamming`, `nearest`
 max_pixels     larger images are refused before they are decoded, and so are those that the
-               shorter side would make larger; default 50 million
+               shorter side would make larger; default 50 million, at most 178,956,970
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from ge_backend.errors import ModelError
 
-__all__ = ["ImageSteps", "read_image_file"]
+__all__ = ["MOST_PIXELS", "ImageSteps", "read_image_file"]
 
 CHANNELS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
 LAYOUTS = ("CHW", "HWC")
@@ -43,6 +43,9 @@ KEYS = (
     "max_pixels",
 )
 MAX_PIXELS = 50_000_000
+# Source: Pillow 13, Image.py, `_decompression_bomb_check`: for all of a process, twice this is the
+# most that it opens.
+MOST_PIXELS = 2 * 89_478_485
 
 Size = tuple[int, int]  # height, width
 
@@ -130,7 +133,7 @@ def _steps(document: Any) -> ImageSteps:
         interpolation=_one_of(
             "interpolation", document.get("interpolation", "bilinear"), INTERPOLATIONS
         ),
-        max_pixels=_count("max_pixels", document.get("max_pixels", MAX_PIXELS)),
+        max_pixels=_pixels(document.get("max_pixels", MAX_PIXELS)),
     )
 
 
@@ -144,6 +147,14 @@ def _count(key: str, value: Any) -> int:
     if type(value) is not int or value < 1:
         raise ValueError(f"{key} is {value!r}; expected a whole number from 1 up")
     return value
+
+
+def _pixels(value: Any) -> int:
+    if (pixels := _count("max_pixels", value)) > MOST_PIXELS:
+        raise ValueError(
+            f"max_pixels is {pixels}; expected at most {MOST_PIXELS}: Pillow opens no larger image"
+        )
+    return pixels
 
 
 def _size(key: str, value: Any) -> Size:
