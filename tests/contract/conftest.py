@@ -19,6 +19,7 @@ ECHO = "echo"  # y = x, both [batch, length]
 SCALAR = "scalar"  # y = x, both []
 SUMS = "sums"  # y [batch] = sum of x [batch, length]
 KEPT = "kept"  # y [?] = those elements of x [length] that are not zero
+PASSED = "passed"  # as SUMS, and x itself is an output, too
 
 
 class NullEngine:
@@ -27,10 +28,12 @@ class NullEngine:
     def write(self, path: Path, kind: str, dtype: str) -> None:
         dims = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
         out = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch"], KEPT: [-1]}
-        compute = "sum" if kind == SUMS else "echo"
-        x = {"name": "x", "dtype": dtype, "dims": dims[kind]}
-        y = {"name": "y", "dtype": dtype, "dims": out[kind], "compute": compute, "of": "x"}
-        path.write_text(json.dumps({"inputs": [x], "outputs": [y]}))
+        of = SUMS if kind == PASSED else kind
+        compute = "sum" if of == SUMS else "echo"
+        x = {"name": "x", "dtype": dtype, "dims": dims[of]}
+        y = {"name": "y", "dtype": dtype, "dims": out[of], "compute": compute, "of": "x"}
+        passed = [{**x, "compute": "echo", "of": "x"}] if kind == PASSED else []
+        path.write_text(json.dumps({"inputs": [x], "outputs": [y, *passed]}))
 
 
 class OnnxEngine:
@@ -39,6 +42,7 @@ class OnnxEngine:
     def write(self, path: Path, kind: str, dtype: str) -> None:
         from onnx import TensorProto, helper
 
+        of = SUMS if kind == PASSED else kind
         names = {"BYTES": "STRING", "FP16": "FLOAT16", "FP32": "FLOAT", "FP64": "DOUBLE"}
         element = TensorProto.DataType.Value(names.get(dtype, dtype.replace("BF16", "BFLOAT16")))
         axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
@@ -52,15 +56,17 @@ class OnnxEngine:
                 helper.make_node("Not", ["dropped"], ["kept"]),
                 helper.make_node("Compress", ["x", "kept"], ["y"], axis=0),
             ],
-        }[kind]
+        }[of]
         dims = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
         out = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch"], KEPT: [None]}
+        x = helper.make_tensor_value_info("x", element, dims[of])
+        y = helper.make_tensor_value_info("y", element, out[of])
         graph = helper.make_graph(
             nodes,
             kind,
-            [helper.make_tensor_value_info("x", element, dims[kind])],
-            [helper.make_tensor_value_info("y", element, out[kind])],
-            {SUMS: [axes], KEPT: [zero]}.get(kind, []),
+            [x],
+            [y, x] if kind == PASSED else [y],
+            {SUMS: [axes], KEPT: [zero]}.get(of, []),
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         model.ir_version = 8
@@ -86,13 +92,15 @@ class TorchEngine:
             SCALAR: lambda x: x,
             SUMS: lambda x: x.sum(1),
             KEPT: lambda x: x[x != 0],
+            PASSED: lambda x: (x.sum(1), x),
         }
 
         class Module(torch.nn.Module):
             def forward(self, x):
                 return computes[kind](x)
 
-        shape = {ECHO: (2, 3), SCALAR: (), SUMS: (2, 3), KEPT: (3,)}[kind]
+        of = SUMS if kind == PASSED else kind
+        shape = {ECHO: (2, 3), SCALAR: (), SUMS: (2, 3), KEPT: (3,)}[of]
         program = torch.export.export(
             Module(),
             (torch.zeros(shape, dtype=element),),
@@ -100,7 +108,8 @@ class TorchEngine:
         )
         symbols = map(str, next(n for n in program.graph.nodes if n.name == "x").meta["val"].shape)
         axes = {ECHO: ["batch", "length"], SCALAR: [], SUMS: ["batch", "length"], KEPT: ["length"]}
-        names = {"outputs": ["y"], "axes": dict(zip(symbols, axes[kind], strict=True))}
+        outputs = ["y", "x"] if kind == PASSED else ["y"]
+        names = {"outputs": outputs, "axes": dict(zip(symbols, axes[of], strict=True))}
         torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(names)})
 
 

@@ -92,6 +92,30 @@ def test_a_file_of_openvinos_own_runs(load, tmp_path):
     assert GraphSource.of(tmp_path / "own.xml").stamp != source.stamp
 
 
+@pytest.mark.parametrize("bucket", [False, True])
+def test_a_file_of_openvinos_own_may_return_its_inputs(load, tmp_path, bucket):
+    """In another order than they came, and beside what it computes."""
+    from openvino import opset13 as ops
+
+    a, b = (ops.parameter([-1, 4], np.float32, name=name) for name in "ab")
+    results = [b, ops.subtract(a, b), a]
+    for result, name in zip(results, ("first", "less", "last"), strict=True):
+        result.output(0).get_tensor().add_names({name})
+    openvino.save_model(openvino.Model(results, [a, b]), tmp_path / "own.xml")
+    graph = load(tmp_path / "own.xml")
+    names = [spec.name for spec in graph.signature.inputs]
+    given = dict(zip(names, np.random.default_rng(3).random((2, 2, 4), np.float32), strict=True))
+    if bucket:
+        graph.compile([{name: (2, 4) for name in names}])
+        graph.prepare(given)
+    for _ in range(2):
+        left, right = (array.copy() for array in given.values())
+        results = list(graph.run(given, {}, exclusive=False).values())
+        for result, expected in zip(results, (right, left - right, left), strict=True):
+            assert np.array_equal(result, expected)
+            result[:] = 0
+
+
 def test_buckets_have_models_of_their_own_smallest_first(load, monkeypatch):
     """As many as memory allows; the others run in the model for any shape. All are right."""
     weights = 10_000

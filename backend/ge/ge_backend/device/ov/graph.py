@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import openvino
 
-from ge_backend.device.arrays import ShapesKey, check_names, shapes_key, shapes_of
+from ge_backend.device.arrays import ShapesKey, check_names, settled, shapes_key, shapes_of
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
@@ -21,6 +21,7 @@ from ge_backend.device.ov.model import (
     ENGINE_ERRORS,
     cause,
     compile_for_cpu,
+    passed_inputs,
     read_model,
     shared,
     signature_of,
@@ -78,6 +79,7 @@ class OpenVinoGraph(Graph):
         )
         self._model: Any = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
+        self._passed = passed_inputs(self._model)
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
         self._chosen: frozenset[ShapesKey] = frozenset()
@@ -162,15 +164,18 @@ class OpenVinoGraph(Graph):
         given = [_readable(inputs[spec.name]) for spec in self.signature.inputs]  # kept meanwhile
         for index, (spec, array) in enumerate(zip(self.signature.inputs, given, strict=True)):
             request.set_input_tensor(index, _tensor(spec, array))
-        places: list[tuple[Array | None, Any]] = []
+        places: dict[int, tuple[Array | None, Any]] = {}
         for index, spec in enumerate(self.signature.outputs):
-            place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
-            places.append((place, tensor))
-            request.set_output_tensor(index, tensor)
+            if index not in self._passed:
+                place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
+                places[index] = place, tensor
+                request.set_output_tensor(index, tensor)
         request.infer()
         return {
-            spec.name: _result(spec, place, tensor)
-            for spec, (place, tensor) in zip(self.signature.outputs, places, strict=True)
+            spec.name: _result(spec, *places[index])
+            if index in places
+            else settled(given[self._passed[index]], outputs.get(spec.name), lasting=False)
+            for index, spec in enumerate(self.signature.outputs)
         }
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "ENGINE_ERRORS",
     "cause",
     "compile_for_cpu",
+    "passed_inputs",
     "read_model",
     "shared",
     "signature_of",
@@ -118,6 +119,19 @@ def signature_of(model: Any, path: Path) -> Signature:
         outputs=tuple(_spec(port, axes, path) for port in model.outputs),
         axis_limits={},
     )
+
+
+def passed_inputs(model: Any) -> dict[int, int]:
+    """Return which outputs are inputs as they came, by their places: {output: input}.
+
+    Such a pair is one tensor, so an output that is set takes the place of the input.
+    """
+    sources = [port.get_node().input_value(0).get_node() for port in model.outputs]
+    return {
+        index: model.get_parameter_index(source)
+        for index, source in enumerate(sources)
+        if source.get_type_name() == "Parameter"
+    }
 
 
 def cause(error: BaseException) -> str:
