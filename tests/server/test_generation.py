@@ -316,8 +316,10 @@ def test_each_text_has_the_adapter_that_it_names(server, client, writer):
     assert len(texts) == 3
     for model in models:
         assert comes_true(lambda m=model: metric(server, "ge_text_adapters", model=m) == 2)
-        assert metric(server, "ge_text_adapter_loads_total", model=model) >= 2
-        assert metric(server, "ge_text_adapted_steps_total", model=model) > 0
+        assert comes_true(
+            lambda m=model: metric(server, "ge_text_adapter_loads_total", model=m) >= 2
+        )
+        assert comes_true(lambda m=model: metric(server, "ge_text_adapted_steps_total", model=m))
 
 
 def test_a_stop_text_ends_and_is_cut_off(server, client, writer):
@@ -369,10 +371,10 @@ def test_guesses_are_counted(server, guesser):
         return metric(server, f"ge_text_{name}", model=model)
 
     assert comes_true(lambda: counted("accepted_tokens_total") > 40)
-    assert counted("accepted_tokens_total") <= counted("drafted_tokens_total")
-    assert counted("run_tokens_sum") > counted("accepted_tokens_total")
-    assert counted("drafting_seconds_sum") > 0
-    assert counted("generated_tokens_total", "writer") > 0
+    assert comes_true(lambda: counted("accepted_tokens_total") <= counted("drafted_tokens_total"))
+    assert comes_true(lambda: counted("run_tokens_sum") > counted("accepted_tokens_total"))
+    assert comes_true(lambda: counted("drafting_seconds_sum") > 0)
+    assert comes_true(lambda: counted("generated_tokens_total", "writer") > 0)
     assert counted("drafted_tokens_total", "writer") == 0
 
 
@@ -568,7 +570,7 @@ def test_what_happened_is_in_the_metrics(server):
         return tokens() == expected
 
     assert counted() or counted()  # what other tests asked for may be counted during the first
-    assert metric(server, "ge_text_first_token_seconds_count") > 0
-    assert metric(server, "ge_text_inter_token_seconds_sum") > 0
+    assert comes_true(lambda: metric(server, "ge_text_first_token_seconds_count") > 0)
+    assert comes_true(lambda: metric(server, "ge_text_inter_token_seconds_sum") > 0)
     assert metric(server, "ge_text_blocks_free") > 0
     assert metric(server, "ge_executor_memory_bytes", device="cpu") > 50 << 20

@@ -293,7 +293,7 @@ def test_cached_answers_know_tensors_only(host):
     assert host.ask("cached", 4, parameters={"other": "value"}) == 4
     assert host.ask("cached", 4, sequence_id=9, sequence_start=True) == 4
     assert host.ask("cached", 5) == 5
-    assert host.figure("nv_cache_num_hits_per_model_total", model="cached") == 2
+    assert host.comes_to(2, "nv_cache_num_hits_per_model_total", model="cached")
     assert host.comes_to(2, "ge_requests_total", model="cached")
     assert requests <= 1
 
