@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 
-from ge_backend.device.files.onnx_axes import onnx_axes
+from ge_backend.device.files.onnx_axes import onnx_axes, onnx_inputs
 from ge_backend.errors import ModelError
 
 
@@ -29,6 +29,20 @@ def test_inputs_and_outputs_have_the_names_of_their_dimensions(tmp_path):
         "y": ("batch", "", ""),
         "t": (),
     }
+
+
+def test_inputs_come_in_their_order(tmp_path):
+    """Weights that are listed among them, as old files do, are none."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["b", "w"], ["y"]), helper.make_node("Neg", ["a"], ["z"])],
+        "inputs",
+        [value("w", [1]), value("b", ["batch"]), value("a", ["batch"])],
+        [value("y", ["batch"]), value("z", ["batch"])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    assert onnx_inputs(path) == ["b", "a"]
 
 
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x3a\xff\xff\xff\xff\x0f"])

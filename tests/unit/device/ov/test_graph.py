@@ -106,7 +106,7 @@ def test_a_file_of_openvinos_own_may_return_its_inputs(load, tmp_path, bucket):
     names = [spec.name for spec in graph.signature.inputs]
     given = dict(zip(names, np.random.default_rng(3).random((2, 2, 4), np.float32), strict=True))
     if bucket:
-        graph.compile([{name: (2, 4) for name in names}])
+        graph.compile([dict.fromkeys(names, (2, 4))])
         graph.prepare(given)
     for _ in range(2):
         left, right = (array.copy() for array in given.values())
@@ -114,6 +114,17 @@ def test_a_file_of_openvinos_own_may_return_its_inputs(load, tmp_path, bucket):
         for result, expected in zip(results, (right, left - right, left), strict=True):
             assert np.array_equal(result, expected)
             result[:] = 0
+
+
+def test_a_bucket_of_an_input_that_openvino_calls_otherwise(load, tmp_path):
+    """Its name is the ONNX file's; `Dropout` is dropped, and leaves the input its output's."""
+    nodes = [("Dropout", ["x"], ["d"]), ("MatMul", ["d", "w"], ["y"])]
+    graph = load(write(tmp_path / "dropped.onnx", nodes=nodes))
+    graph.compile(shapes((1, 8)))
+    graph.prepare({"x": rows(1, 8)})
+    assert len(graph._compiled) == 1
+    y = graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"]
+    assert np.allclose(y, rows(1, 8) @ WEIGHTS, atol=1e-4)
 
 
 def test_buckets_have_models_of_their_own_smallest_first(load, monkeypatch):

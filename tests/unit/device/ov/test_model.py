@@ -1,5 +1,6 @@
 """What OpenVINO reads of a file."""
 
+import numpy as np
 import pytest
 
 openvino = pytest.importorskip("openvino")
@@ -40,6 +41,27 @@ def test_a_file_of_openvinos_own_has_sizes_and_types(tmp_path):
     assert signature.input("x").dims == (-1, -1)
     assert signature.input("x").axes == ("", "")
     assert signature.output("y").dtype.name == "FP32"
+
+
+def test_tensors_without_a_name_are_numbered(tmp_path):
+    """As `openvino.convert_model` leaves the outputs of a torch model."""
+    from openvino import opset13 as ops
+
+    a, b = ops.parameter([-1], np.float32, name="a"), ops.parameter([-1], np.float32, name="b")
+    model = openvino.Model([ops.add(a, b), ops.subtract(a, b)], [a, b])
+    for port in (model.inputs[0], *model.outputs):
+        port.get_tensor().set_names(set())
+    signature = signature_of(model, tmp_path / "m.xml")
+    assert [spec.name for spec in signature.inputs] == ["input_0", "b"]
+    assert [spec.name for spec in signature.outputs] == ["output_0", "output_1"]
+
+
+def test_inputs_of_an_onnx_file_are_named_as_it_names_them(tmp_path):
+    """OpenVINO drops an operator that does nothing, and gives its input the name of its output."""
+    path = write(tmp_path / "m.onnx", op="Dropout")
+    signature = signature_of(read_model(path), path)
+    assert signature.inputs[0].describe() == "FP32 [batch, length]"
+    assert [spec.name for spec in (*signature.inputs, *signature.outputs)] == ["x", "y"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""How an ONNX file names the dimensions of its inputs and outputs.
+"""How an ONNX file names its inputs, and the dimensions of its inputs and outputs.
 
-Engines other than ONNX Runtime drop the names, and by them axes of one size are known. Read from
+Engines other than ONNX Runtime drop these names, and by them axes of one size are known. Read from
 the file's own encoding, as `onnx_external` does.
-Source: onnx/onnx.proto, `ModelProto.graph` down to `TensorShapeProto.Dimension.dim_param`.
+Source: onnx/onnx.proto, `ModelProto.graph` down to `TensorShapeProto.Dimension.dim_param`, and
+`TensorProto.name`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from pathlib import Path
 
 from ge_backend.device.files.onnx_external import fields, mapped
 
-__all__ = ["onnx_axes"]
+__all__ = ["onnx_axes", "onnx_inputs"]
 
 GRAPH = 7
-INPUT, OUTPUT = 11, 12
+WEIGHTS, INPUT, OUTPUT = 5, 11, 12
 NAME, TYPE = 1, 2
 TENSOR = 1
 SHAPE = 2
 DIMENSION = 1
 SYMBOL = 2
+WEIGHTS_NAME = 8
 
 
 def onnx_axes(model: Path) -> Mapping[str, tuple[str, ...]]:
@@ -38,6 +40,26 @@ def onnx_axes(model: Path) -> Mapping[str, tuple[str, ...]]:
             for name in _inside(data, value, NAME)
             for kind in _inside(data, value, TYPE)
         }
+
+
+def onnx_inputs(model: Path) -> list[str]:
+    """Return the names of the inputs in their order; weights that are listed among them are none.
+
+    Raises:
+        ModelError: the file is no ONNX model.
+    """
+
+    def names(number: int, name: int) -> list[str]:
+        return [
+            data[slice(*found)].decode()
+            for graph in _inside(data, (0, len(data)), GRAPH)
+            for message in _inside(data, graph, number)
+            for found in _inside(data, message, name)
+        ]
+
+    with mapped(model) as data:
+        weights = set(names(WEIGHTS, WEIGHTS_NAME))
+        return [name for name in names(INPUT, NAME) if name not in weights]
 
 
 def _symbols(data: mmap.mmap, kind: tuple[int, int]) -> Iterator[str]:

@@ -99,8 +99,9 @@ class OpenVinoGraph(Graph):
         key = shapes_key(shapes_of(inputs))
         if key in self._chosen and key not in self._compiled:
             fixed = self._model.clone()
+            sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
             try:
-                fixed.reshape({name: openvino.PartialShape(list(shape)) for name, shape in key})
+                fixed.reshape({at: openvino.PartialShape(list(n)) for at, n in enumerate(sizes)})
                 compiled = self._compile(fixed, self._per_run, self._streams)
             except ENGINE_ERRORS as error:
                 log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import openvino
 from openvino import frontend
 
-from ge_backend.device.files.onnx_axes import onnx_axes
+from ge_backend.device.files.onnx_axes import onnx_axes, onnx_inputs
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DATA_TYPES, Array, Signature, TensorSpec
@@ -41,6 +41,8 @@ ELEMENTS: Mapping[str, Any] = {
 }
 # What it would take and compute in 32 bits without a word, or has hardly an operation for.
 INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
+
+Axes = Mapping[str, tuple[str, ...]]
 
 # Lines of an error that say something; further ones repeat it.
 TOLD = 6
@@ -109,14 +111,24 @@ def shared(array: Array, kind: Any) -> Any:
 def signature_of(model: Any, path: Path) -> Signature:
     """Return inputs and outputs. An `.xml` does not name its dimensions; `axes.<tensor>` does.
 
+    Inputs of an `.onnx` have its names: where an operator that does nothing reads one, OpenVINO
+    names it after the result. A tensor without a name is `input_0`, `output_0` and so on.
+
     Raises:
         ModelError: a tensor is of a type that Triton does not carry, or of any rank.
         Unsupported: it is of a type that OpenVINO does not compute in.
     """
-    axes = onnx_axes(path) if path.suffix == ".onnx" else {}
+    onnx = path.suffix == ".onnx"
+    axes = onnx_axes(path) if onnx else {}
+    inputs = onnx_inputs(path) if onnx else _names(model.inputs, "input", axes)
+    outputs = _names(model.outputs, "output", axes)
     return Signature(
-        inputs=tuple(_spec(port, axes, path) for port in model.inputs),
-        outputs=tuple(_spec(port, axes, path) for port in model.outputs),
+        inputs=tuple(
+            _spec(name, port, axes, path) for name, port in zip(inputs, model.inputs, strict=True)
+        ),
+        outputs=tuple(
+            _spec(name, port, axes, path) for name, port in zip(outputs, model.outputs, strict=True)
+        ),
         axis_limits={},
     )
 
@@ -141,8 +153,13 @@ def cause(error: BaseException) -> str:
     return " ".join(told[:TOLD] or lines[:1]) or type(error).__name__
 
 
-def _spec(port: Any, axes: Mapping[str, tuple[str, ...]], path: Path) -> TensorSpec:
-    name = next((known for known in axes if known in port.get_names()), port.any_name)
+def _names(ports: Iterable[Any], unnamed: str, axes: Axes) -> list[str]:
+    """Return the name of each: of several the one that the ONNX file has, if there is one."""
+    several = [sorted(port.get_names(), key=lambda one: (one not in axes, one)) for port in ports]
+    return [names[0] if names else f"{unnamed}_{at}" for at, names in enumerate(several)]
+
+
+def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
     kind = port.element_type.get_type_name()
     if kind in INEXACT:
         raise Unsupported(
