@@ -22,6 +22,7 @@ from ge_backend.serving.connect import open_fleet
 from ge_backend.serving.engine_choice import with_engine
 from ge_backend.serving.limits import learned_limits
 from ge_backend.serving.shaped import ShapedModel
+from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
 from ge_backend.tensors import Signature
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.measure import (
@@ -65,6 +66,7 @@ def open_model(
     connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
     fleet = connect()
     session = fleet.sessions[0]
+    warn_of_whole_run_ranges(config)
     model = ShapedModel.of(config, session, store)
     layout, grid = model.layout, model.grid
     for line in grid.describe():
