@@ -58,6 +58,19 @@ def mean_of_features():
     )
 
 
+def scaled():
+    """Take x [batch, time] -> y [batch, time], twice as much, and logit_scale []."""
+    return graph(
+        [
+            helper.make_node("Mul", ["x", "scale"], ["y"]),
+            helper.make_node("Identity", ["scale"], ["logit_scale"]),
+        ],
+        [("x", TensorProto.FLOAT, ["batch", "time"])],
+        [("y", TensorProto.FLOAT, ["batch", "time"]), ("logit_scale", TensorProto.FLOAT, [])],
+        [("scale", np.float32(2))],
+    )
+
+
 def exported(least=1):
     """Return the bytes of a .pt2 whose names and axes are told."""
     batch = torch.export.Dim("batch", max=64)
@@ -92,6 +105,7 @@ def client(tmp_path_factory):
     write_model(
         models, "pt2_bf16", RAGGED_IO + parameters(precision="bf16"), exported(), "model.pt2"
     )
+    write_model(models, "onnx_scalar", "", scaled())
     write_model(models, "pt", SCRIPT_IO, scripted(), "model.pt")
     for engine in ("onnxruntime", "openvino"):
         write_model(
@@ -161,3 +175,11 @@ def test_an_empty_configuration_takes_limits_from_the_program(client):
     config = client.get_model_config("pt2_empty", as_json=True)["config"]
     assert config["max_batch_size"] == 32
     assert [item["name"] for item in config["input"]] == ["ids", "attention_mask"]
+
+
+def test_an_output_without_dimensions_does_not_keep_the_others_from_being_served(client):
+    """The host knows no scalars, so it is left out of what is completed."""
+    config = client.get_model_config("onnx_scalar", as_json=True)["config"]
+    assert [item["name"] for item in config["output"]] == ["y"]
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(infer(client, "onnx_scalar", x=x), 2 * x)

@@ -153,6 +153,30 @@ def test_a_scalar_cannot_be_declared_without_a_batch_dimension():
         complete([spec("k", "INT64", (), ())], [OUT])
 
 
+SCALE = spec("logit_scale", "FP32", (), ())
+
+
+def test_an_output_without_dimensions_is_left_out(caplog):
+    """The host knows none without a batch, and a batch has none; the others are served, batched."""
+    config = complete([IDS], [OUT, SCALE])
+    assert [tensor["name"] for tensor in config["output"]] == ["y"]
+    assert config["max_batch_size"] == 32
+    assert "left out logit_scale: a scalar, or of a shape that is not in the file" in caplog.text
+    other = spec("y", "FP32", (-1, 4), ("images", ""))
+    alone = complete([IDS], [SCALE, other])
+    assert (alone["max_batch_size"], len(alone["output"])) == (0, 1)
+    caplog.clear()
+    given = {"name": "y", "data_type": "TYPE_FP32", "dims": [384]}
+    assert complete([IDS], [OUT, SCALE], output=[given])["output"] == [given]
+    assert caplog.text == ""
+
+
+def test_outputs_of_which_none_has_dimensions_are_refused():
+    """The host's own words for it are about a reshape that nobody wrote."""
+    with pytest.raises(ConfigError, match=r"outputs \(logit_scale\) are scalars, or their shapes"):
+        complete([IDS], [SCALE])
+
+
 def test_what_is_given_stays():
     """A configuration that names its tensors is whole; one of both kinds is filled in."""
     tensor = {"name": "y", "data_type": "TYPE_FP32", "dims": [384]}

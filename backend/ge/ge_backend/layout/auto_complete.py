@@ -31,7 +31,8 @@ def completed(
 
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
     attention mask, its padding is harmless, so the inputs become ragged and the mask optional. What
-    `sequence_batching` names is left out: the host sends controls, and states stay with us.
+    `sequence_batching` names is left out: the host sends controls, and states stay with us. So are
+    outputs without dimensions, as CLIP's `logit_scale`, with a line in the log.
 
     Raises:
         ConfigError: the graph does not say either, as TorchScript, or the host cannot say it.
@@ -51,7 +52,7 @@ def completed(
     if not ours.inputs:
         whole["input"] = [_input(spec, ours, known, batched=rows > 0) for spec in known.inputs]
     if not ours.outputs:
-        whole["output"] = [_block(spec, batched=rows > 0) for spec in known.outputs]
+        whole["output"] = [_block(spec, batched=rows > 0) for spec in _served(known.outputs)]
     scheduled = {"sequence_batching", "ensemble_scheduling"} & whole.keys()
     if rows and not (scheduled or runs_row_by_row(config)):
         whole.setdefault("dynamic_batching", {})
@@ -72,14 +73,28 @@ def _for_clients(signature: Signature, ours: ModelConfig) -> Signature:
     )
 
 
+def _served(outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Return the outputs that have dimensions; the host knows no others without a batch."""
+    served = [spec for spec in outputs if spec.dims]
+    others = ", ".join(spec.name for spec in outputs if not spec.dims)
+    if others and not served:
+        raise ConfigError(
+            f"the graph's outputs ({others}) are scalars, or their shapes are not in the file; the "
+            "host knows none: give one of them a dimension in the graph"
+        )
+    if others:
+        log.warning("left out %s: a scalar, or of a shape that is not in the file", others)
+    return served
+
+
 def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:
     """Return the batch size where every tensor begins with one and the same free axis, else 0.
 
     It is a default, or the largest that a file was compiled for. Whoever declares all dimensions of
-    a tensor has none for batches.
+    a tensor has none for batches. Outputs without dimensions, which are not served, say nothing.
     """
     declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
-    specs = (*signature.inputs, *signature.outputs)
+    specs = (*signature.inputs, *(spec for spec in signature.outputs if spec.dims))
     first = {
         (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
         for spec in specs
