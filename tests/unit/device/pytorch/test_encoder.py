@@ -7,6 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from safetensors.torch import load_file, save_file  # noqa: E402
+
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
@@ -199,6 +201,16 @@ def test_weights_of_another_size_are_refused(open_encoder, tmp_path):
     (tmp_path / "config.json").write_text(text.replace('"vocab_size": 200', '"vocab_size": 300'))
     with pytest.raises((ModelError, Unsupported), match=r"embeddings|size mismatch|mismatched"):
         open_encoder(tmp_path)
+
+
+def test_a_classifier_without_the_pooler_that_it_looks_at_is_refused(open_encoder, tmp_path):
+    """Its weights would be random; nothing else looks there."""
+    folder = write_checkpoint(tmp_path, classifier=True)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: each for name, each in weights.items() if "pooler" not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"missing keys: bert\.pooler\.dense\.bias"):
+        open_encoder(folder)
 
 
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])

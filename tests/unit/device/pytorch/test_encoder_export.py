@@ -2,12 +2,16 @@
 
 import builtins
 import dataclasses
+import io
+import json
+import sys
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from builders.checkpoints import (
@@ -121,6 +125,50 @@ def test_weights_that_cannot_be_read_are_a_model_error(tmp_path):
     (folder / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match="model cannot be exported"):
         export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("lost", ["layer.1", "classifier", "pooler"])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_weights_that_are_missing_are_not_made_up(tmp_path, lost, pickled):
+    """A classifier looks at what the pooler makes; a folder of pickles is no other."""
+    folder = write_checkpoint(tmp_path / "model", classifier=True)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: each for name, each in weights.items() if lost not in name}
+    if pickled:
+        (folder / "model.safetensors").unlink()
+        torch.save(kept, folder / "pytorch_model.bin")
+    else:
+        save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=f"cannot be exported: missing keys: .*{lost}"):
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
+
+
+def test_pickles_of_weights_are_exported(tmp_path):
+    """Older checkpoints have no others; one of embeddings may lack the pooler."""
+    folder = write_checkpoint(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: each for name, each in weights.items() if "pooler" not in name}
+    torch.save(kept, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx").width == WIDTH
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path, monkeypatch):
+    """Nobody is asked whether it may be, and no answer makes it."""
+    folder = write_checkpoint(tmp_path / "model")
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join((*SPECIAL, *WORDS)))
+    own = {"AutoConfig": "own.Own", "AutoModel": "own.Own", "AutoTokenizer": ["own.Own", None]}
+    for name, kind in (("config", "model_type"), ("tokenizer_config", "tokenizer_class")):
+        said = json.loads((folder / f"{name}.json").read_text())
+        (folder / f"{name}.json").write_text(json.dumps(said | {"auto_map": own, kind: "own"}))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 9))
+    with pytest.raises(ModelError, match=r"cannot be exported: .* contains custom code"):
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=r"no tokenizer that can be served: .* custom code"):
+        write_tokenizer(folder, tmp_path / "tokenizer.json")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_tokenizer_is_taken_as_it_is_or_refused(tmp_path):

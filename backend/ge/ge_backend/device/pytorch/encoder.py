@@ -16,7 +16,7 @@ import torch
 
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.packed_rows import PackedRows, pack_rows
-from ge_backend.device.pytorch.pretrained import auto_class, load_pretrained, refusing
+from ge_backend.device.pytorch.pretrained import UNUSED, load_encoder, refusing
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
@@ -27,8 +27,6 @@ __all__ = ["UNUSED", "EncoderEngine", "Layers", "PackedEncoder"]
 CHECK_LENGTHS = 5, 1, 5, 160
 # Largest difference that rounding makes, as a share of the largest number.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
-# A checkpoint of embeddings often lacks the pooler, whose result is not used then.
-UNUSED = "pooler"
 
 LEAST_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
 
@@ -67,7 +65,7 @@ class PackedEncoder:
         self._folder = folder
         self.dtype = dtype
         with self.refusing():
-            whole = load_pretrained(auto_class(folder), folder.folder, dtype, unused=UNUSED)
+            whole = load_encoder(folder, dtype)
         base = whole.base_model if folder.classifies else whole
         self.whole, self.base = whole, base
         self._pooler = getattr(base, UNUSED, None)

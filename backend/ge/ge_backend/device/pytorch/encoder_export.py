@@ -115,7 +115,9 @@ def write_tokenizer(folder: Path, path: Path) -> None:
     import transformers
 
     try:
-        made = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        made = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         made.backend_tokenizer.save(str(path))
     except Exception as error:  # likewise
         raise ModelError(f"{folder} has no tokenizer that can be served: {error}") from error
@@ -142,15 +144,12 @@ def _module(checkpoint: EncoderFolder) -> Any:
     """Return the encoder with what comes behind it, in evaluation mode, in FP32."""
     import torch
 
-    from ge_backend.device.pytorch.pretrained import auto_class
+    from ge_backend.device.pytorch.pretrained import load_encoder
 
     # Attention written out: of a fused one the exporter makes more nodes, which cost time in ONNX
     # Runtime, most of them to make what nobody reads of a row without tokens a number.
-    encoder = auto_class(checkpoint).from_pretrained(
-        checkpoint.folder,
-        local_files_only=True,
-        dtype=torch.float32,
-        attn_implementation="eager",
+    encoder = load_encoder(
+        checkpoint, torch.float32, use_safetensors=None, attn_implementation="eager"
     )
 
     class Encoder(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here

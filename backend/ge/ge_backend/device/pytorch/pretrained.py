@@ -21,30 +21,45 @@ from ge_backend.errors import (
     Unsupported,
 )
 
-__all__ = ["auto_class", "load_pretrained", "refusing"]
+__all__ = ["UNUSED", "load_encoder", "load_pretrained", "refusing"]
+
+# A checkpoint of embeddings often lacks the pooler, whose result is not used then.
+UNUSED = "pooler"
 
 
-def auto_class(folder: EncoderFolder) -> Any:
-    """Return the class of transformers that loads an encoder with the head that it has."""
+def load_encoder(folder: EncoderFolder, dtype: torch.dtype, **options: Any) -> Any:
+    """Return the model of an encoder with the head that it has; see `load_pretrained`."""
     import transformers
 
     if not folder.classifies:
-        return transformers.AutoModel
-    if folder.per_token:
-        return transformers.AutoModelForTokenClassification
-    return transformers.AutoModelForSequenceClassification
+        return load_pretrained(
+            transformers.AutoModel, folder.folder, dtype, unused=UNUSED, **options
+        )
+    auto = (
+        transformers.AutoModelForTokenClassification
+        if folder.per_token
+        else transformers.AutoModelForSequenceClassification
+    )
+    return load_pretrained(auto, folder.folder, dtype, **options)
 
 
 def load_pretrained(
-    auto: Any, folder: Path, dtype: torch.dtype, *, unused: str = "", **options: Any
+    auto: Any,
+    folder: Path,
+    dtype: torch.dtype,
+    *,
+    unused: str = "",
+    use_safetensors: bool | None = True,
+    **options: Any,
 ) -> Any:
-    """Return the model of a checkpoint; no code of it is run, and only safetensors are read.
+    """Return the model of a checkpoint; no code of it is run.
 
     Args:
         auto: the class of transformers that loads it.
         folder: with `config.json` and weights.
         dtype: of the weights.
         unused: weights with this in their names may be missing; "" allows none.
+        use_safetensors: None: pickles of nothing but weights are read, too, where it has no others.
         options: for `from_pretrained`.
 
     Raises:
@@ -58,7 +73,7 @@ def load_pretrained(
             dtype=dtype,
             local_files_only=True,
             trust_remote_code=False,
-            use_safetensors=True,
+            use_safetensors=use_safetensors,
             output_loading_info=True,
             **options,
         )
