@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from builders.checkpoints import as_sentence_encoder
-from ge_backend.device.files.encoder_folder import read_encoder_folder
+from builders.checkpoints import LABELS, as_sentence_encoder, write_checkpoint
+from ge_backend.device.files.encoder_folder import encoder_files, read_encoder_folder
 from ge_backend.errors import ConfigError
 
 
@@ -59,6 +59,98 @@ def test_newer_folders_name_the_pooling_in_one_key(folder):
     assert read_encoder_folder(there).pooling == "cls"
 
 
+@pytest.mark.parametrize(("mode", "named"), [(["max"], ""), (["cls", "mean"], "by cls, mean;")])
+def test_the_pooling_may_be_a_list(folder, mode, named):
+    """As sentence-transformers 6 writes it where vectors of several poolings are put together."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    (there / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": mode}))
+    if not named:
+        assert read_encoder_folder(there).pooling == "max"
+        return
+    with pytest.raises(ConfigError, match=f"pools {named} expected mean, cls, max"):
+        read_encoder_folder(there)
+
+
+def write_modules(there, *modules):
+    """Write a `modules.json` of pairs of kind and path."""
+    said = [{"type": f"sentence_transformers.{kind}", "path": path} for kind, path in modules]
+    (there / "modules.json").write_text(json.dumps(said))
+
+
+def test_the_files_are_those_that_its_modules_name(folder):
+    """Wherever the pooling lies; a file that nothing names is none of them."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    (there / "1_Pooling").rename(there / "pool")
+    (there / "2_Pooling").mkdir()
+    (there / "2_Pooling" / "config.json").write_text("{}")
+    write_modules(there, ("Transformer", ""), ("Pooling", "pool"))
+    assert read_encoder_folder(there).pooling == "mean"
+    names = ["config.json", "modules.json", "pool/config.json"]
+    assert [str(file.relative_to(there)) for file in encoder_files(there)] == names
+
+
+@pytest.mark.parametrize("outside", ["../pool", "1_Pooling/../../pool", "/"])
+def test_a_module_outside_the_folder_is_refused(folder, outside):
+    """Its files would be copied to a place outside the model's folder, too."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    write_modules(there, ("Transformer", ""), ("Pooling", outside))
+    with pytest.raises(ConfigError, match=rf"modules\.json names {outside}, .* outside"):
+        read_encoder_folder(there)
+    assert [file.name for file in encoder_files(there)] == ["config.json", "modules.json"]
+
+
+@pytest.mark.parametrize("said", ["[1]", '[{"path": ""}]', '{"path": ""}', "nothing"])
+def test_modules_that_cannot_be_read_are_refused(folder, said):
+    """By what reads the folder; its files are what they are, and so is whether they changed."""
+    there = folder(architectures=["BertModel"])
+    (there / "modules.json").write_text(said)
+    assert [file.name for file in encoder_files(there)] == ["config.json", "modules.json"]
+    with pytest.raises(ConfigError, match=r"modules\.json cannot be read"):
+        read_encoder_folder(there)
+
+
+def test_a_transformer_in_a_folder_of_its_own_is_refused(folder):
+    """As sentence-transformers 0 saved it."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    write_modules(there, ("Transformer", "0_BERT"), ("Pooling", "1_Pooling"))
+    with pytest.raises(ConfigError, match=r"Transformer lies in .*0_BERT"):
+        read_encoder_folder(there)
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_a_ranker_of_sentence_transformers_is_a_classifier(folder, lower_case):
+    """Since 6 it is saved with a `modules.json`, of one module; an encoder so lacks its pooling."""
+    labels = {"0": "LABEL_0"}
+    there = folder(architectures=["BertForSequenceClassification"], id2label=labels)
+    write_modules(there, ("base.modules.transformer.Transformer", ""))
+    said = {"transformer_task": "sequence-classification", "do_lower_case": lower_case}
+    (there / "sentence_bert_config.json").write_text(json.dumps(said))
+    found = read_encoder_folder(there)
+    assert (found.output, found.pooling, found.labels) == ("scores", "", ("LABEL_0",))
+    assert found.lower_case is lower_case
+    folder(architectures=["BertModel"])
+    with pytest.raises(ConfigError, match="has the modules Transformer; expected Transformer and"):
+        read_encoder_folder(there)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_ranker_is_read_as_it_is_saved(tmp_path, monkeypatch):
+    """By the release of sentence-transformers that is installed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    theirs = pytest.importorskip("sentence_transformers", minversion="5.4")
+    model = theirs.CrossEncoder(str(write_checkpoint(tmp_path, classifier=True)), device="cpu")
+    model.save_pretrained(str(tmp_path / "saved"))
+    found = read_encoder_folder(tmp_path / "saved")
+    assert (found.output, found.labels) == ("scores", LABELS)
+
+
+def test_a_classifier_without_names_has_no_labels(folder):
+    """Its scores are what they are."""
+    there = folder(architectures=["BertForSequenceClassification"], id2label=None)
+    assert (read_encoder_folder(there).output, read_encoder_folder(there).labels) == ("scores", ())
+
+
 def test_a_classifier_gives_scores_with_the_names_of_its_labels(folder):
     """In the order of their numbers, which JSON keeps as texts."""
     labels = {str(number): f"label {number}" for number in (10, 9, 0)}
@@ -76,12 +168,15 @@ def test_a_classifier_of_tokens_gives_scores_for_each(folder):
     assert found.labels == ()
 
 
-@pytest.mark.parametrize("head", ["QuestionAnswering", "MultipleChoice", "NextSentencePrediction"])
-def test_a_head_that_would_be_left_out_is_refused(folder, head):
+@pytest.mark.parametrize(
+    "name",
+    ["BertForQuestionAnswering", "HF_ColBERT", "CLIPTextModelWithProjection", "DPRReader"],
+)
+def test_a_head_that_would_be_left_out_is_refused(folder, name):
     """One that the checkpoint was only trained with is not."""
-    with pytest.raises(ConfigError, match=f"BertFor{head}, whose head would be left out"):
-        read_encoder_folder(folder(architectures=[f"BertFor{head}"]))
-    for fine in ("BertForMaskedLM", "BertForPreTraining"):
+    with pytest.raises(ConfigError, match=f"{name}, whose head would be left out; expected a name"):
+        read_encoder_folder(folder(architectures=[name]))
+    for fine in ("BertModel", "T5EncoderModel", "BertForMaskedLM", "BertForPreTraining"):
         assert read_encoder_folder(folder(architectures=[fine])).output == "token_embeddings"
 
 
@@ -115,6 +210,17 @@ def test_a_part_that_would_be_left_out_is_refused(folder):
     (there / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ConfigError, match="Dense; expected Transformer and Pooling"):
         read_encoder_folder(there)
+
+
+def test_embeddings_that_would_not_be_cut_are_refused(folder):
+    """As sentence-transformers cuts them by default, where the folder says so."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    file = there / "config_sentence_transformers.json"
+    file.write_text('{"truncate_dim": 4}')
+    with pytest.raises(ConfigError, match=r"to 4 numbers, .* set truncate_dim to null"):
+        read_encoder_folder(there)
+    file.write_text('{"truncate_dim": null}')
+    assert read_encoder_folder(there).pooling == "mean"
 
 
 def test_another_folder_is_refused(tmp_path):

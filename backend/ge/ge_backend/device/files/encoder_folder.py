@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,10 @@ __all__ = [
 ]
 
 CONFIG = "config.json"
+MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 # Whatever of a folder decides what its encoder answers; weights beside.
-PARTS = (CONFIG, "modules.json", "tokenizer_config.json")
+PARTS = (CONFIG, MODULES, "tokenizer_config.json")
 # `sentence_bert_config.json`; older folders name it after the kind of their encoder.
 SENTENCE = "sentence_*_config.json"
 
@@ -32,8 +34,8 @@ FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # What a checkpoint's architecture ends with, and the output that its head gives.
 HEADS = {"ForSequenceClassification": "scores", "ForTokenClassification": "token_scores"}
-# Others would be left out; those that a checkpoint is trained with before it is put to use may be.
-UNKNOWN_HEADS = ("ForQuestionAnswering", "ForMultipleChoice", "ForNextSentencePrediction")
+# These have no head, or one that is only for training; that of any other would be left out.
+HEADLESS = ("Model", "Encoder", "ForMaskedLM", "ForPreTraining")
 DEFAULT_LENGTH = 512
 # Where tokenizers have no limit they say a number with 30 digits.
 NO_LIMIT = 1_000_000
@@ -85,7 +87,9 @@ def is_encoder(folder: Path) -> bool:
 
 def encoder_files(folder: Path) -> tuple[Path, ...]:
     """Return the files of a folder that its encoder is made of."""
-    further = (*sorted(folder.glob(SENTENCE)), *sorted(folder.glob("*_Pooling/config.json")))
+    further = sorted(folder.glob(SENTENCE))
+    with contextlib.suppress(ConfigError):  # what reads the folder says what is wrong with it
+        further += [folder / path / CONFIG for kind, path in _modules(folder) if kind == "Pooling"]
     weights = sorted(folder.glob("*.safetensors*"))
     return tuple(p for p in (*(folder / n for n in PARTS), *further, *weights) if p.is_file())
 
@@ -94,7 +98,8 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     """Return what a folder of transformers or sentence-transformers holds.
 
     A folder with `modules.json` gives sentence embeddings as its modules say, a checkpoint for
-    classification gives scores, of its texts or its tokens, any other encoder a vector per token.
+    classification, or a ranker, gives scores, of its texts or its tokens, any other encoder a
+    vector per token.
 
     Raises:
         ConfigError: it is no such folder, or has a part that is not taken over.
@@ -103,10 +108,12 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     if writes := _writes(config):
         raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
     pooling, normalised = "", False
-    if (folder / "modules.json").is_file():
-        pooling, normalised = _sentence(folder)
+    modules = _modules(folder)
+    alone = [kind for kind, _ in modules] == ["Transformer"]  # as a ranker is saved
+    if modules and not (alone and _output(folder, config) in HEADS.values()):
+        pooling, normalised = _sentence(folder, modules)
     output = "sentence_embedding" if pooling else _output(folder, config)
-    labels = config.get("id2label", {}) if output == "scores" else {}
+    labels = (config.get("id2label") or {}) if output == "scores" else {}
     return EncoderFolder(
         folder=folder,
         output=output,
@@ -114,7 +121,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         normalised=normalised,
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
-        lower_case=bool(pooling and _sentence_config(folder).get("do_lower_case")),
+        lower_case=bool(modules and _sentence_config(folder).get("do_lower_case")),
     )
 
 
@@ -124,9 +131,7 @@ def default_prompt(folder: Path) -> str:
     Raises:
         ConfigError: the file that says so cannot be read.
     """
-    if not (folder / PROMPTS).is_file():
-        return ""
-    given = _read(folder / PROMPTS)
+    given = _read_if_there(folder / PROMPTS)
     return str((given.get("prompts") or {}).get(given.get("default_prompt_name")) or "")
 
 
@@ -145,31 +150,56 @@ def _writes(config: Any) -> str:
 def _output(folder: Path, config: Any) -> str:
     """Return the name of what an encoder gives that is not of sentence-transformers."""
     for name in _architectures(config):
-        if name.endswith(UNKNOWN_HEADS):
+        if not name.endswith((*HEADS, *HEADLESS)):
             raise ConfigError(
-                f"{folder} holds a {name}, whose head would be left out; expected one for "
-                "classification, or an encoder without a head: serve others as a model.onnx"
+                f"{folder} holds a {name}, whose head would be left out; expected a name in "
+                f"architectures that ends with one of {', '.join((*HEADS, *HEADLESS))}: serve "
+                "others as a model.onnx"
             )
     found = [o for end, o in HEADS.items() for n in _architectures(config) if n.endswith(end)]
     return found[0] if found else "token_embeddings"
 
 
-def _sentence(folder: Path) -> tuple[str, bool]:
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the modules of sentence-transformers: their kinds, and where in the folder they lie.
+
+    There are none where no file names them.
+    """
+    file = folder / MODULES
+    try:
+        modules = [
+            (str(each["type"]).rpartition(".")[2], Path(str(each["path"])))
+            for each in _read_if_there(file)
+        ]
+    except (TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{file} cannot be read ({error!r}); expected a list of modules with type and path"
+        ) from error
+    for kind, path in modules:
+        if path.is_absolute() or ".." in path.parts:
+            raise ConfigError(f"{file} names {path}, which may lie outside; expected a path in it")
+        if kind == "Transformer" and path != Path():
+            raise ConfigError(f"{folder}: its Transformer lies in {folder / path}; import that")
+    return modules
+
+
+def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]:
     """Return how a sentence-transformers folder pools, and whether embeddings get unit length."""
-    kinds = {}
-    for module in _read(folder / "modules.json"):
-        kinds[str(module["type"]).rpartition(".")[2]] = folder / str(module["path"])
-    unknown = kinds.keys() - {"Transformer", "Pooling", "Normalize"}
-    if unknown or not {"Transformer", "Pooling"} <= kinds.keys():
+    kinds = [kind for kind, _ in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ConfigError(
             f"{folder} has the modules {', '.join(kinds)}; expected Transformer and Pooling, and "
             "perhaps Normalize: serve any other part as a model of its own, in an ensemble"
         )
-    if kinds["Transformer"] != folder and kinds["Transformer"].resolve() != folder.resolve():
-        raise ConfigError(f"{folder}: its Transformer lies in {kinds['Transformer']}; import that")
-    given = _read(kinds["Pooling"] / "config.json")
+    if cut := _read_if_there(folder / PROMPTS).get("truncate_dim"):
+        raise ConfigError(
+            f"{folder / PROMPTS} cuts embeddings to {cut} numbers, which the model would not; set "
+            "truncate_dim to null there, and let clients cut them"
+        )
+    given = _read(folder / modules[1][1] / CONFIG)
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
-    asked = [given["pooling_mode"]] if "pooling_mode" in given else []
+    mode = given.get("pooling_mode") or []
+    asked = [mode] if isinstance(mode, str) else [*mode]
     asked += [
         modes.get(key.removeprefix("pooling_mode_"), key)
         for key, on in given.items()
@@ -183,8 +213,8 @@ def _sentence(folder: Path) -> tuple[str, bool]:
 def _max_length(folder: Path, config: Any) -> int:
     """Return the most tokens of a text: what it was trained on, and there are positions for."""
     said = DEFAULT_LENGTH
-    tokenizer = folder / "tokenizer_config.json"
-    if tokenizer.is_file() and (length := _read(tokenizer).get("model_max_length", NO_LIMIT)):
+    tokenizer = _read_if_there(folder / "tokenizer_config.json")
+    if length := tokenizer.get("model_max_length"):
         said = int(length) if length < NO_LIMIT else said
     said = int(_sentence_config(folder).get("max_seq_length") or said)
     reserved = FIRST_POSITION.get(str(config.get("model_type")), 0)
@@ -194,6 +224,11 @@ def _max_length(folder: Path, config: Any) -> int:
 def _sentence_config(folder: Path) -> dict[str, Any]:
     """Return what sentence-transformers keeps of texts; empty where there is no such file."""
     return next((dict(_read(file)) for file in sorted(folder.glob(SENTENCE))), {})
+
+
+def _read_if_there(file: Path) -> Any:
+    """Return what a file says; nothing where there is none."""
+    return _read(file) if file.is_file() else {}
 
 
 def _read(file: Path) -> Any:
