@@ -37,6 +37,10 @@ MASKED = graph(
         spec("attention_mask", (-1, -1), axes=("batch", "sequence")),
     ]
 )
+TRANSPOSED = graph(
+    [spec("x", (-1, -1), axes=("batch", "length"))],
+    [spec("y", (-1, -1), axes=("length", "batch"))],
+)
 COUNTS = {
     "kind": "BATCH_ELEMENT_COUNT",
     "target_name": ["n"],
@@ -96,6 +100,31 @@ def test_an_axis_of_its_own_is_no_matter_where_clients_may_send_the_input():
     both = {**renamed, "axes.attention_mask": "batch,length"}
     assert agreed_signature(config_of(inputs=[X], parameters=both), MASKED)
     assert agreed_signature(config_of(inputs=[X]), MASKED) == MASKED
+
+
+@pytest.mark.parametrize(
+    ("axes", "parameters"),
+    [
+        ([("n", "n"), ("n", "n")], {}),
+        ([("unk__0", "unk__1"), ("unk__2", "unk__1")], {}),
+        ([("", ""), ("", "")], {}),
+        ([("batch", "length"), ("length", "batch")], {"axes.y": "batch,length"}),
+    ],
+    ids=["one name for all", "a name of its own", "no names", "named anew"],
+)
+def test_an_output_that_may_begin_with_the_batch_is_taken(axes, parameters):
+    """Exporters name axes as they like; only one that is another of the inputs' is refused."""
+    given, gotten = axes
+    made = graph([spec("x", (-1, -1), axes=given)], [spec("y", (-1, -1), axes=gotten)])
+    config = config_of(inputs=[X], outputs=[tensor("y")], parameters=parameters)
+    assert agreed_signature(config, made)
+
+
+def test_without_batches_outputs_begin_as_they_like():
+    """No dimension is cut into requests then."""
+    both = [tensor(name, [-1, -1]) for name in "xy"]
+    config = config_of(inputs=both[:1], outputs=both[1:], max_batch_size=0)
+    assert agreed_signature(config, TRANSPOSED) == TRANSPOSED
 
 
 def test_an_optional_input_of_the_graph_needs_no_declaration():
@@ -212,8 +241,24 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
         pytest.param(
             {"inputs": [X]},
             graph([spec("x", ())]),
-            ["input 'x'", "no batch dimension"],
+            ["input 'x' has dims [-1]", "none in the graph", "shape is not in the file"],
             id="scalar where a batch is declared",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("y", [1])], "max_batch_size": 0},
+            graph([spec("x", (-1,))], [spec("y", ())]),
+            ["output 'y' has dims [1]", "none in the graph", "export it with its dimensions"],
+            id="output without dimensions",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("y")]},
+            TRANSPOSED,
+            [
+                "output 'y' is FP32 [length, batch]",
+                "'length', which inputs have behind",
+                "'axes.y'",
+            ],
+            id="output with the batch behind another axis",
         ),
         pytest.param(
             {"inputs": [tensor("x", [3, 4])]},

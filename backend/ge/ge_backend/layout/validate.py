@@ -55,6 +55,8 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
             _check_dtype("output", tensor, spec)
             if spec.name not in scattered:
                 _check_dims("output", tensor, spec, batched=config.max_batch_size > 0)
+                if config.max_batch_size:
+                    _check_rows(spec, agreed.inputs)
     return agreed
 
 
@@ -277,8 +279,28 @@ def _check_flat(tensor: TensorConfig, spec: TensorSpec) -> None:
         )
 
 
+def _check_rows(output: TensorSpec, inputs: Iterable[TensorSpec]) -> None:
+    """See that an output does not begin with another axis of the inputs than their first."""
+    first, behind = set[str](), set[str]()
+    for spec in inputs:
+        first.update(spec.axes[:1])
+        behind.update(spec.axes[1:])
+    if output.axes[0] in behind - first - {""}:
+        raise ConfigError(
+            f"output {output.name!r} is {output.describe()} in the graph: its first dimension is "
+            f"{output.axes[0]!r}, which inputs have behind the batch, so its rows are not those of "
+            "requests; transpose it in the graph, or set max_batch_size: 0; where the file's names "
+            f"are wrong, give others with 'axes.{output.name}'"
+        )
+
+
 def _check_dims(what: str, tensor: TensorConfig, spec: TensorSpec, *, batched: bool) -> None:
-    if batched and (not spec.dims or spec.dims[0] >= 0):
+    if not spec.dims and (batched or tensor.graph_dims):
+        raise ConfigError(
+            f"{what} {tensor.name!r} has dims {list(tensor.dims)} in config.pbtxt and none in the "
+            "graph: it is a scalar, or its shape is not in the file; export it with its dimensions"
+        )
+    if batched and spec.dims[0] >= 0:
         raise ConfigError(
             f"{what} {tensor.name!r} is {spec.describe()} in the graph: its first dimension is not "
             "free, so it has no batch dimension; set max_batch_size: 0 or export it with one"
