@@ -1,6 +1,7 @@
 """Checkpoints of random weights, rows end to end, against transformers on each text alone."""
 
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -69,8 +70,8 @@ def alone(model, ids, output):
     """What the model itself says of each row by itself."""
     with torch.inference_mode():
         return [
-            getattr(model(input_ids=row[None, :count]), output)[0]
-            for row, count in zip(ids, LENGTHS, strict=True)
+            getattr(model(input_ids=row[None, :length]), output)[0]
+            for row, length in zip(ids, LENGTHS, strict=True)
         ]
 
 
@@ -173,6 +174,30 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
     transformers.ConvBertModel(config).eval().save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=r"ge-backend import"):
         open_encoder(tmp_path)
+
+
+def test_a_large_number_does_not_hide_that_rows_see_each_other(open_encoder, tmp_path):
+    """In BF16 all others may be wrong within what rounding makes of it."""
+    config = transformers.MPNetConfig(**SIZES, pad_token_id=1)
+    torch.manual_seed(0)
+    model = transformers.MPNetModel(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=0.25)
+        model.encoder.layer[-1].output.LayerNorm.bias[5] = 40
+    model.save_pretrained(tmp_path)
+    with pytest.raises(Unsupported, match=r"a row changes by .* tokens of other rows: MPNetModel"):
+        open_encoder(tmp_path, torch.bfloat16)
+
+
+def test_an_engine_that_adds_up_in_no_fixed_order_is_taken(tmp_path):
+    """What differs from run to run is no other row's doing."""
+    saved(tmp_path, "bert")
+    encoder = PackedEncoder(read_encoder_folder(tmp_path), torch.bfloat16)
+    layers = TorchLayers(encoder).layers(1, 1)
+    noise = count(0.01, 0.01)
+    assert encoder.difference(lambda packed: layers(packed) + next(noise)) < 0.1
 
 
 def test_an_encoder_without_the_attention_interface_is_refused(open_encoder, tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -27,6 +28,9 @@ __all__ = ["UNUSED", "EncoderEngine", "Layers", "PackedEncoder"]
 CHECK_LENGTHS = 5, 1, 5, 160
 # Largest difference that rounding makes, as a share of the largest number.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
+# Largest change of a row by what other rows hold, likewise: at the same sizes nothing is rounded
+# otherwise, and so nothing changes, unless an engine adds up in no fixed order.
+TOUCHED = 1e-4
 
 LEAST_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
 
@@ -122,7 +126,9 @@ class PackedEncoder:
         """Return how far the example's results are, at most, from each text's alone.
 
         Raises:
-            Unsupported: too far: the encoder looks at other tokens outside of attention.
+            Unsupported: too far: the encoder looks at other tokens outside of attention. A number
+                that is far larger than all others hides that in 16 bits, so a row has to stay as it
+                is, too, when the other rows get other tokens.
         """
         packed = self.example
         with torch.inference_mode(), self.refusing():
@@ -143,7 +149,25 @@ class PackedEncoder:
                     f"{largest:.2g}: "
                     f"{type(self.base).__name__} looks at other tokens outside of its attention"
                 )
+            self._check_touched(layers)
         return apart
+
+    def _check_touched(self, layers: Layers) -> None:
+        """Raise unless a row of the example stays as it is when all others get other tokens."""
+        packed = self.example
+        own = np.flatnonzero(packed.rows == 0)
+        others = packed.ids.copy()
+        others[: len(packed.rows)] = packed.ids[len(packed.rows) - 1]
+        others[own] = packed.ids[own]
+        row, again, beside_others = (
+            layers(replace(packed, ids=ids))[own] for ids in (packed.ids, packed.ids, others)
+        )
+        most = TOUCHED * float(np.abs(row).max()) + 2 * float(np.abs(row - again).max())
+        if not (change := float(np.abs(row - beside_others).max())) <= most:
+            raise Unsupported(
+                f"a row changes by {change:.2g}, expected at most {most:.2g}, with the tokens of "
+                f"other rows: {type(self.base).__name__} looks at them outside of its attention"
+            )
 
     def refusing(self) -> contextlib.AbstractContextManager[None]:
         """Say what there is instead, too."""
