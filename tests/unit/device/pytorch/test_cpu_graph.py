@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from typing import Optional
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from builders.cores import lonely_cores  # noqa: E402
+from ge_backend.config.declared import Declared  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.pytorch import slow_bf16  # noqa: E402
 from ge_backend.device.pytorch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
-from ge_backend.tensors import bf16_to_float32  # noqa: E402
+from ge_backend.tensors import DATA_TYPES, TensorSpec, bf16_to_float32  # noqa: E402
 
 ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 BATCH = torch.export.Dim("batch", min=1, max=64)
@@ -191,6 +193,11 @@ class Pair(torch.nn.Module):
         return a - b, a * b
 
 
+class Masked(torch.nn.Module):
+    def forward(self, a, b: Optional[torch.Tensor] = None):  # noqa: UP045 - TorchScript reads it
+        return a if b is None else a * b
+
+
 @pytest.fixture
 def script(tmp_path):
     def script(module, signature=None, **source):
@@ -237,6 +244,19 @@ def test_script_with_a_signature_of_its_own(script):
     result = graph.run({"left": A, "right": B}, {}, exclusive=False)
     assert {name: value.dtype for name, value in result.items()} == {"less": "f8", "times": "f8"}
     assert result["less"].tolist() == [3, 4]
+
+
+def test_script_runs_without_an_optional_input(script):
+    """One that `forward` takes as None; the others have to come."""
+    specs = [
+        TensorSpec(name=name, dtype=DATA_TYPES["FP32"], dims=(-1,), axes=("",))
+        for name in ("a", "b", "y")
+    ]
+    graph = script(Masked(), declared=Declared(inputs=tuple(specs[:2]), outputs=tuple(specs[2:])))
+    assert graph.run({"a": A, "b": B}, {}, exclusive=False)["y"].tolist() == [10, 21]
+    assert graph.run({"a": A}, {}, exclusive=False)["y"].tolist() == [5, 7]
+    with pytest.raises(GraphFailed, match="takes the inputs a; got none"):
+        graph.run({}, {}, exclusive=False)
 
 
 def test_script_in_low_precision_gives_float32(script):

@@ -1,6 +1,7 @@
 """TorchScript files called by the names that config.pbtxt gives their tensors."""
 
 import json
+from dataclasses import replace
 from typing import Dict, List, Optional, Tuple  # noqa: UP035 - TorchScript reads these
 
 import pytest
@@ -100,6 +101,23 @@ def test_arguments_with_a_value_of_their_own_may_be_left_out(load):
     """An optional tensor is taken where it is declared, and its default where not."""
     assert run(load(Tail(), declared("a", "OUTPUT__0")), a=3) == {"OUTPUT__0": 6}
     assert run(load(Tail(), declared("a mask", "OUTPUT__0")), a=3, mask=0) == {"OUTPUT__0": 0}
+
+
+@pytest.mark.parametrize("inputs", ["a mask", "X__0 X__1"])
+def test_an_optional_tensor_need_not_come_with_each_run(load, inputs):
+    """It is optional in the signature, too, so that a request without it is no mistake."""
+    script = load(Tail(), declared(inputs, "OUTPUT__0"))
+    first, second = inputs.split()
+    assert [spec.optional for spec in script.signature.inputs] == [False, True]
+    assert run(script, **{first: 3}) == {"OUTPUT__0": 6}
+    assert run(script, **{first: 3, second: 5}) == {"OUTPUT__0": 30}
+    assert not any(spec.optional for spec in load(Pair(), declared("a b", "Y__0")).signature.inputs)
+
+
+def test_a_state_comes_with_each_run_though_forward_could_do_without(load):
+    """Sequences keep one for each step; clients send none of it."""
+    told = replace(declared("X__0", "Y__0"), states=specs("mask__1", "FP32"))
+    assert not any(spec.optional for spec in load(Tail(), told).signature.inputs)
 
 
 def test_one_dictionary_takes_all_tensors_by_their_names(load):

@@ -68,9 +68,10 @@ class TorchCodec:
         Raises:
             GraphFailed: they are not.
         """
-        known = [spec.name for spec in self._signature.inputs]
+        known = self._signature.inputs
         if known:
-            check_names(self._path, known, inputs)
+            needed = [spec.name for spec in known if not spec.optional or spec.name in inputs]
+            check_names(self._path, needed, inputs)
         for name, array in inputs.items():
             spec = self._signature.input(name)
             if spec and (array.dtype, array.ndim) != (spec.dtype.numpy, len(spec.dims)):

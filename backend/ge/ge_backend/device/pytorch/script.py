@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,8 @@ class Script:
 
     Attributes:
         module: the module itself.
-        signature: what the file states, else what is declared.
+        signature: what the file states, else what is declared; inputs of clients that `forward`
+            has a value of its own for are optional.
         declared: it is what is declared.
 
     Raises:
@@ -72,7 +74,9 @@ class Script:
             self._named = partial(_as_stated, [spec.name for spec in self.signature.outputs], path)
         elif self.signature.inputs:
             _refuse_texts(self.signature, path)
-            self._given = _filling(arguments, declared, path)
+            self._given, spared = _filling(arguments, declared, path)
+            inputs = [replace(s, optional=s.name in spared) for s in self.signature.inputs]
+            self.signature = replace(self.signature, inputs=tuple(inputs))
             self._named = _choosing(returned, declared, path)
 
     def __call__(self, tensors: Tensors) -> dict[str, torch.Tensor]:
@@ -82,14 +86,14 @@ class Script:
 
 def _filling(
     arguments: Sequence[Any], declared: Declared, path: str
-) -> Callable[[Tensors], Sequence[Any]]:
-    """Return what makes the arguments of `forward` of the declared inputs.
+) -> tuple[Callable[[Tensors], Sequence[Any]], Collection[str]]:
+    """Return what makes the arguments of `forward` of the declared inputs, and who may be missing.
 
     Source of the rules and messages: src/libtorch.cc of pytorch_backend r24.10, `ValidateInputs`.
     Further than there, a tensor may be optional, and arguments with a value of their own left out.
     """
     if [argument.type.kind() for argument in arguments] == ["DictType"]:
-        return lambda tensors: [dict(tensors)]
+        return (lambda tensors: [dict(tensors)]), ()
     names = [argument.name for argument in arguments]
     count = len(declared.signature.inputs)
     least = sum(not argument.has_default_value() for argument in arguments)
@@ -116,10 +120,11 @@ def _filling(
     def filled(tensors: Tensors) -> Sequence[Any]:
         values = list(defaults)
         for name, place in places.items():
-            values[place] = tensors[name]
+            values[place] = tensors.get(name, defaults[place])
         return values
 
-    return filled
+    listed = [spec.name for spec in declared.inputs]
+    return filled, [name for name in listed if arguments[places[name]].has_default_value()]
 
 
 def _choosing(
