@@ -103,7 +103,8 @@ def test_apply_changes_one_parameter(recorded, ge_backend):
     assert file.read_text() == before.replace("16,64", "20,64")
     assert '-parameters { key: "buckets.length" value { string_value: "16,64" } }' in out
     assert out.endswith(
-        "applied; load the model again to use them: curl -X POST localhost:8000/v2/repository/models/tiny/load\n"
+        "applied; start the server again to use them, or, where clients may load models: "
+        "curl -X POST localhost:8000/v2/repository/models/tiny/load\n"
     )
     _, out, _ = ge_backend("tune", recorded, "--apply")
     assert out.endswith("config.pbtxt has these sizes already\n")

@@ -75,7 +75,8 @@ def tuning_text(tuning: Tuning, diff: str | None) -> list[str]:
         same = all(p.best.boundaries == p.now.boundaries for p in tuning.proposals)
         return [*lines, HAS_THEM] if same else [*lines, *_settings(tuning), "", NOTHING]
     again = f"curl -X POST localhost:8000/v2/repository/models/{tuning.model}/load"
-    return [*lines, diff, f"applied; load the model again to use them: {again}"]
+    told = "applied; start the server again to use them, or, where clients may load models:"
+    return [*lines, diff, f"{told} {again}"]
 
 
 def _settings(tuning: Tuning) -> list[str]:
