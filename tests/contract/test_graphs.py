@@ -54,7 +54,8 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
 def all_types(bench):
     textless = bench.engine.suffix in {".pt2", ".om"}
     # OpenVINO computes in 32 bits, and refuses what does not fit (tests/unit/device/ov).
-    narrow = {"INT64", "UINT64", "FP64", "BYTES"} if bench.id == "cpu-openvino" else set()
+    wide = {"UINT32", "INT64", "UINT64", "FP64", "BYTES"}
+    narrow = wide if bench.id == "cpu-openvino" else set()
     return [t for t in DATA_TYPES if t not in narrow and not (textless and t == "BYTES")]
 
 

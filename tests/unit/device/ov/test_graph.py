@@ -191,14 +191,19 @@ def test_no_memory_of_the_caller_is_held_after_a_run(load):
     assert [one() for one in gone] == [None, None]
 
 
-@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
-def test_whole_numbers_that_need_more_than_32_bits_are_refused(load, tmp_path, value):
-    """OpenVINO would cut them off without a word."""
-    path = write(tmp_path / "i.onnx", nodes=[("Identity", ["x"], ["y"])], element=TensorProto.INT64)
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("int64", 2**31), ("int64", -(2**31) - 1), ("int64", 2**63 - 1), ("uint32", 2**31)],
+)
+def test_whole_numbers_that_need_more_than_32_bits_are_refused(load, tmp_path, dtype, value):
+    """OpenVINO would cut them off without a word; it computes UINT32 with a sign."""
+    element = getattr(TensorProto, dtype.upper())
+    path = write(tmp_path / "i.onnx", nodes=[("Identity", ["x"], ["y"])], element=element)
     graph = load(path)
     with pytest.raises(GraphFailed, match=r"32 bits.*onnxruntime"):
-        graph.run({"x": np.array([1, value])}, {}, exclusive=False)
-    x = np.array([2**31 - 1, -(2**31), 0])
+        graph.run({"x": np.array([1, value], dtype)}, {}, exclusive=False)
+    least = max(-(2**31), np.iinfo(dtype).min)
+    x = np.array([2**31 - 1, least, 0], dtype)
     assert graph.run({"x": x}, {}, exclusive=False)["y"].tolist() == x.tolist()
 
 

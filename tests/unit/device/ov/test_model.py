@@ -75,6 +75,35 @@ def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
         signature_of(read_model(path), path)
 
 
+@pytest.mark.parametrize("inside", ["graph", "branch", "loop"])
+@pytest.mark.parametrize(
+    ("element", "named"), [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64")]
+)
+def test_so_is_what_a_graph_computes_on_the_way(tmp_path, element, named, inside):
+    """Its inputs and outputs are FP32; a branch, or a loop's body, is a graph in an operator."""
+    wide = [
+        helper.make_node("Cast", ["x"], ["wide"], to=element),
+        helper.make_node("Mul", ["wide", "wide"], ["square"]),
+        helper.make_node("Cast", ["square"], ["y"], to=TensorProto.FLOAT),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows"])
+    on = helper.make_tensor_value_info("on", TensorProto.BOOL, [])
+    branch = helper.make_graph(wide, "branch", [], [y])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "other", [], [y])
+    chosen = helper.make_node("If", ["on"], ["y"], then_branch=branch, else_branch=other)
+    row = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in "xy"]
+    body = helper.make_graph(wide, "body", row[:1], row[1:])
+    loop = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
+    nodes = {"graph": wide, "branch": [chosen], "loop": [loop]}[inside]
+    graph = helper.make_graph(nodes, "g", [x, on], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(Unsupported, match=rf"m\.onnx: .* is {named}, .*onnxruntime"):
+        signature_of(read_model(path), path)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model"])
 def test_a_corrupt_file_is_refused(tmp_path, content):
     """In one line."""

@@ -57,7 +57,7 @@ class OpenVinoGraph(Graph):
     afterwards. Inputs are read and outputs written where the caller has them. How much scratch
     memory a run takes OpenVINO does not tell.
 
-    INT64 is computed in 32 bits; values that do not fit are refused.
+    INT64 and UINT32 are computed as INT32; inputs that do not fit are refused.
     """
 
     bucketed = True
@@ -186,12 +186,12 @@ def _check_input(spec: TensorSpec, array: Array) -> None:
         raise GraphFailed(
             f"input {spec.name!r} is {spec.describe()}; got {array.dtype} of shape [{shape}]"
         )
-    if spec.dtype.name == "INT64" and array.size:
+    if spec.dtype.name in ("INT64", "UINT32") and array.size:
         least, most = int(array.min()), int(array.max())
         if least < INT32.min or most > INT32.max:
             raise GraphFailed(
                 f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
-                "whole numbers in 32 bits; set the parameter 'engine' to 'onnxruntime'"
+                "whole numbers in 32 bits with a sign; set the parameter 'engine' to 'onnxruntime'"
             )
 
 

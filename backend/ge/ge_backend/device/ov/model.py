@@ -116,8 +116,9 @@ def signature_of(model: Any, path: Path) -> Signature:
 
     Raises:
         ModelError: a tensor is of a type that Triton does not carry, or of any rank.
-        Unsupported: it is of a type that OpenVINO does not compute in.
+        Unsupported: it, or one on the way, is of a type that OpenVINO does not compute in.
     """
+    _check_exact(model, path)
     onnx = path.suffix == ".onnx"
     axes = onnx_axes(path) if onnx else {}
     inputs = onnx_inputs(path) if onnx else _names(model.inputs, "input", axes)
@@ -159,13 +160,25 @@ def _names(ports: Iterable[Any], unnamed: str, axes: Axes) -> list[str]:
     return [names[0] if names else f"{unnamed}_{at}" for at, names in enumerate(several)]
 
 
+def _check_exact(model: Any, path: Path) -> None:
+    """Refuse types that are not computed as they are, also in branches and bodies of loops."""
+    for operator in model.get_ops():
+        for port in operator.outputs():
+            kind = port.element_type.get_type_name()
+            if kind in INEXACT:
+                raise Unsupported(
+                    f"{path}: {operator.get_friendly_name()!r} is {INEXACT[kind]}, and OpenVINO "
+                    "computes in 32 bits on a CPU; set the parameter 'engine' to 'onnxruntime'"
+                )
+        if operator.get_type_name() == "If":
+            _check_exact(operator.get_then_body(), path)
+            _check_exact(operator.get_else_body(), path)
+        elif operator.get_type_name() in ("Loop", "TensorIterator"):
+            _check_exact(operator.get_function(), path)
+
+
 def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
     kind = port.element_type.get_type_name()
-    if kind in INEXACT:
-        raise Unsupported(
-            f"{path}: {name!r} is {INEXACT[kind]}, and OpenVINO computes in 32 bits on a CPU; set "
-            "the parameter 'engine' to 'onnxruntime'"
-        )
     dtype = next((DATA_TYPES[n] for n, t in ELEMENTS.items() if t.get_type_name() == kind), None)
     if dtype is None:
         carried = ", ".join(ELEMENTS)
