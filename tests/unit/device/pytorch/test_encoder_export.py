@@ -90,6 +90,18 @@ def test_of_pairs_the_second_text_is_told(tmp_path):
         copy_checkpoint(pairs, tmp_path)
 
 
+def test_a_copy_has_its_pooling_wherever_that_lies(tmp_path):
+    """It is read as the original is."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path / "model"))
+    (folder / "a").mkdir()
+    (folder / "1_Pooling").rename(folder / "a" / "pool")
+    said = (folder / "modules.json").read_text()
+    (folder / "modules.json").write_text(said.replace("1_Pooling", "a/pool"))
+    original = read_encoder_folder(folder)
+    copy_checkpoint(original, tmp_path)
+    assert read_encoder_folder(tmp_path) == dataclasses.replace(original, folder=tmp_path)
+
+
 @pytest.mark.parametrize("pooling", ["cls_token", "max_tokens"])
 def test_padding_is_not_pooled(tmp_path, pooling):
     """The vector of a padded row is the one that it has alone."""
@@ -105,6 +117,19 @@ def test_padding_is_not_pooled(tmp_path, pooling):
     np.testing.assert_allclose(np.linalg.norm(padded), 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("classifier", [False, True])
+def test_an_encoder_that_looks_at_padding_is_refused(tmp_path, classifier):
+    """Such as convolutions do: a text would be answered otherwise beside longer ones."""
+    folder = write_checkpoint(tmp_path / "model")
+    sizes = {"hidden_size": WIDTH, "embedding_size": WIDTH, "intermediate_size": 32}
+    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2, "head_ratio": 1}
+    config = transformers.ConvBertConfig(vocab_size=200, initializer_range=0.2, **sizes)
+    kind = "ConvBertForSequenceClassification" if classifier else "ConvBertModel"
+    getattr(transformers, kind)(config).save_pretrained(folder)
+    with pytest.raises(ModelError, match="a padded row differs from the same row alone by"):
+        export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
+
+
 def test_a_small_vocabulary_is_enough(tmp_path):
     """The example's tokens are within it."""
     folder = write_checkpoint(tmp_path / "model", vocabulary=13)
@@ -114,6 +139,7 @@ def test_a_small_vocabulary_is_enough(tmp_path):
 def test_a_file_that_answers_otherwise_is_refused(tmp_path, monkeypatch):
     """The error has the difference and the bound."""
     monkeypatch.setattr(encoder_export, "TOLERANCE", -1.0)
+    monkeypatch.setattr(encoder_export, "_check_padding", lambda *_: None)
     folder = write_checkpoint(tmp_path / "model")
     with pytest.raises(ModelError, match="differs from the transformers model by"):
         export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")

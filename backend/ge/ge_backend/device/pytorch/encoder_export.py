@@ -49,12 +49,13 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
 
     Raises:
         DeviceUnavailable: torch, transformers, or what exports and runs ONNX is missing.
-        ModelError: the checkpoint cannot be loaded or exported, or the file answers otherwise than
-            transformers does.
+        ModelError: the checkpoint cannot be loaded or exported, its rows depend on their padding,
+            or the file answers otherwise than transformers does.
     """
     torch = _imported()
     try:
         module = _module(checkpoint)
+        _check_padding(checkpoint, module)
         with _quiet():
             torch.onnx.export(
                 module,
@@ -93,7 +94,7 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
     difference = encoder.difference(TorchLayers(encoder).layers(torch.get_num_threads(), 1))
     for file in encoder_files(checkpoint.folder):
         place = folder / file.relative_to(checkpoint.folder)
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
     return Exported(width=encoder.width, difference=difference)
 
@@ -222,6 +223,26 @@ def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
             f"{TOLERANCE:g}: it cannot be exported faithfully"
         )
     return Exported(width=width, difference=difference, inputs=module.inputs)
+
+
+def _check_padding(checkpoint: EncoderFolder, module: Any) -> None:
+    """Raise unless padded rows answer as the same rows do alone."""
+    import torch
+
+    example = _example(8, min(16, checkpoint.max_length), module)
+    apart = 0.0
+    with torch.inference_mode():
+        for row, padded in enumerate(module(*example)):
+            length = int(example[1][row].sum())
+            alone = module(*(each[row : row + 1, :length] for each in example))[0]
+            found = padded[:length] if checkpoint.per_token else padded
+            apart = float((found - alone).abs().max())
+            if not apart <= TOLERANCE:
+                raise ModelError(
+                    f"a padded row differs from the same row alone by {apart:.1e}, expected at "
+                    f"most {TOLERANCE:g}: the encoder looks at padding, so a text would be "
+                    "answered otherwise beside longer ones"
+                )
 
 
 def _example(rows: int, length: int, module: Any) -> tuple[Any, ...]:
