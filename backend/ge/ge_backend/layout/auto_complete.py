@@ -30,9 +30,9 @@ def completed(
     """Return the host's configuration with inputs, outputs and batching filled in.
 
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
-    attention mask, its padding is harmless, so the inputs become ragged and the mask optional. What
-    `sequence_batching` names is left out: the host sends controls, and states stay with us. So are
-    outputs without dimensions, as CLIP's `logit_scale`, with a line in the log.
+    attention mask, padding is taken for harmless, so the inputs become ragged and the mask
+    optional. What `sequence_batching` names is left out: the host sends controls, and states stay
+    with us. So are outputs without dimensions, as CLIP's `logit_scale`, with a line in the log.
 
     Raises:
         ConfigError: the graph does not say either, as TorchScript, or the host cannot say it.
