@@ -1,11 +1,13 @@
-"""`engine: auto`: measured once, the fastest serves, and the choice is kept."""
+"""`engine: auto`: measured once, the fastest that answers right serves, and the choice is kept."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import DeviceUnavailable, GraphFailed
+from ge_backend.layout.layout import Layout
 from ge_backend.serving import engine_choice as choice
 from ge_backend.serving.engine_choice import described_choice, remembered_engine, with_engine
 from ge_backend.warmup.store import Store
@@ -13,30 +15,51 @@ from ge_backend.warmup.store import Store
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
 
+from builders.graphs import TABLE, WIDTH, graph  # noqa: E402
+
 SMALL, LARGE = (1, 16), (4, 16)
+NO_LAYOUT = Layout(batched=True, axes=(), limits={}, inputs=(), outputs=())
+
+
+def rectified():
+    """Take x [batch, length] -> y [batch, length]."""
+    return graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length"])],
+    )
+
+
+def hashed():
+    """Take x INT64 [batch, length] -> y [batch, length, WIDTH]: hashed in more than 32 bits."""
+    return graph(
+        [
+            helper.make_node("Mul", ["x", "factor"], ["product"]),
+            helper.make_node("Mod", ["product", "rows"], ["row"]),
+            helper.make_node("Gather", ["table", "row"], ["y"]),
+        ],
+        [("x", TensorProto.INT64, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
+        [("factor", np.array(1000003)), ("rows", np.array(97)), ("table", TABLE)],
+    )
 
 
 @pytest.fixture
 def config(tmp_path):
+    return configured(tmp_path, rectified())
+
+
+def configured(tmp_path, model, dtype="TYPE_FP32", dims=(-1,)):
     folder = tmp_path / "model"
     folder.mkdir()
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length"])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    (folder / "model.onnx").write_bytes(model)
     given = {"engine": "auto", "executor": "inline", "device": "cpu", "max_length": "32"}
-    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
     return ModelConfig.read(
         {
             "name": "m",
             "max_batch_size": 4,
-            "input": [{"name": "x", "allow_ragged_batch": True, **tensor}],
-            "output": [{"name": "y", **tensor}],
+            "input": [{"name": "x", "allow_ragged_batch": True, "data_type": dtype, "dims": [-1]}],
+            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [*dims]}],
             "parameters": {key: {"string_value": text} for key, text in given.items()},
         },
         directory=folder,
@@ -52,12 +75,13 @@ class Measured:
         self.costs, self.asked = costs, []
         monkeypatch.setattr(choice, "_measured", self)
 
-    def __call__(self, config, store, samples):
-        self.asked.append((config.engine, tuple(samples)))
+    def __call__(self, config, store, first):
+        buckets = () if first is None else first.buckets
+        self.asked.append((config.engine, tuple(buckets)))
         found = self.costs[config.engine]
         if isinstance(found, Exception):
             raise found
-        return samples or [SMALL, LARGE], found
+        return choice._Measured(layout=NO_LAYOUT, buckets=buckets or (SMALL, LARGE), costs=found)
 
 
 def test_the_fastest_engine_serves_and_is_kept(config, tmp_path, monkeypatch, caplog):
@@ -148,3 +172,91 @@ def test_real_engines_are_measured_in_an_executor(config, tmp_path):
     chosen = with_engine(config, store).engine
     assert chosen in {"onnxruntime", "openvino"}
     assert remembered_engine(config, store).engine == chosen
+
+
+class Engines:
+    """Two real engines, of which OpenVINO is told to be the faster, and may answer its own way."""
+
+    def __init__(self, monkeypatch, answer):
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("openvino")
+        self.answer, self.run_once = answer, choice.run_once
+        monkeypatch.setattr(choice, "warm_up", self.warm_up)
+        monkeypatch.setattr(choice, "run_once", self.run)
+
+    def warm_up(self, session, layout, buckets, effort):
+        return dict.fromkeys(buckets, 1.0 if session.source.engine == "openvino" else 2.0)
+
+    def run(self, session, inputs):
+        assert session.source.engine == "openvino"  # the other one has answered the sample before
+        return {"y": self.answer(self.run_once(session, inputs)["y"])}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda y: y * 0.9, "output 'y' differs by 0.1 of its largest number"),
+        (lambda y: np.where(y == y.max(), np.nan, y), "output 'y' is finite in other places"),
+        (lambda y: y[:, :-1], "output 'y' has the shape"),
+    ],
+)
+def test_a_fast_engine_that_answers_otherwise_is_left_out(
+    config, tmp_path, monkeypatch, caplog, answer, told
+):
+    """With a warning that names both, and the choice is kept without it."""
+    Engines(monkeypatch, answer)
+    store = Store(tmp_path / "cache")
+    assert with_engine(config, store).engine == "onnxruntime"
+    warning = "engine openvino is left out, since it answers otherwise than onnxruntime: "
+    assert warning + told in caplog.text
+    assert described_choice(config, store).startswith("engine onnxruntime is chosen")
+    assert "openvino" not in described_choice(config, store)
+
+
+def test_an_engine_that_refuses_the_sample_is_left_out(config, monkeypatch, caplog):
+    """The first takes it, and so may clients send it."""
+
+    def refuse(y):
+        raise GraphFailed("too large for me")
+
+    Engines(monkeypatch, refuse)
+    assert with_engine(config, Store(None)).engine == "onnxruntime"
+    assert "it refuses what that takes: too large for me" in caplog.text
+
+
+def test_engines_may_round_otherwise(config, monkeypatch, caplog):
+    """The faster one serves."""
+    Engines(monkeypatch, lambda y: y * 1.001)
+    assert with_engine(config, Store(None)).engine == "openvino"
+    assert caplog.text == ""
+
+
+def test_where_the_first_refuses_any_sample_the_fastest_serves(config, monkeypatch, caplog):
+    """Its answers are not known then, which the log says."""
+
+    def refuse(*_):
+        raise GraphFailed("not this")
+
+    Engines(monkeypatch, None)
+    monkeypatch.setattr(choice, "sample_of", refuse)
+    assert with_engine(config, Store(None)).engine == "openvino"
+    assert "engines are not compared by their answers: onnxruntime refuses" in caplog.text
+
+
+def test_a_choice_that_was_kept_before_answers_were_compared_is_made_anew(
+    config, tmp_path, monkeypatch
+):
+    """It may be of an engine that answers wrong."""
+    Measured(monkeypatch, onnxruntime={SMALL: 1.0}, openvino={SMALL: 2.0})
+    store = Store(tmp_path / "cache")
+    key = choice._key(config, choice._candidates(config))
+    store.keep_engines([part for part in key if part != choice.RULE], {"openvino": {SMALL: 1.0}})
+    assert with_engine(config, store).engine == "onnxruntime"
+
+
+def test_ids_that_are_hashed_in_64_bits(tmp_path, monkeypatch, caplog):
+    """OpenVINO computes them in 32, whatever the file says."""
+    Engines(monkeypatch, lambda y: y)
+    config = configured(tmp_path, hashed(), "TYPE_INT64", (-1, WIDTH))
+    assert with_engine(config, Store(None)).engine == "onnxruntime"
+    assert "engine openvino is left out, since it answers otherwise" in caplog.text

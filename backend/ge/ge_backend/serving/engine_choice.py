@@ -1,20 +1,27 @@
-"""Which of several engines serves a model whose parameter `engine` is `auto`: the fastest here."""
+"""Which of several engines serves a model whose parameter `engine` is `auto`.
+
+The fastest here of those that answer as the first one does, which the file is made for.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
-from ge_backend.buckets.grid import Bucket, label
+from ge_backend.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.config.engine_table import EngineRow, engines_for
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import find_model_file, model_files
-from ge_backend.errors import DeviceUnavailable, ModelError, Unsupported
+from ge_backend.errors import DeviceUnavailable, GeError, ModelError, Unsupported
+from ge_backend.executor.client.session import Session
+from ge_backend.layout.layout import Layout
 from ge_backend.serving.connect import AUTO, open_session
+from ge_backend.serving.sample_run import difference, run_once, sample_of
 from ge_backend.serving.shaped import ShapedModel
+from ge_backend.tensors import Array
 from ge_backend.warmup.measure import fingerprint, processor
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
@@ -25,13 +32,38 @@ log = logging.getLogger(__name__)
 
 # Of the buckets, from the smallest to the middle one, so many are measured on each engine.
 SAMPLES = 4
+# By how much answers may differ, as a part of an output's largest number: FP32 is rounded
+# otherwise in every engine, and what is computed in 16 bits more so.
+CLOSE, ROUGH = 1e-2, 0.1
+# Choices that were kept under another rule are made anew.
+RULE = "answers are compared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What is found out about one engine.
+
+    Attributes:
+        buckets: that were asked for; `costs` has those that it runs.
+        inputs: the sample, the same for every engine; empty where there is none.
+        answers: to it, by output.
+        differs: how these are others than the first engine's; "" where they are not.
+    """
+
+    layout: Layout
+    buckets: Sequence[Bucket]
+    costs: Mapping[Bucket, float]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    answers: Mapping[str, Array] = field(default_factory=dict)
+    differs: str = ""
 
 
 def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     """Return the configuration with an engine in place of `auto`.
 
     Every engine that is installed and can run the file in the configured precision is measured on
-    some of the model's buckets; what is found is kept for the next start.
+    some of the model's buckets, unless it answers otherwise than the first; what is found is kept
+    for the next start.
 
     Raises:
         GeError: as opening a model.
@@ -40,23 +72,36 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     if known.engine != AUTO:
         return known
     engines = _candidates(config)
-    times: dict[str, dict[Bucket, float]] = {}
-    samples: Sequence[Bucket] = ()
+    first: tuple[str, _Measured] | None = None
+    times: dict[str, Mapping[Bucket, float]] = {}
     for engine in engines:
+        asked = replace(config, engine=engine.name)
         try:
-            samples, times[engine.name] = _measured(
-                replace(config, engine=engine.name), store, samples
-            )
+            found = _measured(asked, store, None if first is None else first[1])
         except (DeviceUnavailable, ModelError, Unsupported) as error:
             log.info("engine %s is left out: %s", engine.name, error)
+            continue
+        if first is None:
+            first = engine.name, found
+        if found.differs:
+            log.warning(
+                "engine %s is left out, since it answers otherwise than %s: %s; name it with the "
+                "parameter 'engine' to serve with it all the same",
+                engine.name,
+                first[0],
+                found.differs,
+            )
+        else:
+            times[engine.name] = found.costs
+    samples = () if first is None else first[1].buckets
     common = [b for b in samples if all(b in costs for costs in times.values())]
     if not (times and common):
         return replace(config, engine="")
     ordered = sorted(times, key=lambda name: sum(math.log(times[name][b]) for b in common))
-    found = {name: {bucket: times[name][bucket] for bucket in common} for name in ordered}
-    for line in _described(found):
+    kept = {name: {bucket: times[name][bucket] for bucket in common} for name in ordered}
+    for line in _described(kept):
         log.info("engine %s", line)
-    store.keep_engines(_key(config, engines), found)
+    store.keep_engines(_key(config, engines), kept)
     return replace(config, engine=ordered[0])
 
 
@@ -105,22 +150,54 @@ def _key(config: ModelConfig, engines: Sequence[EngineRow]) -> list[str]:
     libraries = sorted({library for row in engines for library in row.libraries})
     names += filter(find_spec, libraries)
     given: Mapping[str, object] = {"precision": config.precision, "threads": config.threads}
-    return [*map(fingerprint, model_files(path)), str(given), processor(), *names]
+    return [*map(fingerprint, model_files(path)), str(given), processor(), RULE, *names]
 
 
-def _measured(
-    config: ModelConfig, store: Store, samples: Sequence[Bucket]
-) -> tuple[Sequence[Bucket], dict[Bucket, float]]:
-    """Return the buckets that were measured, those given if there are any, and their costs."""
+def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Measured:
+    """Return what is found out about an engine; it is compared with the first one's."""
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
         model = ShapedModel.of(config, session, store)
-        if not samples:
-            ordered = sorted(model.grid.entries, key=math.prod)
-            samples = [ordered[len(ordered) * part // (2 * SAMPLES)] for part in range(SAMPLES)]
-            samples = list(dict.fromkeys(samples))
-        return samples, warm_up(
-            session, model.layout, samples, Effort(repeats=config.warmup_repeats)
-        )
+        buckets = first.buckets if first is not None else _samples(model.grid)
+        effort = Effort(repeats=config.warmup_repeats)
+        costs = warm_up(session, model.layout, buckets, effort)
+        found = _Measured(layout=model.layout, buckets=buckets, costs=costs)
+        if first is None:
+            return _with_sample(config, session, found)
+        return replace(found, differs=_differs(config, session, first))
     finally:
         session.close()
+
+
+def _samples(grid: BucketGrid) -> Sequence[Bucket]:
+    ordered = sorted(grid.entries, key=math.prod)
+    chosen = [ordered[len(ordered) * part // (2 * SAMPLES)] for part in range(SAMPLES)]
+    return list(dict.fromkeys(chosen))
+
+
+def _with_sample(config: ModelConfig, session: Session, found: _Measured) -> _Measured:
+    """Return it with a sample and its answers, where the engine takes one."""
+    log.info("%s is tried with made-up inputs; it may well refuse some", config.engine)
+    try:
+        inputs, answers = sample_of(session, found.layout, found.buckets[-1])
+    except GeError as error:
+        log.warning(
+            "engines are not compared by their answers: %s refuses made-up inputs: %s",
+            config.engine,
+            error,
+        )
+        return found
+    return replace(found, inputs=inputs, answers=answers)
+
+
+def _differs(config: ModelConfig, session: Session, first: _Measured) -> str:
+    """Return how an engine's answers to the sample are others than the first one's."""
+    if not first.inputs:
+        return ""
+    try:
+        answers = run_once(session, first.inputs)
+    except GeError as error:
+        return f"it refuses what that takes: {error}"
+    path = find_model_file(config.directory, config.filename, config.device)
+    exact = config.precision == "fp32" or (config.precision == "origin" and path.suffix == ".onnx")
+    return difference(first.answers, answers, first.layout, CLOSE if exact else ROUGH)

@@ -17,9 +17,8 @@ from ge_backend.batching.blame import limit_in
 from ge_backend.buckets.grid import Bucket, BucketGrid
 from ge_backend.errors import GeError, GraphFailed
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import RunOrder
 from ge_backend.layout.layout import Layout
+from ge_backend.serving.sample_run import run_once
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import bucket_inputs
@@ -101,24 +100,16 @@ def _refused(session: Session, layout: Layout, bucket: Bucket) -> str:
     Raises:
         GeError: something else went wrong.
     """
-    inputs = bucket_inputs(bucket, layout)
-    sizes = [int(np.prod(one.shape)) * DATA_TYPES[one.dtype].numpy.itemsize for one in inputs]
-    session.reserve(sum(map(aligned, sizes)))
-    arena = session.arena
-    refs = []
-    for item, given, nbytes in zip(layout.inputs, inputs, sizes, strict=True):
-        ref = arena.place(given.name, given.dtype, given.shape, nbytes)
-        counted = item.made == "positions"
-        arena.view(ref)[...] = np.arange(given.shape[-1]) if counted else given.fill
-        refs.append(ref)
+    made = {item.name: item.made for item in layout.inputs}
+    inputs = {
+        given.name: np.full(given.shape, given.fill, DATA_TYPES[given.dtype].numpy)
+        for given in bucket_inputs(bucket, layout)
+    }
+    for name, array in inputs.items():
+        if made[name] == "positions":
+            array[...] = np.arange(array.shape[-1])
     try:
-        flight = session.flight()
-        flight.submit(0, RunOrder(inputs=tuple(refs), outputs=()))
-        ended = flight.receive()
-    except GeError as error:
-        session.lose(error)
-        raise
-    failure = None if ended is None else ended[1].error
-    if failure is not None and not isinstance(failure, GraphFailed):
-        raise failure
-    return "" if failure is None else str(failure)
+        run_once(session, inputs)
+    except GraphFailed as error:
+        return str(error)
+    return ""
