@@ -36,7 +36,8 @@ def test_a_folder_that_is_not_there_is_not_fetched(tmp_path, ge_backend):
 
 @pytest.fixture
 def exporting(monkeypatch):
-    """What the export writes, without torch; an error where one is set."""
+    """What the export writes, without a model; an error where one is set."""
+    pytest.importorskip("transformers")  # makes the tokenizer
     state = {"error": None}
 
     def export(checkpoint, path):
@@ -106,7 +107,7 @@ def test_texts_have_the_tokens_of_sentence_transformers(
 ):
     """White space and capitals count as they do there; special tokens in a text are kept."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    theirs = pytest.importorskip("sentence_transformers", minversion="5.4")
+    pytest.importorskip("sentence_transformers", minversion="5.4")
     import transformers
 
     folder = write_checkpoint(tmp_path / "weather")
@@ -115,15 +116,44 @@ def test_texts_have_the_tokens_of_sentence_transformers(
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "sep_token": "[SEP]"}
     file = str(folder / "tokenizer.json")
     transformers.PreTrainedTokenizerFast(tokenizer_file=file, **special).save_pretrained(folder)
-    assert ge_backend("import", folder, "--into", tmp_path / "models")[0] == 0
+    same_tokens(
+        ge_backend,
+        folder,
+        ("rain snow", " rain", "rain ", "Rain SNOW", "rain [SEP] snow", " \tRAIN\n"),
+    )
 
-    path = tmp_path / "models" / "weather_tokenizer" / "1" / "tokenizer.json"
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "said",
+    [{"truncation_side": "left"}, {"do_lower_case": False}, {"tokenize_chinese_chars": False}],
+)
+def test_the_configuration_of_a_tokenizer_goes_before_its_file(
+    exporting, ge_backend, tmp_path, monkeypatch, said
+):
+    """As it does in transformers and sentence-transformers."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("sentence_transformers", minversion="5.4")
+    folder = as_sentence_encoder(write_checkpoint(tmp_path / "weather"), max_seq_length=LENGTH)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | said))
+    same_tokens(ge_backend, folder, ("Rain snow", "rain " * LENGTH + "goal", "\u4e2d\u6587 rain"))
+
+
+def same_tokens(ge_backend, folder, texts):
+    """Import a folder, and compare the tokens of texts with those of sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    models = folder.parent / "models"
+    assert ge_backend("import", folder, "--into", models)[0] == 0
+    path = models / f"{folder.name}_tokenizer" / "1" / "tokenizer.json"
     document = read_document(path.parent.parent)
     parameters = {key: value["string_value"] for key, value in document["parameters"].items()}
     options = tuple((k, v) for k, v in parameters.items() if k.startswith("tokenizer."))
     graph = TokenizerGraph(GraphSource.of(path, options=options), Cores(1))
-    model = theirs.SentenceTransformer(str(folder), device="cpu")
-    for text in ("rain snow", " rain", "rain ", "Rain SNOW", "rain [SEP] snow", " \tRAIN\n"):
+    model = SentenceTransformer(str(folder), device="cpu")
+    for text in texts:
         column = np.array([[text.encode()]], object)
         found = graph.run({"text": column}, {}, exclusive=True)["input_ids"]
         assert found.tolist() == model.tokenize([text])["input_ids"].tolist(), text

@@ -153,7 +153,7 @@ def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) ->
     for folder in (encoder, tokenizer, ensemble):
         (folder / "1").mkdir(parents=True)
     file = tokenizer / "1" / "tokenizer.json"
-    write_tokenizer(checkpoint.folder, file)
+    write_tokenizer(checkpoint, file)
     if checkpoint.lower_case:
         file.write_text(lower_cased(file.read_text(encoding="utf-8")), encoding="utf-8")
     if packed:

@@ -25,7 +25,13 @@ TOLERANCE = 1e-4
 # (rows, length) that are compared; none longer than the checkpoint takes.
 CHECKED = ((1, 1), (1, 2), (3, 7), (8, 16), (2, 64), (1, 512))
 # Without any of them transformers makes a tokenizer that knows no word.
-VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 INSTALL = "pip install 'triton-ge-backend[import]'"
 
 
@@ -99,18 +105,19 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
     return Exported(width=encoder.width, difference=difference)
 
 
-def write_tokenizer(folder: Path, path: Path) -> None:
-    """Write the `tokenizer.json` of a checkpoint, made from an older form where it has none.
+def write_tokenizer(checkpoint: EncoderFolder, path: Path) -> None:
+    """Write the `tokenizer.json` of a checkpoint as transformers makes it.
+
+    Its own is not enough: `tokenizer_config.json` may say which end of a text is cut off, whether
+    capitals count, and the like, and goes before it.
 
     Raises:
         DeviceUnavailable: transformers is missing.
         ModelError: there is no tokenizer, or none that the library `tokenizers` can run.
     """
-    if (folder / "tokenizer.json").is_file():
-        shutil.copyfile(folder / "tokenizer.json", path)
-        return
+    folder = checkpoint.folder
     if not any((folder / name).is_file() for name in VOCABULARIES):
-        there = ", ".join(("tokenizer.json", *VOCABULARIES))
+        there = ", ".join(VOCABULARIES)
         raise ModelError(f"{folder} has no tokenizer that can be served: expected one of {there}")
     _imported()
     import transformers
@@ -119,7 +126,9 @@ def write_tokenizer(folder: Path, path: Path) -> None:
         made = transformers.AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-        made.backend_tokenizer.save(str(path))
+        tokenizer = made.backend_tokenizer
+        tokenizer.enable_truncation(checkpoint.max_length, direction=made.truncation_side)
+        tokenizer.save(str(path))
     except Exception as error:  # likewise
         raise ModelError(f"{folder} has no tokenizer that can be served: {error}") from error
 
