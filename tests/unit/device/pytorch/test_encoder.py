@@ -98,6 +98,16 @@ def test_each_row_is_as_it_is_alone(kind, open_encoder, tmp_path):
         assert not found[row, LENGTHS[row] :].any()
 
 
+def test_a_token_of_padding_in_a_text_is_not_counted(open_encoder, tmp_path):
+    """RoBERTa gives it a place of its own, and the tokens behind it the places before."""
+    model = saved(tmp_path, "roberta")
+    ids, mask = batch()
+    ids[0, 1] = ids[1, 4:6] = ids[4, 0] = model.config.pad_token_id
+    found = open_encoder(tmp_path)(ids, mask)
+    for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
+        torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
 def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     """To unit length; a row without any token is 0, and its neighbours are right."""

@@ -73,9 +73,8 @@ class PackedEncoder:
         base = whole.base_model if folder.classifies else whole
         self.whole, self.base = whole, base
         self._pooler = getattr(base, UNUSED, None)
-        padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
-        # RoBERTa and its kin count positions from behind the padding's.
-        self._first_position = 0 if padding is None else padding + 1
+        # RoBERTa and its kin count positions from behind this one, which padding has.
+        self._padding = padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
         self.vocabulary = int(base.config.vocab_size)
         self.max_length = folder.max_length
         allowed = torch.arange(self.vocabulary)
@@ -120,7 +119,17 @@ class PackedEncoder:
 
     def positions(self, packed: PackedRows) -> Array:
         """Return the position of each token, INT64 `[R]`, as the modules count them."""
-        return packed.columns + self._first_position
+        if self._padding is None:
+            return packed.columns
+        found: Array = packed.columns + self._padding + 1
+        tokens = len(packed.rows)
+        typed = packed.ids[:tokens] == self._padding
+        if typed.any():  # a client may; it is not counted
+            before = typed.cumsum() - typed
+            lengths = np.diff(packed.firsts, append=tokens)
+            found[:tokens] -= before - np.repeat(before[packed.firsts], lengths)
+            found[:tokens][typed] = self._padding
+        return found
 
     def difference(self, layers: Layers) -> float:
         """Return how far the example's results are, at most, from each text's alone.
