@@ -120,14 +120,28 @@ def test_padding_is_not_pooled(tmp_path, pooling):
 @pytest.mark.parametrize("classifier", [False, True])
 def test_an_encoder_that_looks_at_padding_is_refused(tmp_path, classifier):
     """Such as convolutions do: a text would be answered otherwise beside longer ones."""
-    folder = write_checkpoint(tmp_path / "model")
-    sizes = {"hidden_size": WIDTH, "embedding_size": WIDTH, "intermediate_size": 32}
-    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2, "head_ratio": 1}
-    config = transformers.ConvBertConfig(vocab_size=200, initializer_range=0.2, **sizes)
-    kind = "ConvBertForSequenceClassification" if classifier else "ConvBertModel"
-    getattr(transformers, kind)(config).save_pretrained(folder)
+    sizes = {"embedding_size": WIDTH, "head_ratio": 1, "initializer_range": 0.2}
+    folder = other_kind(tmp_path / "model", "ConvBert", classifier, **sizes)
     with pytest.raises(ModelError, match="a padded row differs from the same row alone by"):
         export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
+
+
+def test_an_encoder_that_looks_at_padding_and_finds_nothing_is_exported(tmp_path):
+    """MobileBERT sees the next token, and the vector of padding is 0, as it is behind the end."""
+    sizes = {"embedding_size": WIDTH, "intra_bottleneck_size": WIDTH, "true_hidden_size": WIDTH}
+    folder = other_kind(tmp_path / "model", "MobileBert", False, **sizes)
+    assert export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx").width == WIDTH
+
+
+def other_kind(folder, kind, classifier, **more):
+    """Write an encoder of another kind, of random weights."""
+    sizes = {"vocab_size": 200, "hidden_size": WIDTH, "intermediate_size": 32}
+    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
+    whole = f"{kind}ForSequenceClassification" if classifier else f"{kind}Model"
+    torch.manual_seed(7)
+    getattr(transformers, whole)(config).save_pretrained(folder)
+    return folder
 
 
 def test_a_small_vocabulary_is_enough(tmp_path):

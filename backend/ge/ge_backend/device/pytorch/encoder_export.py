@@ -238,8 +238,8 @@ def _check_padding(checkpoint: EncoderFolder, module: Any) -> None:
     """Raise unless padded rows answer as the same rows do alone."""
     import torch
 
-    example = _example(8, min(16, checkpoint.max_length), module)
-    apart = 0.0
+    ids, *others = _example(8, min(16, checkpoint.max_length), module)
+    example = (ids * others[0], *others)  # 0 is what padding consists of when models are served
     with torch.inference_mode():
         for row, padded in enumerate(module(*example)):
             length = int(example[1][row].sum())
