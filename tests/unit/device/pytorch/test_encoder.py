@@ -219,6 +219,14 @@ def test_an_encoder_without_the_attention_interface_is_refused(open_encoder, tmp
         open_encoder(tmp_path)
 
 
+def test_an_encoder_of_no_texts_is_refused(open_encoder, tmp_path):
+    """It has no vocabulary."""
+    config = transformers.ViTConfig(num_hidden_layers=1, image_size=32, patch_size=8, **SMALL)
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    with pytest.raises(Unsupported, match=r"does not run it end to end: .* 'vocab_size'"):
+        open_encoder(tmp_path)
+
+
 def test_a_head_that_keeps_the_axis_of_tokens_gives_a_row_per_text(tmp_path):
     """There is one token in it, the first of the text."""
     folder = write_checkpoint(tmp_path, classifier=True)

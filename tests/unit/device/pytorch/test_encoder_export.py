@@ -183,6 +183,32 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path, lost, pickled):
         export_onnx(read_encoder_folder(folder), tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize("path", ["1_Pooling", "pool", "further/pool"])
+def test_a_copy_can_be_read_again(tmp_path, path):
+    """Wherever the folder has its parts."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path / "model"))
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / path).parent.mkdir(exist_ok=True)
+    (folder / "1_Pooling").rename(folder / path)
+    checkpoint = read_encoder_folder(folder)
+    (tmp_path / "copy").mkdir()
+    assert copy_checkpoint(checkpoint, tmp_path / "copy").width == WIDTH
+    copied = dataclasses.replace(checkpoint, folder=tmp_path / "copy")
+    assert read_encoder_folder(tmp_path / "copy") == copied
+
+
+def test_a_copy_that_no_server_takes_for_an_encoder_is_not_made(tmp_path):
+    """Before the weights are read; an ONNX file needs no such name."""
+    folder = write_checkpoint(tmp_path / "model")
+    said = json.loads((folder / "config.json").read_text())
+    del said["architectures"]
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ConfigError, match=r"config\.json names no 'architectures'.*--packed"):
+        copy_checkpoint(read_encoder_folder(folder), tmp_path / "copy")
+
+
 def test_pickles_of_weights_are_exported(tmp_path):
     """Older checkpoints have no others; one of embeddings may lack the pooler."""
     folder = write_checkpoint(tmp_path / "model")

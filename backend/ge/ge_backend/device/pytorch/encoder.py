@@ -70,12 +70,12 @@ class PackedEncoder:
         self.dtype = dtype
         with self.refusing():
             whole = load_encoder(folder, dtype)
-        base = whole.base_model if folder.classifies else whole
+            base = whole.base_model if folder.classifies else whole
+            self.vocabulary = int(base.config.vocab_size)
         self.whole, self.base = whole, base
         self._pooler = getattr(base, UNUSED, None)
         # RoBERTa and its kin count positions from behind this one, which padding has.
         self._padding = padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
-        self.vocabulary = int(base.config.vocab_size)
         self.max_length = folder.max_length
         allowed = torch.arange(self.vocabulary)
         allowed = allowed[allowed != (-1 if padding is None else padding)]

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.files.encoder_folder import EncoderFolder, encoder_files
+from ge_backend.device.files.encoder_folder import (
+    CONFIG,
+    EncoderFolder,
+    encoder_files,
+    is_encoder,
+    read_encoder_folder,
+)
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
 __all__ = ["Exported", "copy_checkpoint", "export_onnx", "write_tokenizer"]
@@ -84,13 +90,19 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
 
     Raises:
         DeviceUnavailable: torch or transformers is missing.
-        ConfigError: pairs of texts, which this encoder tells apart by `token_type_ids`.
+        ConfigError: pairs of texts, which this encoder tells apart by `token_type_ids`; or no
+            server would take the copy for an encoder.
         ModelError, Unsupported: see `PackedEncoder`.
     """
     torch = _imported()
     from ge_backend.device.pytorch.encoder import PackedEncoder
     from ge_backend.device.pytorch.encoder_layers import TorchLayers
 
+    if not is_encoder(checkpoint.folder):
+        raise ConfigError(
+            f"{checkpoint.folder / CONFIG} names no 'architectures', by which a server tells what "
+            'the folder is; add them, such as ["BertModel"], or import it without --packed'
+        )
     encoder = PackedEncoder(checkpoint, torch.float32)
     if SEGMENTS in _inputs(checkpoint, encoder.base.config):
         raise ConfigError(
@@ -102,6 +114,7 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
         place = folder / file.relative_to(checkpoint.folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
+    read_encoder_folder(folder)  # as a server does
     return Exported(width=encoder.width, difference=difference)
 
 
