@@ -227,6 +227,18 @@ def test_an_encoder_of_no_texts_is_refused(open_encoder, tmp_path):
         open_encoder(tmp_path)
 
 
+def test_weights_that_nothing_computes_with_are_told(tmp_path, caplog):
+    """Such as the layer of a ColBERT, but not what a checkpoint was trained with before."""
+    config = transformers.BertConfig(**SIZES)
+    transformers.BertForPreTraining(config).save_pretrained(tmp_path)
+    PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+    assert not caplog.records
+    weights = load_file(tmp_path / "model.safetensors") | {"linear.weight": torch.zeros(8, 16)}
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+    assert f"{tmp_path}: BertModel computes nothing with linear.weight, so" in caplog.text
+
+
 def test_a_head_that_keeps_the_axis_of_tokens_gives_a_row_per_text(tmp_path):
     """There is one token in it, the first of the text."""
     folder = write_checkpoint(tmp_path, classifier=True)

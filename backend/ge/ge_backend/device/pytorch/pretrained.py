@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,24 +24,27 @@ from ge_backend.errors import (
 
 __all__ = ["UNUSED", "load_encoder", "load_pretrained", "refusing"]
 
+log = logging.getLogger(__name__)
+
 # A checkpoint of embeddings often lacks the pooler, whose result is not used then.
 UNUSED = "pooler"
+MOST_NAMES = 5
+# What a checkpoint is trained with before it is put to use, and tables that are made anew.
+LEFT_OUT = re.compile(
+    r"^(cls|sop_classifier|lm_head|head|decoder|\w*predictions|generator_\w+|vocab_\w+)\.|pooler|position_ids"
+)
 
 
 def load_encoder(folder: EncoderFolder, dtype: torch.dtype, **options: Any) -> Any:
     """Return the model of an encoder with the head that it has; see `load_pretrained`."""
     import transformers
 
-    if not folder.classifies:
-        return load_pretrained(
-            transformers.AutoModel, folder.folder, dtype, unused=UNUSED, **options
-        )
-    auto = (
-        transformers.AutoModelForTokenClassification
-        if folder.per_token
-        else transformers.AutoModelForSequenceClassification
-    )
-    return load_pretrained(auto, folder.folder, dtype, **options)
+    auto, unused = transformers.AutoModel, UNUSED
+    if folder.classifies:
+        auto, unused = transformers.AutoModelForSequenceClassification, ""
+        if folder.per_token:
+            auto = transformers.AutoModelForTokenClassification
+    return load_pretrained(auto, folder.folder, dtype, unused=unused, left_out=LEFT_OUT, **options)
 
 
 def load_pretrained(
@@ -49,6 +53,7 @@ def load_pretrained(
     dtype: torch.dtype,
     *,
     unused: str = "",
+    left_out: re.Pattern[str] | None = None,
     use_safetensors: bool | None = True,
     **options: Any,
 ) -> Any:
@@ -59,6 +64,8 @@ def load_pretrained(
         folder: with `config.json` and weights.
         dtype: of the weights.
         unused: weights with this in their names may be missing; "" allows none.
+        left_out: what names of weights have of which the model knows nothing, and need not; others
+            are told. None tells none.
         use_safetensors: None: pickles of nothing but weights are read, too, where it has no others.
         options: for `from_pretrained`.
 
@@ -81,6 +88,15 @@ def load_pretrained(
         names = sorted(map(str, loading[what]))
         if needed := [name for name in names if not unused or unused not in name]:
             raise ModelError(f"{what.replace('_', ' ')}: {', '.join(needed)}")
+    if left_out and (lost := [n for n in loading["unexpected_keys"] if not left_out.search(n)]):
+        more = f" and {len(lost) - MOST_NAMES} more" if len(lost) > MOST_NAMES else ""
+        log.warning(
+            "%s: %s computes nothing with %s%s, so answers are without that",
+            folder,
+            type(model).__name__,
+            ", ".join(sorted(lost)[:MOST_NAMES]),
+            more,
+        )
     return model.eval().requires_grad_(False)
 
 
