@@ -21,7 +21,7 @@ from ge_backend.device.pytorch.pretrained import UNUSED, load_encoder, refusing
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
-__all__ = ["UNUSED", "EncoderEngine", "Layers", "PackedEncoder"]
+__all__ = ["EncoderEngine", "Layers", "PackedEncoder"]
 
 # Texts that are compared at load with what the model computes for each alone; none is longer than
 # the checkpoint takes. The longest sees beyond a usual local window.

@@ -16,10 +16,11 @@ import torch
 from ge_backend.device.base import GraphSource
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph
 from ge_backend.device.pytorch.device_errors import device_errors
-from ge_backend.device.pytorch.encoder import UNUSED, Layers, PackedEncoder
+from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
 from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
 from ge_backend.device.pytorch.packed_rows import rounded_tokens
+from ge_backend.device.pytorch.pretrained import UNUSED
 from ge_backend.device.pytorch.program import Program
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.threads import Cores

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ge_backend.device.pytorch.encoder import UNUSED, Layers, PackedEncoder
+from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.language.linear import Linear, linear
 from ge_backend.device.pytorch.packed_rows import CurrentRows, PackedRows, packed_attention
+from ge_backend.device.pytorch.pretrained import UNUSED
 from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.tensors import Array
 
