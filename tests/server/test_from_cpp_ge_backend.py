@@ -100,6 +100,7 @@ def serving(installation, tmp_path_factory):
         *(f"--{name}-port=0" for name in ("http", "grpc", "metrics")),
         *(f"--model-repository={models}", f"--log-file={log}", "--exit-timeout=5"),
         *("--", "--exit-on-error=false", "--strict-readiness=false"),
+        *("--model-control-mode=explicit", "--load-model=*"),  # which lets clients see the index
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     http = ""

@@ -67,6 +67,14 @@ def repository(tmp_path_factory) -> Path:
     return write_model(tmp_path_factory.mktemp("models"))
 
 
+@pytest.fixture
+def hangs_up():
+    """What is started meanwhile ends at a hang-up, also where nohup has started the tests."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, handler)
+
+
 class Served:
     """A `ge-backend serve` process, and what its server has on this machine."""
 
@@ -175,7 +183,7 @@ def test_the_fixture_serves_a_repository_once(triton_server, repository):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_server_in_order(served, repository, number):
+def test_a_signal_ends_the_server_in_order(served, repository, number, hangs_up):
     """It served till then; the code is the server's 0, and nothing is left."""
     serve = served("--model-repository", repository, *PATIENT)
     endpoints = serve.ready()

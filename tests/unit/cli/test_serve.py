@@ -60,6 +60,7 @@ def servers(monkeypatch):
     monkeypatch.setattr(serve, "die_with_parent", lambda: made.append("tied"))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
     yield made
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ge_backend.errors import ConfigError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
@@ -80,9 +81,8 @@ def test_graph_limit_bounds_the_batch(complete):
     [
         signature([spec("x", "FP32", (2, 3), ("", ""))], [OUT]),
         signature([IDS], [spec("y", "FP32", (-1, 2), ("other", ""))]),
-        signature([IDS], [spec("y", "FP32", (), ())]),
     ],
-    ids=["fixed", "another name", "scalar"],
+    ids=["fixed", "another name"],
 )
 def test_without_one_common_free_axis_there_is_no_batch(complete, graph):
     """Only a first axis that all tensors share can be the batch."""
@@ -90,6 +90,12 @@ def test_without_one_common_free_axis_there_is_no_batch(complete, graph):
     assert config["max_batch_size"] == 0
     assert "dynamic_batching" not in config
     assert config["input"][0]["dims"] == list(graph.inputs[0].dims)
+
+
+def test_outputs_without_dimensions_alone_are_refused(complete):
+    """The host knows none without a batch, and would speak of a reshape that nobody wrote."""
+    with pytest.raises(ConfigError, match=r"\(y\) are scalars.*give one of them a dimension"):
+        complete(signature([IDS], [spec("y", "FP32", (), ())]))
 
 
 def test_given_batch_size_is_kept(complete):
