@@ -17,11 +17,15 @@ most `k / (k + 1)`; it makes holders wait and can refuse none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
+
 from ge_backend.device.base import Range
+from ge_backend.tensors import Array
 
 __all__ = [
     "Conflict",
@@ -156,8 +160,12 @@ def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:
     size_bytes = size_bytes or _apart_bytes(needs)
     fixed = [_Place(need, need.fixed) for need in needs if need.fixed is not None]
     open_ = [need for need in needs if need.fixed is None and 0 < need.nbytes <= size_bytes]
-    orders = (sorted(open_, key=key, reverse=True) for key in _ORDERS)
-    drafts = [_improved(_draft(fixed, order, size_bytes), size_bytes) for order in orders]
+    drafts = []
+    for key in _ORDERS:
+        order = sorted(open_, key=key, reverse=True)
+        drafts.append(_improved(_draft(fixed, order, size_bytes), size_bytes))
+        if not _contention(drafts[-1]):
+            break  # nobody waits: no other order gives less
     placed = {place.need.holder: place for place in min(drafts, key=_contention)}
     return MemoryPlan(
         size_bytes=size_bytes,
@@ -201,18 +209,17 @@ def _draft(fixed: Sequence[_Place], order: Iterable[Need], size_bytes: int) -> _
 
 def _improved(draft: _Draft, size_bytes: int) -> _Draft:
     """Move single holders as long as that makes the contention smaller."""
-    best = _contention(draft)
     moving = True
     while moving:
         moving = False
         for index, place in enumerate(draft):
-            if place.need.fixed is not None:
-                continue
             others = draft[:index] + draft[index + 1 :]
-            moved = _Place(place.need, _best_range(place.need, others, size_bytes))
-            changed = [*draft[:index], moved, *draft[index + 1 :]]
-            if _contention(changed) < best:
-                draft, best, moving = changed, _contention(changed), True
+            if place.need.fixed is not None or not (met := _met(place.range, others)):
+                continue
+            moved = _best_range(place.need, others, size_bytes)
+            if _met(moved, others) < met:
+                draft = [*draft[:index], _Place(place.need, moved), *draft[index + 1 :]]
+                moving = True
     return draft
 
 
@@ -223,23 +230,31 @@ def _best_range(need: Need, others: Sequence[_Place], size_bytes: int) -> Range:
     those places, where it begins as another ends or ends as another begins, and at the pool's two
     ends.
     """
-    nbytes = footprint(need.nbytes)
-    starts = {0, _down(size_bytes - need.nbytes, ALIGNMENT)}
+    nbytes, last = footprint(need.nbytes), size_bytes - need.nbytes
+    starts = {0, _down(last, ALIGNMENT)}
     for other in others:
         starts |= {_up(other.range.end, ALIGNMENT), _down(other.range.offset - nbytes, ALIGNMENT)}
-    ranges = [
-        Range(offset=start, nbytes=min(nbytes, size_bytes - start))
-        for start in sorted(starts)
-        if 0 <= start <= size_bytes - need.nbytes
-    ]
+    begins = np.array(sorted(start for start in starts if 0 <= start <= last))
+    ends = np.minimum(begins + nbytes, size_bytes)
     gaps = free_gaps([other.range for other in others], size_bytes)
+    weights = np.array([other.need.weight for other in others])
+    met = np.where(_overlapping(begins, ends, [o.range for o in others]), weights, 0.0).sum(axis=1)
+    sizes = np.array([gap.nbytes for gap in gaps], np.int64)
+    around = np.where(_overlapping(begins, ends, gaps), sizes, 0).max(axis=1, initial=0)
+    best = np.lexsort((around, need.weight * met))[0]
+    return Range(offset=int(begins[best]), nbytes=int(ends[best] - begins[best]))
 
-    def cost(chosen: Range) -> tuple[float, int]:
-        met = sum(o.need.weight for o in others if o.range.overlaps(chosen))
-        around = [gap.nbytes for gap in gaps if gap.overlaps(chosen)]
-        return need.weight * met, max(around, default=0)
 
-    return min(ranges, key=cost)
+def _overlapping(begins: Array, ends: Array, ranges: Sequence[Range]) -> Array:
+    """Return BOOL `[S, R]`: which ranges each stretch overlaps; its ends are INT64 `[S]`."""
+    offsets = np.array([one.offset for one in ranges], np.int64)
+    stops = np.array([one.end for one in ranges], np.int64)
+    return (begins[:, None] < stops) & (offsets < ends[:, None])
+
+
+def _met(chosen: Range, others: Sequence[_Place]) -> float:
+    """Return the weights that a range meets; of two sums the larger is the larger, to the bit."""
+    return math.fsum(other.need.weight for other in others if other.range.overlaps(chosen))
 
 
 def _contention(draft: _Draft) -> float:
