@@ -10,7 +10,7 @@ from ge_backend.config.engine_table import ENGINES, file_ends
 from ge_backend.config.settings import COMPILE_PREFIXES
 from ge_backend.device.files.encoder_folder import CONFIG, encoder_files
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
-from ge_backend.device.files.onnx_external import external_data
+from ge_backend.device.files.onnx_file import external_data
 from ge_backend.errors import ModelError
 
 __all__ = ["canonical", "find_model_file", "model_files", "named_files", "stamp_of"]

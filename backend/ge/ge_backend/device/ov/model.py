@@ -9,7 +9,7 @@ from typing import Any
 import openvino
 from openvino import frontend
 
-from ge_backend.device.files.onnx_axes import onnx_axes, onnx_inputs
+from ge_backend.device.files.onnx_file import onnx_axes, onnx_inputs
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DATA_TYPES, Array, Signature, TensorSpec

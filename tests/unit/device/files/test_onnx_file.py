@@ -1,4 +1,4 @@
-"""The files that hold a model's weights beside it."""
+"""What is read of an ONNX file without any library."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,12 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from ge_backend.device.files.onnx_external import external_data  # noqa: E402
+from ge_backend.device.files.onnx_file import (  # noqa: E402
+    external_data,
+    onnx_axes,
+    onnx_inputs,
+    onnx_operators,
+)
 from ge_backend.errors import ModelError  # noqa: E402
 
 
@@ -105,3 +110,78 @@ def test_all_kinds_of_numbers_are_skipped(found):
     tensor.data_type = TensorProto.DOUBLE
     tensor.double_data.append(2.5)
     assert found(built, "w.bin") == ["w.bin"]
+
+
+def value(name, dims):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+
+def test_inputs_and_outputs_have_the_names_of_their_dimensions(tmp_path):
+    """A number has no name, nor has a dimension that is left open."""
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["s"], ["t"])],
+        "names",
+        [value("x", ["batch", "länge", 3]), value("s", [])],
+        [value("y", ["batch", None, 3]), value("t", [])],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    assert onnx_axes(path) == {
+        "x": ("batch", "länge", ""),
+        "s": (),
+        "y": ("batch", "", ""),
+        "t": (),
+    }
+
+
+def test_inputs_come_in_their_order(tmp_path):
+    """Weights that are listed among them, as old files do, are none."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["b", "w"], ["y"]), helper.make_node("Neg", ["a"], ["z"])],
+        "inputs",
+        [value("w", [1]), value("b", ["batch"]), value("a", ["batch"])],
+        [value("y", ["batch"]), value("z", ["batch"])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    assert onnx_inputs(path) == ["b", "a"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no model at all", b"\x3a\xff\xff\xff\xff\x0f"])
+def test_a_file_without_names_of_dimensions_is_refused(tmp_path, content):
+    """By a message that names it."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.onnx: not an ONNX model"):
+        onnx_axes(path)
+
+
+def node(operator, **attributes):
+    return helper.make_node(operator, ["x"], ["y"], **attributes)
+
+
+def test_nodes_of_the_graph_of_branches_and_of_functions(tmp_path):
+    """Each once; what the names of nodes, tensors and attributes say is no operator."""
+    branch = helper.make_graph([node("Neg")], "Abs", [], [])
+    nodes = [
+        node("Relu", name="Floor"),
+        node("Relu"),
+        node("If", then_branch=branch, else_branch=branch),
+        node("LSTM", direction="forward"),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "f", ["x"], ["y"], [node("Ceil")], opsets[:1])
+    graph = helper.make_graph(nodes, "g", [], [])
+    model = helper.make_model(graph, opset_imports=opsets, functions=[function])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert onnx_operators(path) == {"Relu", "If", "Neg", "LSTM", "Ceil"}
+
+
+def test_a_file_without_operators_is_refused(tmp_path):
+    """By a message that names it."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"no model at all")
+    with pytest.raises(ModelError, match=r"m\.onnx: not an ONNX model"):
+        onnx_operators(path)
