@@ -6,13 +6,18 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ge_backend.buckets.bucket_file import read_buckets
+from ge_backend.buckets.grid import Bucket, BucketGrid
 from ge_backend.buckets.recipes import RULES, Recipe, make_recipe, rule_named
+from ge_backend.cli.model.demand import tensor_bytes
 from ge_backend.cli.report.table import table
 from ge_backend.errors import ConfigError, GeError
+from ge_backend.layout.layout import Layout
+from ge_backend.serving.offline import look_into
 
 __all__ = ["register", "run"]
 
@@ -23,6 +28,21 @@ _OPTIONS = {
     "strategy": (*_NUMBERS, "compat", "contiguous"),
     "model": ("device", "measure", "cache_dir"),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BucketLine:
+    """One bucket.
+
+    Attributes:
+        cost_ns: of one run; None where it was not measured.
+        tensor_bytes: of its inputs and outputs; None where the graph alone, or the request, knows.
+    """
+
+    bucket: Bucket
+    elements: int
+    cost_ns: float | None
+    tensor_bytes: int | None
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,13 +110,64 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _model_lines(args: argparse.Namespace) -> list[str]:
-    from ge_backend.cli.report.grid import bucket_lines, grid_json, grid_text
-    from ge_backend.serving.offline import look_into
-
     with look_into(args.model, device=args.device, cache_dir=args.cache_dir) as model:
         costs = model.measure() if args.measure else model.kept_costs()
-        lines = bucket_lines(model.grid, model.layout, costs)
-        return [grid_json(model.grid, lines)] if args.json else grid_text(model.grid, lines)
+        lines = _bucket_lines(model.grid, model.layout, costs)
+        return [_grid_json(model.grid, lines)] if args.json else _grid_text(model.grid, lines)
+
+
+def _bucket_lines(
+    grid: BucketGrid, layout: Layout, costs: Mapping[Bucket, float]
+) -> list[_BucketLine]:
+    """Return a line per bucket, ascending."""
+    return [
+        _BucketLine(
+            bucket=bucket,
+            elements=math.prod(bucket),
+            cost_ns=costs.get(bucket),
+            tensor_bytes=tensor_bytes(layout, bucket),
+        )
+        for bucket in grid.entries
+    ]
+
+
+def _grid_text(grid: BucketGrid, lines: list[_BucketLine]) -> list[str]:
+    """Return the grid for a person: how it came about, its buckets, and what they sum up to."""
+    rows = [
+        (*map(str, line.bucket), str(line.elements), _ms(line.cost_ns), _mib(line.tensor_bytes))
+        for line in lines
+    ]
+    header = (*grid.names, "elements", "cost ms", "tensors MiB")
+    return [*grid.describe(), *table(header, rows), _total(lines)]
+
+
+def _total(lines: list[_BucketLine]) -> str:
+    costs = [line.cost_ns for line in lines if line.cost_ns is not None]
+    known = [line.tensor_bytes for line in lines if line.tensor_bytes is not None]
+    parts = [f"total: {len(lines)} buckets, {len(costs)} measured"]
+    if costs:
+        parts.append(f"{_ms(sum(costs))} ms for one run of each of those")
+    if known:
+        parts.append(f"tensors {_mib(sum(known))} MiB, of the largest {_mib(max(known))} MiB")
+    return ", ".join(parts)
+
+
+def _grid_json(grid: BucketGrid, lines: list[_BucketLine]) -> str:
+    """Return the same as one JSON object."""
+    return json.dumps(
+        {
+            "axes": {axis.name: axis.values for axis in grid.axes},
+            "buckets": [asdict(line) for line in lines],
+        }
+    )
+
+
+def _ms(cost_ns: float | None) -> str:
+    return "-" if cost_ns is None else f"{cost_ns / 1e6:.3f}"
+
+
+def _mib(nbytes: int | None) -> str:
+    return "-" if nbytes is None else f"{nbytes / 2**20:.3f}"
 
 
 def _file_lines(args: argparse.Namespace) -> list[str]:

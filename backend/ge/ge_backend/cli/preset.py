@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ge_backend.cli.model.applied import apply_settings
-from ge_backend.cli.model.changes import changes_of, refuse_ensemble
-from ge_backend.cli.model.presets import PRESETS, TEXT_PRESETS
-from ge_backend.cli.report.presets import changes_text, presets_text
+from ge_backend.cli.model.changes import Changes, changes_of, refuse_ensemble
+from ge_backend.cli.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
+from ge_backend.cli.report.table import table
 from ge_backend.config.model_folder import read_document, read_folder
 from ge_backend.config.settings import VLLM
 from ge_backend.device.files.checkpoint import is_checkpoint
@@ -44,7 +45,7 @@ def preset(arguments: argparse.Namespace) -> int:
         ConfigError: there is no such preset, or the model cannot be read or takes none.
     """
     if arguments.list:
-        print("\n".join(presets_text()))
+        print("\n".join(_presets_text()))
         return 0
     if arguments.model is None or arguments.name is None:
         raise ConfigError("expected a model's folder and the name of a preset, or --list")
@@ -62,7 +63,50 @@ def preset(arguments: argparse.Namespace) -> int:
     chosen = presets[arguments.name]
     found = changes_of(chosen, folder.document, config)
     diff = apply_settings(folder.config_file, found.settings, dry_run=arguments.dry_run)
-    print("\n".join(changes_text(chosen, folder.document["name"], found)))
+    print("\n".join(_changes_text(chosen, folder.document["name"], found)))
     if diff:
         print(f"\n{diff}")
     return 0
+
+
+def _presets_text() -> Iterator[str]:
+    """Yield what the presets are for most models, then what for those that generate text."""
+    yield from _table_text(PRESETS)
+    yield ""
+    yield "Models that generate text:"
+    yield from _table_text(TEXT_PRESETS)
+
+
+def _table_text(presets: Mapping[str, Preset]) -> Iterator[str]:
+    """Yield a table of presets, then for each whom it is for, and its reasons."""
+    keys = next(iter(presets.values())).choices
+    rows = [
+        (*(preset.choices[key].value for preset in presets.values()), DEFAULTS[key], key)
+        for key in keys
+    ]
+    yield from table((*presets, "default", "setting"), rows, left=1)
+    for preset in presets.values():
+        yield ""
+        yield f"{preset.name}: {preset.whom}"
+        for key, choice in preset.choices.items():
+            yield f"  {key}: {choice.value}, {choice.why}"
+        if preset.hint:
+            yield f"  {preset.hint}"
+
+
+def _changes_text(preset: Preset, model: str, changes: Changes) -> Iterator[str]:
+    """Yield what a preset changes in a model, what it leaves out, and what helps beside it."""
+    yield f"{model}: {preset.name}, {_count(len(changes.made))}"
+    if changes.made:
+        rows = [(c.before, c.after, c.key, c.why) for c in changes.made]
+        yield from table(("before", "after", "setting", "why"), rows, left=2)
+    for key, why in changes.left_out.items():
+        yield f"left out: {key}: {why}"
+    for note in changes.notes:
+        yield f"note: {note}"
+    if preset.hint:
+        yield f"hint: {preset.hint}"
+
+
+def _count(number: int) -> str:
+    return {0: "nothing to change", 1: "1 change"}.get(number, f"{number} changes")
