@@ -22,6 +22,7 @@ from starlette.routing import Route
 from ge_backend.openai.access import check_key
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.chat_template import Templates
 from ge_backend.openai.connected import ClientGoneError, in_turns, merged, while_connected
 from ge_backend.openai.embedding_body import embedding_answer, read_embedding
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
@@ -30,7 +31,6 @@ from ge_backend.openai.forms import ChatForm, CompletionForm, Form
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions
 from ge_backend.openai.page import headers_of, read_page
-from ge_backend.openai.templates import Templates
 from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
 from ge_backend.openai.tool_calls import ListedCalls, MakeReader, NamedCall
