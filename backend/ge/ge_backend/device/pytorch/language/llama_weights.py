@@ -115,8 +115,6 @@ class LlamaWeights:
         self.num_layers = checkpoint.number("num_hidden_layers")
         self.frequencies = frequencies(checkpoint.rotary, self.dim)
         self._biased = _biased(config)
-        heads = {"q_proj": self.heads, "k_proj": self.key_heads, "v_proj": self.key_heads}
-        self._across = {part: number * self.dim for part, number in heads.items()}
 
     def embedding(self) -> torch.Tensor:
         """Return [vocabulary, hidden]."""
@@ -140,22 +138,19 @@ class LlamaWeights:
     def layer(self, index: int) -> LlamaLayer:
         """Return what one layer has."""
         name = f"model.layers.{index}"
-        attention, mlp = f"{name}.self_attn", f"{name}.mlp"
-        gate_up = {"gate_proj": self.inner, "up_proj": self.inner}
-        biased = self._biased
+        query_key_value, output, gate_up, down = (
+            self._dense(product, biased=biased)
+            for product, biased in zip(self._products(index), self._biased, strict=True)
+        )
         return LlamaLayer(
             window=_window(self._checkpoint.config, index),
             before_attention=self._tensor(f"{name}.input_layernorm.weight", self.hidden),
-            query_key_value=self._dense(
-                attention, self._across, self.hidden, biased=biased.query_key_value
-            ),
-            head_norms=self._head_norms(attention),
-            output=self._dense(
-                attention, {"o_proj": self.hidden}, self.heads * self.dim, biased=biased.output
-            ),
+            query_key_value=query_key_value,
+            head_norms=self._head_norms(f"{name}.self_attn"),
+            output=output,
             before_mlp=self._tensor(f"{name}.post_attention_layernorm.weight", self.hidden),
-            gate_up=self._dense(mlp, gate_up, self.hidden, biased=biased.mlp),
-            down=self._dense(mlp, {"down_proj": self.hidden}, self.inner, biased=biased.mlp),
+            gate_up=gate_up,
+            down=down,
         )
 
     def products(self) -> tuple[Product, ...]:
@@ -163,8 +158,9 @@ class LlamaWeights:
         return tuple(product for n in range(self.num_layers) for product in self._products(n))
 
     def _products(self, index: int) -> Iterator[Product]:
+        heads = {"q_proj": self.heads, "k_proj": self.key_heads, "v_proj": self.key_heads}
         for inputs, part, layers in (
-            (self.hidden, "self_attn", self._across),
+            (self.hidden, "self_attn", {part: count * self.dim for part, count in heads.items()}),
             (self.heads * self.dim, "self_attn", {"o_proj": self.hidden}),
             (self.hidden, "mlp", {"gate_proj": self.inner, "up_proj": self.inner}),
             (self.inner, "mlp", {"down_proj": self.hidden}),
@@ -182,15 +178,12 @@ class LlamaWeights:
         ]
         return torch.cat(norms)
 
-    def _dense(self, prefix: str, parts: Mapping[str, int], inputs: int, *, biased: bool) -> Dense:
+    def _dense(self, product: Product, *, biased: bool) -> Dense:
         """Return one layer for several."""
-        weight = torch.cat(
-            [self._tensor(f"{prefix}.{part}.weight", out, inputs) for part, out in parts.items()]
-        )
-        if not biased:
-            return Dense(weight, None)
-        biases = [self._tensor(f"{prefix}.{part}.bias", out) for part, out in parts.items()]
-        return Dense(weight, torch.cat(biases))
+        parts = product.layers.items()
+        weights = [self._tensor(f"{name}.weight", out, product.inputs) for name, out in parts]
+        biases = [self._tensor(f"{name}.bias", out) for name, out in parts if biased]
+        return Dense(torch.cat(weights), torch.cat(biases) if biased else None)
 
     def _tensor(self, name: str, *shape: int) -> torch.Tensor:
         stored = self._checkpoint.tensors.get(name)
@@ -203,28 +196,16 @@ class LlamaWeights:
         return self._read(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Biased:
-    """Which products of a layer have biases."""
-
-    query_key_value: bool
-    output: bool
-    mlp: bool
-
-
-def _biased(config: Mapping[str, Any]) -> _Biased:
-    """Return which products have biases; others in the files are left alone, as there.
+def _biased(config: Mapping[str, Any]) -> tuple[bool, bool, bool, bool]:
+    """Return which of a layer's four products have biases; others in the files are left alone.
 
     Source: transformers, modeling_llama.py, modeling_mistral.py, modeling_qwen2.py,
     modeling_qwen3.py.
     """
     kind = config["model_type"]
     attention = kind in ("llama", "qwen3") and bool(config.get("attention_bias"))
-    return _Biased(
-        query_key_value=attention or kind == "qwen2",
-        output=attention,
-        mlp=kind == "llama" and bool(config.get("mlp_bias")),
-    )
+    mlp = kind == "llama" and bool(config.get("mlp_bias"))
+    return attention or kind == "qwen2", attention, mlp, mlp
 
 
 def _window(config: Mapping[str, Any], index: int) -> int:
