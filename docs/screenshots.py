@@ -34,10 +34,10 @@ from rich.text import Text
 from ge_backend.cli.page.drawing import STYLE, WIDTH_INCHES
 from ge_backend.cli.page.page import Picture, pictures, render
 from ge_backend.cli.page.recording import Recording, record
+from ge_backend.cli.top import screen
 from ge_backend.cli.watch.models import model_numbers
 from ge_backend.cli.watch.readings import device_lines
 from ge_backend.cli.watch.scrape import scrape
-from ge_backend.cli.watch.screen import screen
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,19 +6,30 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.watch.models import model_numbers
-from ge_backend.cli.watch.readings import device_lines
+from ge_backend.cli.report.table import table
+from ge_backend.cli.watch.models import ModelNumbers, model_numbers
+from ge_backend.cli.watch.readings import DeviceLine, device_lines
 from ge_backend.cli.watch.scrape import scrape
-from ge_backend.cli.watch.screen import screen
-from ge_backend.cli.watch.text import text_lines
+from ge_backend.cli.watch.text import QUANTILES, TextLine, text_lines
+from ge_backend.config.sizes import format_bytes
 
-__all__ = ["register"]
+__all__ = ["register", "screen"]
 
 URL = "http://localhost:8002/metrics"
 LONGEST_S = 86_400  # between two looks
+MODELS = (
+    *("model", "req/s", "failed/s", "rows/batch", "padding", "queue ms", "run ms", "plan off"),
+    "buckets",
+)
+TEXTS = (
+    *("text", "tokens/s", "prompt/s", "first ms p50/p99", "next ms p50/p99", "step ms"),
+    *("running", "waiting", "cache", "preempted"),
+)
+SHOWN_BUCKETS = 3
+DEVICES = ("device", "state", "waiting ms", "busy", "pool", "used", "peak")
 
 
 def register(subparsers: Any) -> None:
@@ -89,3 +100,67 @@ def _show_live(screens: Iterator[str]) -> None:
     with Live(screen=True, auto_refresh=False) as live:
         for text in screens:
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def screen(
+    models: Sequence[ModelNumbers], texts: Sequence[TextLine], devices: Sequence[DeviceLine]
+) -> str:
+    """Return the tables as text; models that generate text have a line in the last, too.
+
+    Devices are first: where there are many models, a terminal shows no more than its height.
+    """
+    if not models and not texts:
+        return "no model of this backend has served anything yet"
+    lines = table(DEVICES, [_device(line) for line in devices], names=1)
+    lines += ["", *table(MODELS, [_model(line) for line in models], names=1, left=1)]
+    if texts:
+        lines += ["", *table(TEXTS, [_text(line) for line in texts], names=1)]
+    return "\n".join(lines)
+
+
+def _model(line: ModelNumbers) -> tuple[str, ...]:
+    return (
+        line.model,
+        f"{line.requests_per_s:.1f}",
+        f"{line.failures_per_s:.1f}",
+        _number(line.rows_per_batch, 1),
+        "-" if line.padding is None else f"{line.padding:.2f}x",
+        _number(line.queue_ms, 2),
+        _number(line.run_ms, 2),
+        "-" if line.plan_error is None else f"{line.plan_error:.0%}",
+        "  ".join(bucket for bucket, _ in line.buckets[:SHOWN_BUCKETS]) or "-",
+    )
+
+
+def _text(line: TextLine) -> tuple[str, ...]:
+    return (
+        line.model,
+        f"{line.tokens_per_s:.1f}",
+        f"{line.prompt_tokens_per_s:.1f}",
+        _spread(line.first_ms),
+        _spread(line.next_ms),
+        _number(line.step_ms, 1),
+        f"{line.running:.0f}",
+        f"{line.waiting:.0f}",
+        "-" if line.cache is None else f"{100 * line.cache:.0f}%",
+        f"{line.preempted:.0f}",
+    )
+
+
+def _spread(quantiles: Mapping[float, float]) -> str:
+    return "/".join(f"{quantiles[share]:.0f}" for share in QUANTILES) if quantiles else "-"
+
+
+def _device(line: DeviceLine) -> tuple[str, ...]:
+    pool = (line.pool_bytes, line.used_bytes, line.peak_bytes)
+    return (
+        line.device,
+        "up" if line.up else "LOST",
+        f"{line.outstanding_ms:.1f}",
+        f"{line.busy:.2f}",
+        *(format_bytes(int(size)) if line.pool_bytes else "-" for size in pool),
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
