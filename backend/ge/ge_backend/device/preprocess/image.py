@@ -67,7 +67,7 @@ class ImageGraph(Graph):
         """Run once; see `Graph.run`."""
         del exclusive
         (files,) = bytes_columns(self._path, self.signature, inputs)
-        images, reasons = self._open_all(files)
+        images, reasons = zip(*self._threads.map(self._open, files), strict=True)
         sizes = np.array([image.shape[:2] for image in images], np.int64)
         pixels = self._place(len(images), sizes.max(axis=0), outputs.get("pixels"))
         rows = pixels if self._steps.layout == "HWC" else np.moveaxis(pixels, 1, -1)
@@ -84,25 +84,18 @@ class ImageGraph(Graph):
         """End the threads."""
         self._threads.shutdown()
 
-    def _open_all(self, files: Array) -> tuple[list[Array], list[str]]:
-        """Return the images as UINT8 [height, width, channels], and per row why it is refused.
-
-        In place of one that is refused is an empty image.
-        """
-        images: list[Array] = []
-        reasons: list[str] = []
-        blank = np.zeros((0, 0, CHANNELS[self._steps.channels]), np.uint8)
-        for image, reason in self._threads.map(self._open, files):
-            images.append(blank if image is None else image)
-            reasons.append(reason)
-        return images, reasons
-
-    def _open(self, file: bytes) -> tuple[Array | None, str]:
-        """Return one image, or why it is refused."""
+    def _open(self, file: bytes) -> tuple[Array, str]:
+        """Return an image as UINT8 [height, width, channels]; else an empty one, and the reason."""
         try:
-            return _opened(file, self._steps), ""
+            return _resized(_decoded(file, self._steps), self._steps), ""
         except InvalidRequest as error:
-            return None, str(error)
+            why = str(error)
+        except (MemoryError, OverflowError):
+            why = (
+                f"the image of {len(file)} bytes is too large for this machine's memory; send a "
+                "smaller one"
+            )
+        return np.zeros((0, 0, CHANNELS[self._steps.channels]), np.uint8), why
 
     def _place(self, rows: int, largest: Array, given: Array | None) -> Array:
         """Return zeros for the results: the given array where it fits, else a fresh one."""
@@ -120,23 +113,12 @@ class ImageGraph(Graph):
         target += self._offset
 
 
-def _opened(file: bytes, steps: ImageSteps) -> Array:
-    """Return a file's image, resized and cropped, as UINT8 [height, width, channels].
+def _decoded(file: bytes, steps: ImageSteps) -> Image.Image:
+    """Return a file's image, upright and in the channels that are asked for.
 
     Raises:
         InvalidRequest: it is not an image that can be read, or too large.
     """
-    try:
-        return _resized(_decoded(file, steps), steps)
-    except (MemoryError, OverflowError) as error:
-        raise InvalidRequest(
-            f"the image of {len(file)} bytes is too large for this machine's memory; send a "
-            "smaller one"
-        ) from error
-
-
-def _decoded(file: bytes, steps: ImageSteps) -> Image.Image:
-    """Return a file's image, upright and in the channels that are asked for."""
     try:
         image: Image.Image = Image.open(io.BytesIO(file), formats=FORMATS)
         _check_size(image.width, image.height, steps)
@@ -168,6 +150,7 @@ def _check_size(width: int, height: int, steps: ImageSteps) -> None:
 
 
 def _resized(image: Image.Image, steps: ImageSteps) -> Array:
+    """Return an image, resized and cropped, as UINT8 [height, width, channels]."""
     height, width = steps.resized(image.height, image.width)
     image = image.resize((width, height), Image.Resampling[steps.interpolation.upper()])
     if steps.crop is not None:
