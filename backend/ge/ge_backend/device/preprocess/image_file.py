@@ -32,16 +32,7 @@ CHANNELS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
 LAYOUTS = ("CHW", "HWC")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos", "box", "hamming", "nearest")
 RESIZES: tuple[set[str], ...] = (set(), {"shortest"}, {"shortest", "longest"}, {"height", "width"})
-KEYS = (
-    "resize",
-    "crop",
-    "channels",
-    "layout",
-    "mean",
-    "std",
-    "interpolation",
-    "max_pixels",
-)
+KEYS = ("resize", "crop", "channels", "layout", "mean", "std", "interpolation", "max_pixels")
 MAX_PIXELS = 50_000_000
 # Source: Pillow 13, Image.py, `_decompression_bomb_check`: for all of a process, twice this is the
 # most that it opens.
@@ -109,7 +100,9 @@ def read_image_file(path: Path) -> ImageSteps:
 def _steps(document: Any) -> ImageSteps:
     if not isinstance(document, dict):
         raise TypeError(f"it is {document!r}; expected one JSON object")
-    _check_keys(document, KEYS)
+    for key in document:
+        if key not in KEYS:
+            raise ValueError(f"key {key!r} is unknown; known are {', '.join(KEYS)}")
     resize = document.get("resize", {})
     if not isinstance(resize, dict) or set(resize) not in RESIZES:
         raise ValueError(
@@ -135,12 +128,6 @@ def _steps(document: Any) -> ImageSteps:
         ),
         max_pixels=_pixels(document.get("max_pixels", MAX_PIXELS)),
     )
-
-
-def _check_keys(document: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in document:
-        if key not in known:
-            raise ValueError(f"key {key!r} is unknown; known are {', '.join(known)}")
 
 
 def _count(key: str, value: Any) -> int:
