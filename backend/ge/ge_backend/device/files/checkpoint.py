@@ -18,7 +18,7 @@ from ge_backend.device.files.encoder_folder import CONFIG, is_encoder
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
 
-__all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint"]
+__all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint", "read_json"]
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ def is_checkpoint(folder: Path) -> bool:
     architecture is an encoder's: that is a graph like any other.
     """
     try:
-        return "model_type" in _json(folder / CONFIG) and not is_encoder(folder)
+        return "model_type" in read_json(folder / CONFIG) and not is_encoder(folder)
     except ModelError:
         return False
 
@@ -182,7 +182,7 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     Raises:
         ModelError: something is missing or damaged.
     """
-    config = _json(folder / CONFIG)
+    config = read_json(folder / CONFIG)
     _check_config(folder, config)
     if not quantised:
         _check_unquantised(folder, _quantised_by(folder, config))
@@ -193,7 +193,7 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     coded = [name for name, tensor in tensors.items() if tensor.dtype.startswith("F8_")]
     if not quantised:
         _check_unquantised(folder, f"tensor {coded[0]!r}" if coded else "")
-    generation = _json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
     tokenizer = folder / TOKENIZER
     others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
     found = Checkpoint(
@@ -263,7 +263,7 @@ def _weights(folder: Path) -> tuple[Path, ...]:
     there = sorted(path.name for path in folder.glob("*.safetensors"))
     names = there
     if (folder / INDEX).is_file():
-        places = _json(folder / INDEX).get("weight_map")
+        places = read_json(folder / INDEX).get("weight_map")
         if not isinstance(places, dict) or not places:
             raise ModelError(f"{folder / INDEX}: weight_map is missing")
         names = sorted({str(name) for name in places.values()})
@@ -293,11 +293,15 @@ def _check_places(folder: Path, places: Mapping[str, Any]) -> None:
             raise ModelError(f"{folder / INDEX}: {tensor!r} should be in {name}, which has none")
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; a missing file is a ModelError that says what a checkpoint has."""
+def read_json(path: Path, most_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Return the JSON object of a file.
+
+    Raises:
+        ModelError: it is none, or larger; of a missing one, with what a checkpoint has.
+    """
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ModelError(f"{path}: larger than {MAX_JSON_BYTES} bytes")
+        if path.stat().st_size > most_bytes:
+            raise ModelError(f"{path}: larger than {most_bytes} bytes")
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(

@@ -14,7 +14,6 @@ Source: huggingface/peft 0.21, tuners/lora/config.py (settings, scaling), utils/
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.inside import inside
+from ge_backend.device.files.checkpoint import read_json
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.device.language.adapter import LayerChange, Product, StoredAdapter
@@ -66,7 +66,7 @@ def adapter_folders(checkpoint: Path) -> dict[str, Path]:
     there = sorted(beside.iterdir()) if beside.is_dir() else ()
     found = {path.name: path for path in there if (path / CONFIG).is_file()}
     if (checkpoint / LISTED).is_file():
-        for name, place in _json(checkpoint / LISTED).items():
+        for name, place in read_json(checkpoint / LISTED, MAX_JSON_BYTES).items():
             found[name] = inside(checkpoint, str(place), f"{LISTED}: {name!r}")
     return found
 
@@ -121,7 +121,7 @@ class AdapterFolder:
         return known
 
     def _opened(self, name: str, stamp: str, config: Path, weights: Path) -> StoredAdapter:
-        settings = _json(config)
+        settings = read_json(config, MAX_JSON_BYTES)
         _check_settings(config, settings)
         changes: dict[str, LayerChange] = {}
         tensors = read_header(weights)
@@ -218,15 +218,3 @@ def _of_layer(
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0 or not whole:
         raise ModelError(f"{path}: {name} of {layer} is {value!r}; expected a number above 0")
     return value
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ModelError(f"{path}: larger than {MAX_JSON_BYTES} bytes")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: expected a JSON object")
-    return content
