@@ -34,7 +34,6 @@ class AdapterShelf:
     """
 
     def __init__(self, model: LanguageModel, budget: int, tally: Tally) -> None:
-        """Begin without any."""
         self.held: dict[str, int] = {}
         self._model, self._budget, self._tally = model, budget, tally
 

@@ -39,7 +39,6 @@ class LengthForecast:
     """
 
     def __init__(self) -> None:
-        """Begin with no class known."""
         self._lengths: dict[int, float] = {}
 
     def expected(self, request: GenerationRequest, max_output: int) -> int:
@@ -113,7 +112,6 @@ class PeakLoad:
     def __init__(
         self, sequences: Iterable[Sequence], forecast: LengthForecast, block_size: int
     ) -> None:
-        """Take in who is in flight."""
         self._forecast = forecast
         self._block_size = block_size
         self._loads: list[_Load] = []

@@ -24,10 +24,10 @@ from ge_backend.errors import GraphFailed
 from ge_backend.generate.parameters import EarlyStopping, Parameters
 from ge_backend.generate.runner import DrawnToken
 from ge_backend.generate.scheduler import Scheduler
-from ge_backend.generate.sequence import Finish, Sequence
+from ge_backend.generate.sequence import Sequence
 from ge_backend.tensors import Array
 
-__all__ = ["BeamGroup", "BeamPath", "BeamSearch", "finish_of"]
+__all__ = ["BeamGroup", "BeamPath", "BeamSearch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class BeamSearch:
     """
 
     def __init__(self, asked: Parameters, ends: frozenset[int], max_output: int) -> None:
-        """Begin with one beam that has drawn nothing."""
         self.whole: list[BeamPath] = []
         self._asked = asked
         self._ends = ends
@@ -177,11 +176,6 @@ class BeamGroup:
         for sequence, (_, token) in zip(after, going, strict=True):
             sequence.append(token)
         self.sequences[:] = after
-
-
-def finish_of(path: BeamPath, ends: frozenset[int]) -> Finish:
-    """Return why a whole text ended."""
-    return Finish.STOP if path.tokens[-1] in ends else Finish.LENGTH
 
 
 def _longer(path: BeamPath, score: np.float32, token: int, logprob: float) -> BeamPath:

@@ -43,10 +43,9 @@ class HistogramFigures:
 
 
 class Histogram:
-    """Counts observations since the start."""
+    """Counts observations since the start, by bounds that ascend."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        """Begin with none; bounds ascend."""
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0

@@ -32,7 +32,6 @@ class Intake:
     """
 
     def __init__(self, max_waiting: int) -> None:
-        """Begin empty."""
         self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._ids: set[str] = set()

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ge_backend.errors import DeadlineExceeded, GeError, InvalidRequest
-from ge_backend.generate.beams import BeamGroup, BeamPath, finish_of
+from ge_backend.generate.beams import BeamGroup, BeamPath
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.intake import Arrived
 from ge_backend.generate.queue import service_key
@@ -60,7 +60,6 @@ class LiveRequests:
         tally: Tally,
         on_end: Callable[[str], None],
     ) -> None:
-        """Begin with none."""
         self._on_end = on_end
         self._scheduler = scheduler
         self._settings = settings
@@ -213,7 +212,7 @@ class LiveRequests:
         for sequence in list(live.sequences):
             self._leave(live, sequence, now_s)
         for sample, path in enumerate(best[: request.parameters.n]):
-            finish = finish_of(path, ends)
+            finish = Finish.STOP if path.tokens[-1] in ends else Finish.LENGTH
             self._tally.add("generated_tokens", len(path.tokens))
             self._tally.add(finish.value)
             live.arrived.sink(

@@ -42,7 +42,6 @@ class PrefixCache:
     """
 
     def __init__(self, pool: BlockPool, *, on: bool = True) -> None:
-        """Begin without any."""
         self._on = on
         self.asked = 0
         self.found = 0

@@ -82,7 +82,6 @@ class Runner:
         clock: Callable[[], float],
         adapters: AdapterShelf,
     ) -> None:
-        """Keep what it works with."""
         self._adapters = adapters
         self._model = model
         self.shapes: StepShapes | None = None

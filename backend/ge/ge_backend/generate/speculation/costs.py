@@ -33,7 +33,6 @@ class StepCosts:
     """Seconds in, shares out."""
 
     def __init__(self) -> None:
-        """Begin without measurements."""
         self._plain: dict[int, _Plain] = {}
         self._shares: dict[int, dict[int, float]] = {}
 

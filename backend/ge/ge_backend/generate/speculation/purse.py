@@ -20,7 +20,6 @@ class Purse:
     """Steps in and out."""
 
     def __init__(self) -> None:
-        """Begin with a little."""
         self._steps = FIRST
 
     @property

@@ -59,7 +59,6 @@ class Speculation:
         tally: Tally,
         clock: Callable[[], float],
     ) -> None:
-        """Begin without measurements."""
         self._drafter = drafter
         self._lengths = lengths
         self._measured = measured
