@@ -25,9 +25,7 @@ class AdapterShelf:
     """The adapters of one model. Not for several threads, but for `check`.
 
     Args:
-        model: holds them.
         budget: bytes of all of them.
-        tally: counts.
 
     Attributes:
         held: bytes by key, those first that were not used for longest.

@@ -64,13 +64,10 @@ class LengthForecast:
         self._lengths[kind] = length + _WEIGHT * (sequence.num_output - length)
 
     def failed(self, sequences: Many[Sequence]) -> None:
-        """Note that somebody had to leave, for those that got more tokens than was expected.
+        """Note that somebody of these had to leave, for those with more tokens than was expected.
 
         Their classes are expected to become twice as long, within their limits. Where there are
         none, more was expected since the sequences joined, and that is enough.
-
-        Args:
-            sequences: that ran.
         """
         limits: dict[int, int] = {}
         for one in sequences:

@@ -116,9 +116,7 @@ class BlockPool:
     def release(self, blocks: Sequence[int], *, proven: bool = True) -> None:
         """Take a reference from each of these blocks of a table; a last one keeps or frees it.
 
-        Args:
-            blocks: of a table, in order.
-            proven: they hold numbers.
+        They are in the order of the table; `proven`: they hold numbers.
 
         Raises:
             ProtocolError: nobody has one of them, or one is named twice; no reference was taken.

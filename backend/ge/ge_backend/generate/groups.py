@@ -75,8 +75,6 @@ class StepShapes:
     """The shapes that a model was made ready for. Not for several threads.
 
     Args:
-        lists: all there are.
-        block_size: tokens of a block.
         cost: of running a shape, in any unit.
     """
 

@@ -42,11 +42,7 @@ class Intake:
         return len(self._ids)
 
     def add(self, arrived: Arrived, waiting: int) -> None:
-        """Leave a request; its id stays taken until `forget`.
-
-        Args:
-            arrived: the request.
-            waiting: requests that wait in the engine's queue.
+        """Leave a request beside so many in the engine's queue; its id is taken until `forget`.
 
         Raises:
             QueueFull: too many wait, and the request was not taken on before.

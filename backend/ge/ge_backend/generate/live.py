@@ -46,9 +46,7 @@ class LiveRequests:
 
     Args:
         scheduler: gets their sequences, and loses them.
-        settings: in which order they are served.
         eos: the model's ends of text.
-        tally: counts.
         on_end: is called with the id of a request when its last sample has ended.
     """
 

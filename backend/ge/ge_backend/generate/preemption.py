@@ -11,12 +11,7 @@ _WEIGHT = 0.2  # of the latest measurement among those before it
 
 
 class Preemption:
-    """Decides by what was measured, within a bound of host memory.
-
-    Args:
-        mode: always one way, or the cheaper one.
-        swap_blocks: blocks that host memory has room for.
-    """
+    """Decides by what was measured, within `swap_blocks` of host memory."""
 
     def __init__(self, mode: PreemptionMode, swap_blocks: int) -> None:
         """Begin without measurements: the first swap is tried."""

@@ -33,7 +33,6 @@ class PrefixCache:
     """The contents of a pool's blocks. Not for several threads.
 
     Args:
-        pool: the cache's blocks.
         on: else nothing is ever found, labelled or counted.
 
     Attributes:

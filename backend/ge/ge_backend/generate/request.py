@@ -19,7 +19,6 @@ class GenerationRequest:
 
     Attributes:
         id: chosen by whoever submits it; no two live requests of an engine share one.
-        prompt: its tokens.
         timeout_s: it ends with an error when that much time has passed; None: never.
         generated: where another engine has begun it: the tokens of each sample so far, None for a
             sample that has ended. It goes on with the very tokens that it would have had.

@@ -66,9 +66,7 @@ class Runner:
     Args:
         model: with its cache open.
         preemption: learns what copies take.
-        tally: counts.
         clock: seconds, ever forward.
-        adapters: of the model.
 
     Attributes:
         shapes: what the model was made ready for; None: it takes any shape.

@@ -52,13 +52,10 @@ class Sequence:
     """See above; compared by identity.
 
     Attributes:
-        request: whose sample this is.
-        sample: which of its samples.
         key: the order of being served, constant in time: a time, and the order of coming for ties.
         sampling: the request's, with the seed of this sample.
         num_prompt: tokens that were given.
         max_output: tokens that it may have beside them.
-        ends: tokens that end it.
         num_tokens: known tokens, prompt and output.
         num_computed: tokens whose keys and values are in the cache.
         blocks: of the cache, in order.

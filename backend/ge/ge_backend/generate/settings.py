@@ -67,7 +67,6 @@ class EngineSettings:
             steps have their own shapes. Context is counted in blocks.
         bucket_file: lists whole buckets in place of these.
         max_graphs: buckets at most; 0: no limit.
-        speculation: who guesses tokens ahead.
         speculative_model: the checkpoint of a model that does.
         num_speculative_tokens: how many are verified at once; 0: chosen by measurement.
         lora_bytes: of the device, for adapters.

@@ -43,12 +43,8 @@ def rule_shapes(settings: EngineSettings, max_length: int, block_size: int) -> S
 
     The defaults are exponential, but for the context, which doubles in two steps: with powers of
     two attention would read up to twice what it has to. Where that is more than `max_graphs`, the
-    axis with the most sizes loses every other one, its largest never, until it is not.
-
-    Args:
-        settings: the texts, and how much a step may be.
-        max_length: tokens of the longest sequence.
-        block_size: tokens of a block.
+    axis with the most sizes loses every other one, its largest never, until it is not. Lengths are
+    tokens, of the longest sequence and of a block.
 
     Raises:
         ConfigError: a text is no list and no rule, or makes no size that can be used.

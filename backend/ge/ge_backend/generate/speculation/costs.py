@@ -49,9 +49,7 @@ class StepCosts:
     def most(self, rows: int, *, bold: bool) -> int:
         """Return how many drafts a step of about so many rows may have; 0: none was measured.
 
-        Args:
-            rows: of the step.
-            bold: it may be more than was ever tried.
+        `bold`: it may be more than was ever tried.
         """
         shares = self._shares.get(rows.bit_length())
         if not shares:

@@ -43,10 +43,8 @@ class Speculation:
         seconds: what the latest proposal took.
 
     Args:
-        drafter: guesses.
         lengths: how many drafts of a sequence may be verified, ascending.
         measured: which of the lengths, if any, is chosen by measurements; else the only one is.
-        tally: counts.
         clock: seconds, ever forward.
     """
 
