@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -11,10 +11,11 @@ from ge_backend.device.arrays import settled
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.ort.graph import OnDevice, OnnxGraph
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places
+from ge_backend.device.pytorch.device_errors import device_errors
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.resident.buffers import Bound, BufferMemory
 from ge_backend.device.threads import Cores
-from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
 __all__ = ["OnnxCudaGraph"]
@@ -51,7 +52,7 @@ class OnnxCudaGraph(Graph):
     """
 
     def __init__(self, source: GraphSource, streams: Streams) -> None:
-        self._streams, self._vendor = streams, streams.vendor
+        self._path, self._streams, self._vendor = source.path, streams, streams.vendor
         index = self._vendor.device.partition(":")[2]
         options = OPTIONS | ({"device_id": index} if index else {})
         with streams.uncaptured():
@@ -140,18 +141,6 @@ class OnnxCudaGraph(Graph):
                     f"{name!r} is {declared[name].describe()}; what is kept is {item.dtype.name}"
                 )
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self) -> AbstractContextManager[None]:
         """Tell a fault of the GPU apart, and a lack of memory."""
-        try:
-            yield
-        except GraphFailed as error:
-            if error.__cause__ is not None and self._vendor.is_fault(error.__cause__):
-                raise DeviceFault(f"{self._vendor.device} broke: {error}") from error
-            raise
-        except RuntimeError as error:
-            if self._vendor.is_fault(error):
-                raise DeviceFault(f"{self._vendor.device} broke: {error}") from error
-            if self._vendor.is_out_of_memory(error):
-                raise OutOfMemory(f"{self._vendor.device}: {error}") from error
-            raise
+        return device_errors(self._path, self._vendor)
