@@ -96,12 +96,7 @@ class Program:
 
 
 def load_program(path: str, device: str = "cpu", declared: Declared = NOTHING_DECLARED) -> Program:
-    """Return the program of a `.pt2` or `.pt` file.
-
-    Args:
-        path: of the file.
-        device: where its weights go, as torch calls it.
-        declared: what config.pbtxt lists, for a `.pt`.
+    """Return the program of a `.pt2` or `.pt` file, its weights on a device of torch's.
 
     Raises:
         ModelError: the file is corrupt, or its signature is none that can be served.
@@ -192,8 +187,8 @@ class _Reader:
         whole = Signature(
             inputs=specs,
             outputs=outputs,
-            axis_limits=self._limits(),
-            axis_least=self._least(),
+            axis_limits=self._bounds("upper", lambda bound: bound < UNBOUNDED),
+            axis_least=self._bounds("lower", lambda bound: bound > UNCHECKED),
         )
         return whole, inputs, places
 
@@ -241,21 +236,14 @@ class _Reader:
             axes=tuple("" if known else s for s, known in zip(symbols, fixed, strict=True)),
         )
 
-    def _limits(self) -> dict[str, int]:
-        limits: dict[str, int] = {}
-        for symbol, bounds in self._program.range_constraints.items():
-            upper = bounds.upper
-            if getattr(upper, "is_Integer", False) and int(upper) < UNBOUNDED:
-                limits[self._axes.get(str(symbol), str(symbol))] = int(upper)
-        return limits
-
-    def _least(self) -> dict[str, int]:
-        least: dict[str, int] = {}
-        for symbol, bounds in self._program.range_constraints.items():
-            lower = bounds.lower
-            if getattr(lower, "is_Integer", False) and int(lower) > UNCHECKED:
-                least[self._axes.get(str(symbol), str(symbol))] = int(lower)
-        return least
+    def _bounds(self, side: str, fits: Callable[[int], bool]) -> dict[str, int]:
+        """Return by axis those bounds, `lower` or `upper`, that are numbers and fit."""
+        bounds: dict[str, int] = {}
+        for symbol, constraint in self._program.range_constraints.items():
+            bound = getattr(constraint, side)
+            if getattr(bound, "is_Integer", False) and fits(int(bound)):
+                bounds[self._axes.get(str(symbol), str(symbol))] = int(bound)
+        return bounds
 
 
 def _scripted(path: str, device: str, declared: Declared) -> Program:
