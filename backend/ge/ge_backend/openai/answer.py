@@ -23,9 +23,7 @@ class TextAnswerWriter:
     """The answer to one request in the making.
 
     Args:
-        form: of a completion or a chat.
         head: `id`, `created` and `model`.
-        choices: how many there are.
         samples: of each prompt; choice i is of prompt i // samples.
         usage: whether events have usage; an answer that is whole always does.
     """

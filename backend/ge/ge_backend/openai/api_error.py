@@ -29,7 +29,6 @@ class ApiError(Exception):
 
     Args:
         message: what failed, what was expected, what came, what to change.
-        status: of HTTP.
         param: the field of the request that is wrong.
         code: OpenAI's word for it, such as `model_not_found`.
     """

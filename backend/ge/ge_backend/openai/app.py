@@ -83,11 +83,7 @@ def make_app(options: FrontOptions) -> Starlette:
 
 
 class Endpoints:
-    """What answers requests.
-
-    Args:
-        options: of the API.
-    """
+    """What answers requests."""
 
     def __init__(self, options: FrontOptions) -> None:
         self._options = options

@@ -114,10 +114,7 @@ class Templates:
         self._read: dict[str, tuple[tuple[Path, str], ChatTemplate]] = {}
 
     def of(self, model: str) -> ChatTemplate:
-        """Return a model's template as it is now.
-
-        Args:
-            model: a name that the server knows.
+        """Return the template, as it is now, of a model that the server knows.
 
         Raises:
             ApiError: its checkpoint is not here, or has no template.

@@ -20,11 +20,7 @@ class ClientGoneError(Exception):
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns; it is cancelled when the client goes.
-
-    Args:
-        request: its body has been read.
-        work: what is to be done.
+    """Return what the work returns; it is cancelled when the client goes, whose body has been read.
 
     Raises:
         ClientGoneError: the client has gone.

@@ -53,12 +53,7 @@ def read_embedding(block: bytes) -> EmbeddingBody:
 
 
 def embedding_answer(asked: EmbeddingBody, vectors: Array, tokens: int) -> dict[str, Any]:
-    """Return the answer.
-
-    Args:
-        asked: what is answered.
-        vectors: float32 [inputs, size].
-        tokens: of all inputs together.
+    """Return the answer: `vectors` are float32 [inputs, size], `tokens` are of all inputs together.
 
     Raises:
         ApiError: another size was asked for.

@@ -29,7 +29,6 @@ class _Tokens:
     """One model's.
 
     Attributes:
-        options: of the model.
         most: of a text, special ones included; 0 where the tokenizer has no limit.
     """
 

@@ -14,9 +14,6 @@ __all__ = ["Fields", "texts_or_tokens"]
 class Fields:
     """A JSON object, read with the field's name in every error; null is as good as absent.
 
-    Args:
-        block: the body.
-
     Raises:
         ApiError: it is no JSON object.
     """
@@ -90,13 +87,7 @@ def _is_token(value: Any) -> bool:
 def texts_or_tokens(
     name: str, given: Any, most: int, *, empty: bool
 ) -> tuple[str | tuple[int, ...], ...]:
-    """Return what a field holds: a text, tokens of one, or a list of either.
-
-    Args:
-        name: of the field.
-        given: its value.
-        most: how many there may be.
-        empty: whether a text may be empty.
+    """Return what a field holds: a text, which may be `empty`, tokens of one, or a list of either.
 
     Raises:
         ApiError: it is something else, or there are more.

@@ -39,9 +39,6 @@ class OpenAIFront:
     Its port is taken at once, so that one in use is told before anything is started; who connects
     before the API is served waits for it.
 
-    Args:
-        options: of the API.
-
     Attributes:
         url: what clients call `base_url`, without `/v1`.
 

@@ -36,11 +36,7 @@ class ServedModel:
 
 
 def read_model(config: Mapping[str, Any]) -> ServedModel | None:
-    """Return what a model is for, None if it is nothing of this API.
-
-    Args:
-        config: the host's, as JSON has it: dims are texts.
-    """
+    """Return what a model is for by the host's JSON, whose dims are texts; None if nothing here."""
     inputs = {block["name"]: block for block in config.get("input", [])}
     outputs = {block["name"]: block for block in config.get("output", [])}
     name = str(config["name"])

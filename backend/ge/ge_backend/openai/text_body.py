@@ -41,7 +41,6 @@ class ReplyForm:
     """How the answer is to be given.
 
     Attributes:
-        model: who answers.
         samples: of each prompt.
         top: so many best tokens come with each; None: no log-probabilities.
         stream: as events.

@@ -22,7 +22,6 @@ class TextCall:
     """What a language model is asked.
 
     Attributes:
-        model: its name.
         prompt: text, or tokens.
         sampling: parameters by vLLM's names, as JSON has them.
         stream: each response holds what is new; else there is exactly one.
