@@ -41,8 +41,8 @@ def test_pieces_are_whole_rows(encoder, packed):
     np.testing.assert_array_equal(positions, encoder.positions(packed)[:count])
     np.testing.assert_array_equal(rows, packed.rows)
     for piece in found:
-        assert len(piece.ids) == piece.count + 2
-        assert (piece.rows[piece.count :] == -1).all()
+        assert len(piece.inputs[0]) == piece.count + 2
+        assert (piece.inputs[2][piece.count :] == -1).all()
 
 
 def test_what_lies_beside_a_row_changes_nothing(encoder, packed):

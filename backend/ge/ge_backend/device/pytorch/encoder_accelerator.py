@@ -42,9 +42,6 @@ class AcceleratorEncoder(EncoderGraph):
 
     Its layers are an `AcceleratorGraph`, whose option `torch.mode` it takes; what comes before and
     behind them is computed on the host.
-
-    Args:
-        streams: the device's own.
     """
 
     def __init__(self, source: GraphSource, streams: Streams) -> None:
@@ -90,7 +87,7 @@ class DeviceLayers:
         own = replace(source, precision="origin")
         self._graph = AcceleratorGraph(own, streams, program=program)
         for tokens in self._pieces.of(encoder.example):
-            self._prepare(len(tokens.ids))
+            self._prepare(tokens.inputs.shape[1])
 
     def layers(self, threads: int, at_once: int) -> Layers:
         """See `EncoderEngine`; the host's threads have no part in it."""

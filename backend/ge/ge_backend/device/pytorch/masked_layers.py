@@ -33,19 +33,12 @@ class Tokens:
     """Some whole rows, as the module takes them.
 
     Attributes:
-        ids, positions, rows: INT64 `[R]`: tokens, positions, and whose they are.
+        inputs: INT64 `[3, R]`: tokens, positions, and whose they are.
         count: how many of the tokens are real; the rest is nobody's.
     """
 
-    ids: Array
-    positions: Array
-    rows: Array
+    inputs: Array
     count: int
-
-    @property
-    def inputs(self) -> tuple[Array, Array, Array]:
-        """What `MaskedLayers` takes, in its order."""
-        return self.ids, self.positions, self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +70,7 @@ class Pieces:
             inputs[2] = NOBODY
             for place, given in zip(inputs, (packed.ids, positions, packed.rows), strict=True):
                 place[:count] = given[begin:end]
-            yield Tokens(ids=inputs[0], positions=inputs[1], rows=inputs[2], count=count)
+            yield Tokens(inputs=inputs, count=count)
 
     def layers(self, compute: Callable[[Tokens], Array]) -> Layers:
         """Return layers that are computed so.
