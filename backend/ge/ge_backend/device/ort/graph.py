@@ -70,10 +70,8 @@ class OnnxGraph(Graph):
     take the cores from the client and the server for a moment after each run. The narrow session
     never spins. Where the file was changed meanwhile, there is no wide one: both would be served.
 
-    Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else.
-
-    Args:
-        provider: what computes; tensors are in host memory, and ONNX Runtime moves them.
+    Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else. Tensors are in
+    host memory, and ONNX Runtime moves them where another provider computes.
     """
 
     def __init__(
@@ -125,13 +123,7 @@ class OnnxGraph(Graph):
         exclusive: bool,
         placed: OnDevice = NOWHERE,
     ) -> dict[str, Array]:
-        """Run once; see `Graph.run`.
-
-        Args:
-            inputs: those that are not placed.
-            outputs: as in `Graph.run`.
-            exclusive: as in `Graph.run`.
-            placed: tensors on the device; for a graph without strings.
+        """Run once; see `Graph.run`. Inputs that are placed on the device are not among `inputs`.
 
         Returns:
             The outputs that are not hidden, and those that could not be written to their places on
@@ -247,9 +239,9 @@ class OnnxGraph(Graph):
         places: Mapping[str, Array],
     ) -> dict[str, Array]:
         """Run with arrays as they are; strings cannot be bound by address."""
-        feeds = {spec.name: _fed(spec, inputs[spec.name]) for spec in self.signature.inputs}
+        feeds = {spec.name: _bindable(spec, inputs[spec.name]) for spec in self.signature.inputs}
         names = [spec.name for spec in self.signature.outputs]
-        values = session.run(names, feeds)
+        values = session.run(names, {name: _decoded(name, feed) for name, feed in feeds.items()})
         return {
             name: _encoded(value) if value.dtype == object else settled(value, places.get(name))
             for name, value in zip(names, values, strict=True)
@@ -265,12 +257,6 @@ def _check_bound(spec: TensorSpec, path: str) -> None:
             f"{path}: {spec.name!r} is BF16, which takes onnxruntime 1.20 or newer from Python; "
             f"this is {onnxruntime.__version__}"
         )
-
-
-def _fed(spec: TensorSpec, array: Array) -> Array:
-    """Return the array as ONNX Runtime takes it without a binding."""
-    checked = _bindable(spec, array)
-    return _decoded(spec.name, checked) if spec.dtype.name == "BYTES" else checked
 
 
 def _bindable(spec: TensorSpec, array: Array) -> Array:
@@ -320,6 +306,8 @@ def _copied(value: Any, dtype: DataType) -> Array:
 
 def _decoded(name: str, array: Array) -> Array:
     """Return `str` elements for `bytes`; ONNX Runtime would store the text `b'...'` instead."""
+    if array.dtype != object:
+        return array
     decoded = np.empty(array.shape, dtype=object)
     flat = decoded.reshape(-1)
     for index, element in enumerate(array.reshape(-1)):

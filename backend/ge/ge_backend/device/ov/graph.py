@@ -164,7 +164,7 @@ class OpenVinoGraph(Graph):
         request = compiled.create_infer_request()
         given = [_readable(inputs[spec.name]) for spec in self.signature.inputs]  # kept meanwhile
         for index, (spec, array) in enumerate(zip(self.signature.inputs, given, strict=True)):
-            request.set_input_tensor(index, _tensor(spec, array))
+            request.set_input_tensor(index, shared(array, ELEMENTS[spec.dtype.name]))
         places: dict[int, tuple[Array | None, Any]] = {}
         for index, spec in enumerate(self.signature.outputs):
             if index not in self._passed:
@@ -202,20 +202,15 @@ def _readable(array: Array) -> Array:
     return np.array(array, order="C")
 
 
-def _tensor(spec: TensorSpec, array: Array) -> Any:
-    """Return the array's own memory as a tensor."""
-    return shared(array, ELEMENTS[spec.dtype.name])
-
-
 def _place(spec: TensorSpec, port: Any, place: Array | None) -> tuple[Array | None, Any]:
     """Return where an output is to be written: the caller's place, else memory of its own."""
-    static = port.partial_shape.is_static
+    static, kind = port.partial_shape.is_static, ELEMENTS[spec.dtype.name]
     if place is not None:
         fits = place.dtype == spec.dtype.numpy and place.flags.c_contiguous
         if fits and place.flags.writeable and (not static or list(port.shape) == list(place.shape)):
-            return place, _tensor(spec, place)
+            return place, shared(place, kind)
     shape = list(port.shape) if static else [0] * len(spec.dims)
-    return None, openvino.Tensor(ELEMENTS[spec.dtype.name], openvino.Shape(shape))
+    return None, openvino.Tensor(kind, openvino.Shape(shape))
 
 
 def _result(spec: TensorSpec, place: Array | None, tensor: Any) -> Array:
