@@ -68,6 +68,8 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
     try:
         module = _module(checkpoint)
         _check_padding(checkpoint, module)
+        batch = torch.export.Dim("batch", min=1, max=MAX_ROWS)
+        sequence = torch.export.Dim("sequence", min=1, max=checkpoint.max_length)
         with _quiet():
             torch.onnx.export(
                 module,
@@ -75,7 +77,7 @@ def export_onnx(checkpoint: EncoderFolder, path: Path) -> Exported:
                 str(path),
                 input_names=list(module.inputs),
                 output_names=[checkpoint.output],
-                dynamic_shapes=_shapes(checkpoint, module.inputs),
+                dynamic_shapes=tuple({0: batch, 1: sequence} for _ in module.inputs),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
@@ -209,14 +211,6 @@ def _pooled(hidden: Any, mask: Any, how: str) -> Any:
     if how == "max":
         return (hidden * weights + (1 - weights) * -1e9).amax(1)
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
-
-
-def _shapes(checkpoint: EncoderFolder, inputs: tuple[str, ...]) -> tuple[dict[int, Any], ...]:
-    import torch
-
-    batch = torch.export.Dim("batch", min=1, max=MAX_ROWS)
-    sequence = torch.export.Dim("sequence", min=1, max=checkpoint.max_length)
-    return tuple({0: batch, 1: sequence} for _ in inputs)
 
 
 def _compared(checkpoint: EncoderFolder, module: Any, path: Path) -> Exported:
