@@ -159,7 +159,6 @@ class ModelConfig:
     Attributes:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
-        placement: the devices that it runs on.
         declared_buckets: shapes of all inputs that are its buckets; empty if none are declared so.
         notes: what is said and has no effect, or is a danger, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.

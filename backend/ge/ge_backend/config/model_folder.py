@@ -31,7 +31,6 @@ class ModelFolder:
     """One model of a repository.
 
     Attributes:
-        path: the model's folder.
         version: the version folder that the host would serve: of several the latest.
         document: the configuration as the host gives it to a backend, by the fields of its JSON.
     """

@@ -58,12 +58,7 @@ def is_device_number(text: str) -> bool:
 
 
 def place(*, device: str, device_ids: str, forced: str) -> Placement:
-    """Return where a model runs.
-
-    Args:
-        device: the parameter; "" if not given.
-        device_ids: the parameter; "" if not given.
-        forced: `GE_DEVICE`; "" if not set.
+    """Return where a model runs, by two of its parameters and `GE_DEVICE`; "" where not given.
 
     Raises:
         ConfigError: a value cannot be used, or the two parameters contradict each other.

@@ -103,11 +103,9 @@ class SequenceBatching:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], *, directory: Path) -> SequenceBatching | None:
-        """Read the block from the host's model configuration; None where there is none.
+        """Read the block from the host's JSON; None where there is none.
 
-        Args:
-            config: as the host's JSON gives it.
-            directory: the version folder; `initial_state/` lies beside it.
+        `initial_state/` lies beside the version folder, `directory`.
 
         Raises:
             ConfigError: something in it cannot be served; says what to write instead.

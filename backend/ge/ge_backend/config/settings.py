@@ -572,11 +572,6 @@ OF_GRAPHS = frozenset(
 
 
 def without_effect(keys: Iterable[str], *, text: bool) -> list[str]:
-    """Return those of a model's parameters that are for models of the other kind, for the log.
-
-    Args:
-        keys: the parameters of a configuration.
-        text: the model generates text.
-    """
+    """Return those of the parameters of a model, of `text` or not, that are for the other kind."""
     others = OF_GRAPHS if text else {setting.key for setting in GENERATION_SETTINGS}
     return sorted(others.intersection(keys))
