@@ -65,7 +65,6 @@ class Finding:
 
     Attributes:
         kind: `server`, `client`, `device`, `engine` or `model`.
-        ok: it works.
         here: it is on this machine, working or not.
         detail: a version or size if it works, else the reason why not.
         brings: what it is good for.
@@ -138,9 +137,7 @@ def _verdict(repository: Path | None, lacking: Sequence[str]) -> str:
 def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[Finding]:
     """Yield the findings one by one, as each takes its time.
 
-    Args:
-        tritonserver: where it is; None where it usually is.
-        needs: of the repository to be served, if there is one.
+    Without its place the server is sought where it usually is; without needs any model may come.
     """
     if needs is None:
         needs = Needs(devices={}, engines={}, extras={}, others={}, chosen={}, broken={})

@@ -16,6 +16,7 @@ from ge_backend.cli.model.replacing import replacing
 from ge_backend.cli.report.table import table
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
+from ge_backend.device.acl.chip import chip_name
 from ge_backend.device.atc.cache import CompileCache, Compiled
 from ge_backend.device.atc.compile import compile_onnx
 from ge_backend.device.atc.options import gears_of
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.into is not None and len(arguments.models) > 1:
         raise ConfigError("--into takes the result of one model; several were given")
     options = tuple(map(_option, arguments.option))
-    soc = arguments.soc_version or _chip()
+    soc = arguments.soc_version or chip_name()
     with _cache_folder(arguments) as folder:
         cache = CompileCache(folder)
         made = []
@@ -93,12 +94,6 @@ def _option(text: str) -> tuple[str, str]:
     if not (key and equals):
         raise ConfigError(f"--option is {text!r}; expected a name, =, and a value")
     return key if "." in key else f"atc.{key.removeprefix('--')}", value
-
-
-def _chip() -> str:
-    from ge_backend.device.acl.chip import chip_name
-
-    return chip_name()
 
 
 @contextmanager

@@ -30,9 +30,7 @@ class Ahead:
     """A model as a server on an NPU would prepare it.
 
     Attributes:
-        name: the model's.
         signature: the compiled model's.
-        grid: its buckets.
         request: what the device would have compiled.
     """
 

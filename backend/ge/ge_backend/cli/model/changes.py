@@ -68,10 +68,7 @@ def refuse_ensemble(document: Mapping[str, Any]) -> None:
 def changes_of(preset: Preset, document: Mapping[str, Any], config: ModelConfig) -> Changes:
     """Return what the preset changes in a model; what is as it should be already is not in it.
 
-    Args:
-        preset: what to set.
-        document: the model's configuration, by the fields of the host's JSON.
-        config: the same as the backend reads it.
+    `config` is what the backend reads of `document`, the host's JSON.
     """
     made: list[Change] = []
     left_out: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass
@@ -57,29 +58,27 @@ class Demand:
 
 
 def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
-    """Open the model of a folder and run its largest buckets once.
-
-    Args:
-        path: the model's folder.
-        device: None is those that its configuration, or GE_DEVICE, names.
-        cache_dir: as `look_into` has it.
+    """Open the model of a folder, as `look_into` does, and run its largest buckets once.
 
     Raises:
         GeError: the model would not load in a server either.
     """
     folder = read_folder(path)
     given = folder.config(os.environ)
-    devices = _devices(device) if device else given.placement.devices
+    devices = given.placement.devices
+    if device:  # by the name that a configuration would give it
+        devices = place(device=device, device_ids="", forced="").devices
     if is_checkpoint(folder.directory):
         return _of_text(given, devices)
     with look_into(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)
         tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
         known = [nbytes for nbytes in tensors if nbytes is not None]
+        files = model_files(Path(model.session.source.path))
         return Demand(
             model=model.config.name,
             devices=devices,
-            weights_bytes=_weights_bytes(Path(model.session.source.path)),
+            weights_bytes=sum(file.stat().st_size for file in files),
             io_bytes=max(known) * given.instances if len(known) == len(tensors) else None,
             workspace_bytes=max((one.workspace_bytes for one in prepared), default=0),
             run_ns=max((one.cost_ns for one in prepared), default=0),
@@ -128,16 +127,8 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
 
 
 def _memory(device: str) -> MemoryInfo:
-    opened = open_device(device)
-    try:
+    with contextlib.closing(open_device(device)) as opened:
         return opened.memory()
-    finally:
-        opened.close()
-
-
-def _devices(device: str) -> tuple[str, ...]:
-    """Return one device by the name that a configuration would give it."""
-    return place(device=device, device_ids="", forced="").devices
 
 
 def _prepare_largest(model: ShapedModel) -> list[Prepared]:
@@ -151,10 +142,6 @@ def _prepare_largest(model: ShapedModel) -> list[Prepared]:
         model.session.prepare(bucket_inputs(bucket, layout), repeats=1)
         for bucket in largest_buckets(entries)
     ]
-
-
-def _weights_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in model_files(path))
 
 
 def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:

@@ -21,20 +21,18 @@ def parameter_line(key: str, value: str) -> str:
 def set_parameter(text: str, key: str, value: str) -> str:
     """Return a config.pbtxt's text with a parameter set: in its place, or as a new last line.
 
-    Args:
-        text: as protobuf accepts it; otherwise the result means nothing.
-        key: the parameter.
-        value: its new `string_value`.
+    Of a text that protobuf does not accept the result means nothing.
     """
+    found = _values(text, key)
+    if not found:
+        return _with_last(text, parameter_line(key, value))
     replaced = text
-    for spans in reversed(_values(text, key)):
+    for spans in reversed(found):
         first, *others = _joined(text, spans)
         for begin, end in reversed(others):
             replaced = replaced[:begin] + replaced[end:]
         replaced = replaced[: first[0]] + _quoted(value) + replaced[first[1] :]
-    if replaced != text or _values(text, key):
-        return replaced
-    return _with_last(text, parameter_line(key, value))
+    return replaced
 
 
 def set_number(text: str, block: str, name: str, value: int, *, new_block: str) -> str:

@@ -47,9 +47,7 @@ class Forecast:
 def fewest_replicas(load: Callable[[int], Forecast | None], p99_s: float) -> int | None:
     """Return the least number of servers that answer 99 of 100 requests in time; None if none do.
 
-    Args:
-        load: how it is with so many of them; more never make it worse.
-        p99_s: what is in time.
+    `load` tells how it is with so many of them; more never make it worse.
     """
 
     def enough(replicas: int) -> bool:

@@ -65,10 +65,7 @@ def check_libraries() -> None:
 def svg(draw: Callable[[Any], None], height_inches: float, *, name: str) -> str:
     """Return what `draw` draws into a figure, as an SVG element.
 
-    Args:
-        draw: gets a figure.
-        height_inches: the figure's.
-        name: tells its parts from those of other figures of the page.
+    `name` tells its parts from those of other figures of the page.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG

@@ -57,10 +57,7 @@ class Recording:
 def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
     """Watch a server; say how it goes, about once a second. If it ends, the recording does too.
 
-    Args:
-        url: of its metrics; `HOST:PORT` is enough.
-        seconds: how long.
-        say: is given a line each time.
+    `url` is of its metrics; `HOST:PORT` is enough.
 
     Raises:
         ServerError: nobody answers at `url`, or no model of this backend has done anything, to the

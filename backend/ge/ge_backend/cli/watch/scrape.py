@@ -22,8 +22,7 @@ KEPT = ("ge_", "nv_inference_")
 def scrape(url: str) -> Reading:
     """Return what a server's `/metrics` says of its requests and of this backend now.
 
-    Args:
-        url: `HOST:PORT` is enough.
+    Of its URL `HOST:PORT` is enough.
 
     Raises:
         ServerError: nobody answers there, or with nothing or something else.
