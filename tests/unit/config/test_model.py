@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ge_backend.buckets.strategies import MAX_SIZE
-from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig
+from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig, QueuePolicy
 from ge_backend.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
@@ -530,3 +530,23 @@ def test_gears_and_lanes_of_the_cpp_ge_backend_are_read():
     )
     assert (config.lanes, config.options) == (4, (("ge.aicoreNum", "12|10"),))
     assert config.declared_buckets == ({"x": (1, 3)}, {"x": (2, 3)})
+
+
+def test_without_bounds_there_is_no_queue():
+    """Requests wait in the host then; a model with sequences says nothing of it."""
+    assert QueuePolicy.of(0, 0, sequences=False) is None
+    assert QueuePolicy.of(0, 0, sequences=True) is None
+
+
+@pytest.mark.parametrize(("size", "timeout"), [(8, 0), (0, 250), (3, 9)])
+def test_either_bound_makes_a_queue(size, timeout):
+    """0 leaves the other alone."""
+    assert QueuePolicy.of(size, timeout, sequences=False) == QueuePolicy(
+        max_size=size, timeout_us=timeout
+    )
+
+
+def test_sequences_keep_the_hosts_order():
+    """The steps of a sequence must not be overtaken, so they do not wait here."""
+    with pytest.raises(ConfigError, match="sequence_batching"):
+        QueuePolicy.of(8, 0, sequences=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.config.queue_policy import QueuePolicy
+from ge_backend.config.model import QueuePolicy
 from ge_backend.errors import ConfigError, InvalidRequest, Status
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder

@@ -24,7 +24,6 @@ from ge_backend.config.engine_table import ENGINES
 from ge_backend.config.inside import inside
 from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
-from ge_backend.config.queue_policy import QueuePolicy
 from ge_backend.config.required import required
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.config.settings import (
@@ -53,6 +52,7 @@ __all__ = [
     "BatchOutput",
     "MachineConfig",
     "ModelConfig",
+    "QueuePolicy",
     "TensorConfig",
 ]
 
@@ -109,6 +109,36 @@ class BatchOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePolicy:
+    """Bounds of a model's own queue: how many requests wait for an instance, and how long.
+
+    Attributes:
+        max_size: while a batch is served; 0 is no bound.
+        timeout_us: until a request begins to run, if its client says nothing shorter; 0 is no
+            bound.
+    """
+
+    max_size: int
+    timeout_us: int
+
+    @classmethod
+    def of(cls, max_size: int, timeout_us: int, *, sequences: bool) -> QueuePolicy | None:
+        """Return it; None where nothing is bounded.
+
+        Raises:
+            ConfigError: the model takes part in sequences.
+        """
+        if not (max_size or timeout_us):
+            return None
+        if sequences:
+            raise ConfigError(
+                "max_queue_size and default_timeout_microseconds do not go with sequence_batching, "
+                "whose requests have to be served in Triton's order; leave them out"
+            )
+        return cls(max_size=max_size, timeout_us=timeout_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineConfig:
     """What holds for every model on this machine; see `MACHINE_SETTINGS`."""
 
@@ -133,7 +163,7 @@ class MachineConfig:
         Raises:
             ConfigError: a value cannot be used.
         """
-        given = {setting.key: _setting(setting, {}, environment) for setting in MACHINE_SETTINGS}
+        given = {s.key: _setting(s, {}, environment)[0] for s in MACHINE_SETTINGS}
         python = given["python"] or sys.executable or "python3"
         return cls(
             runtime_dir=_runtime_dir(given["runtime_dir"], owner_pid),
@@ -270,9 +300,9 @@ def _read_model(
         dynamic_batching="dynamic_batching" in config,
     )
     scalars, families = _sort_keys(ours.parameters)
-    values = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
-    origins = {setting.key: _origin(setting, scalars, environment) for setting in SETTINGS}
-    count = functools.partial(_count, values, origins)
+    said = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
+    values = {key: value for key, (value, _) in said.items()}
+    count = functools.partial(_count, said)
     inputs = tuple(_tensor(block, "an input") for block in config.get("input", []))
     return cls(
         name=str(config["name"]),
@@ -332,7 +362,7 @@ def _read_model(
         options=tuple(
             sorted((p + k, text) for p in ENGINE_PREFIXES for k, text in families[p].items())
         ),
-        generation={s.key: _setting(s, scalars, environment) for s in GENERATION_SETTINGS},
+        generation={s.key: _setting(s, scalars, environment)[0] for s in GENERATION_SETTINGS},
     )
 
 
@@ -389,38 +419,29 @@ def _sort_keys(
     return scalars, families
 
 
-def _setting(setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    value = scalars.get(setting.key)
-    if value is None and setting.variable and environment.get(setting.variable):
-        value = environment[setting.variable]
-    value = setting.default if value is None else value.strip()
+def _setting(
+    setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return a setting's value, and what it comes from, as messages call it."""
+    value, origin = setting.default, f"parameter {setting.key!r}"
+    if setting.key in scalars:
+        value = scalars[setting.key].strip()
+    elif setting.variable and environment.get(setting.variable):
+        value, origin = environment[setting.variable].strip(), setting.variable
     if setting.choices and value not in setting.choices:
-        origin = _origin(setting, scalars, environment)
         raise ConfigError(f"{origin} is {value!r}; expected one of {', '.join(setting.choices)}")
-    return value
-
-
-def _origin(setting: Setting, scalars: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Return what a setting's value comes from, as messages call it."""
-    if setting.key not in scalars and setting.variable and environment.get(setting.variable):
-        return setting.variable
-    return f"parameter {setting.key!r}"
+    return value, origin
 
 
 def _count(
-    values: Mapping[str, str],
-    origins: Mapping[str, str],
-    key: str,
-    *,
-    least: int,
-    most: int = MOST_COUNT,
+    said: Mapping[str, tuple[str, str]], key: str, *, least: int, most: int = MOST_COUNT
 ) -> int:
-    text = values[key]
+    text, origin = said[key]
     # Python refuses to read thousands of digits.
     short = text.isdecimal() and len(text) <= len(str(most))
     if not (short and least <= int(text) <= most):
         raise ConfigError(
-            f"{origins[key]} is {text!r:.80}; expected a whole number from {least} to {most}"
+            f"{origin} is {text!r:.80}; expected a whole number from {least} to {most}"
         )
     return int(text)
 
