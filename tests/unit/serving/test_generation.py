@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from builders.writer import make_writer
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import ConfigError, ModelError
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
 from ge_backend.executor.server.generation import LEVELS
 from ge_backend.generate.figures import HistogramFigures, Tally
 from ge_backend.metrics import METRICS, Recorder
 from ge_backend.serving import generation
+from ge_backend.serving.connect import VISIBLE
 from ge_backend.serving.generation import (
     HISTOGRAMS,
     _observations,
@@ -85,6 +86,8 @@ def opened(monkeypatch, checkpoint):
     monkeypatch.setattr(generation, "GenerationClient", lambda connect, key, **_: (connect, key))
     monkeypatch.setattr(generation, "kept_files", lambda *_: None)
     monkeypatch.setenv("GE_VLLM_PYTHON", "/opt/vllm/bin/python")
+    for variable in VISIBLE.values():
+        monkeypatch.delenv(variable, raising=False)
 
     def open_with(**parameters):
         config = {
@@ -115,6 +118,35 @@ def test_vllm_gets_a_process_of_its_own_and_its_arguments(opened):
     )
     on_a_cpu, _ = opened(engine="vllm")
     assert on_a_cpu.environment == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown", "ids", "seen"),
+    [
+        ("cuda", "2,3", "0", "2"),
+        ("cuda", "2,3", "1,0", "3,2"),
+        ("cuda", "GPU-8f2b, MIG-1c,", "1", "MIG-1c"),
+        ("npu", "4,5,6", "2,0", "4,6"),
+        ("npu", None, "1,0", "0,1"),
+    ],
+)
+def test_vllm_sees_the_devices_that_other_engines_call_so(
+    opened, monkeypatch, kind, shown, ids, seen
+):
+    """Numbers count among the devices that the server sees; CANN's list ascends."""
+    if shown is not None:
+        monkeypatch.setenv(VISIBLE[kind], shown)
+    address, _ = opened(engine="vllm", device=kind, device_ids=ids)
+    assert address.environment == {VISIBLE[kind]: seen}
+
+
+@pytest.mark.parametrize(("shown", "count"), [("2,3", 2), ("", 0)])
+def test_vllm_gets_no_device_that_the_server_does_not_see(opened, monkeypatch, shown, count):
+    """Else it would be another one's."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    message = f"there is no cuda:4: this process sees {count}, CUDA_VISIBLE_DEVICES={shown}"
+    with pytest.raises(DeviceUnavailable, match=message):
+        opened(engine="vllm", device="cuda:4")
 
 
 @pytest.mark.parametrize(

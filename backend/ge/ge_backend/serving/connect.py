@@ -22,6 +22,7 @@ from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
+from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.session import Session
@@ -203,10 +204,10 @@ def _apart(
     """Return the executor that a model has for itself, which shows its engine the model's devices.
 
     vLLM opens the devices itself and numbers those it sees from 0.
+
+    Raises:
+        DeviceUnavailable: the server does not see one of them.
     """
-    kind = config.placement.kind
-    numbers = [name.partition(":")[2] for name in config.placement.devices]
-    visible = {VISIBLE[kind]: ",".join(numbers)} if kind in VISIBLE else {}
     name = hashlib.blake2b(str(config.directory.resolve()).encode(), digest_size=4).hexdigest()
     return replace(
         address,
@@ -215,5 +216,26 @@ def _apart(
         memory_bytes=0,
         spare_after_s=None,
         apart=f"{VLLM}-{name}",
-        environment=visible,
+        environment=_visible(config),
     )
+
+
+def _visible(config: ModelConfig) -> dict[str, str]:
+    """Return what shows a process a model's devices only, which count among the server's."""
+    kind = config.placement.kind
+    if kind not in VISIBLE:
+        return {}
+    variable = VISIBLE[kind]
+    numbers = [int(name.partition(":")[2]) for name in config.placement.devices]
+    if kind == "npu":  # CANN takes a list that ascends
+        numbers.sort()
+    given = os.environ.get(variable)
+    if given is None:
+        return {variable: ",".join(map(str, numbers))}
+    shown = [entry.strip() for entry in given.split(",") if entry.strip()]
+    if (highest := max(numbers)) >= len(shown):
+        raise DeviceUnavailable(
+            f"there is no {kind}:{highest}: this process sees {len(shown)}, "
+            f"{variable}={given}; they count from 0"
+        )
+    return {variable: ",".join(shown[number] for number in numbers)}
