@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from ge_backend.cli import install
@@ -99,3 +101,46 @@ def test_a_folder_named_ge_that_is_not_ours_is_left_alone(triton, action, capsys
     assert main(["install", str(triton), *action]) == 2
     assert other.exists()
     assert "is not this backend" in capsys.readouterr().err
+
+
+@pytest.fixture
+def copied(triton, monkeypatch):
+    """The installed copy, as the one that the command runs from."""
+    main(["install", str(triton)])
+    folder = triton / "backends" / "ge"
+    files = {name: folder / name for name in backend_files()}
+    monkeypatch.setattr(install, "backend_files", lambda: files)
+    return folder
+
+
+@pytest.mark.parametrize("action", [[], ["--link"], ["--uninstall"]])
+def test_links_whose_files_are_gone_are_ours(triton, tmp_path, action):
+    """The environment that they led to may be removed before they are; their names tell."""
+    target = triton / "backends" / "ge"
+    main(["install", str(triton), "--link"])
+    for name in backend_files():
+        (target / name).unlink()
+        (target / name).symlink_to(tmp_path / "gone" / name)
+
+    assert main(["install", str(triton), *action]) == 0
+    assert (target / "model.py").is_file() == (action != ["--uninstall"])
+
+
+def test_an_installed_copy_does_not_link_to_itself(triton, copied, capsys):
+    """It would remove its files, and leave links that lead to themselves."""
+    assert main(["install", str(triton), "--link"]) == 2
+
+    assert (copied / "model.py").is_file()
+    assert "cannot be linked to itself" in capsys.readouterr().err
+
+
+def test_everybody_can_read_what_is_installed(triton):
+    """The server is often another user than who installs it, with a mask of his own."""
+    before = os.umask(0o027)
+    try:
+        assert main(["install", str(triton)]) == 0
+    finally:
+        os.umask(before)
+    target = triton / "backends" / "ge"
+    for path in (target, *target.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path

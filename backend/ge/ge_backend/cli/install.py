@@ -33,8 +33,8 @@ def install(arguments: argparse.Namespace) -> int:
     """Install or remove the backend and say so; return 0.
 
     Raises:
-        ConfigError: the folder is no Triton installation, its `ge` is not this backend, or nothing
-            can be written there.
+        ConfigError: the folder is no Triton installation, its `ge` is not this backend, or is to
+            be linked to itself, or nothing can be written there.
     """
     target = _backends_folder(arguments.directory) / BACKEND
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
@@ -44,6 +44,11 @@ def install(arguments: argparse.Namespace) -> int:
         _take_out(target)
         print(f"removed {target}" if there else f"{target} is not there")
         return 0
+    if arguments.link and any(path.is_relative_to(target) for path in backend_files().values()):
+        raise ConfigError(
+            f"{target} cannot be linked to itself, and this command runs from there; run the "
+            "ge-backend of the files that it shall lead to"
+        )
     try:
         _put(target, link=arguments.link)
     except OSError as error:
@@ -64,6 +69,8 @@ def _backends_folder(directory: Path) -> Path:
 
 
 def _is_ours(target: Path) -> bool:
+    if all((target / name).is_symlink() for name in backend_files()):
+        return True  # what they led to may be gone
     return (target / "model.py").is_file() and (target / "ge_backend" / "__init__.py").is_file()
 
 
@@ -71,9 +78,12 @@ def _put(target: Path, *, link: bool) -> None:
     """Fill a new folder beside the target and swap it in: no server sees half a backend."""
     with tempfile.TemporaryDirectory(prefix=".ge-", dir=target.parent) as scratch:
         fresh = Path(scratch) / BACKEND
-        fresh.mkdir(mode=0o755)
+        fresh.mkdir()
         for name, source in backend_files().items():
             _place(source, fresh / name, link=link)
+        for path in (fresh, *fresh.rglob("*")):  # the server is often another user
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() else 0o644)
         _remove(target)
         fresh.rename(target)
 
