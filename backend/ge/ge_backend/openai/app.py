@@ -53,25 +53,17 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def make_app(options: FrontOptions) -> Starlette:
     """Return the ASGI application; it connects to the server when it is started."""
     endpoints = Endpoints(options)
-    posts = {
-        "/v1/completions": endpoints.completions,
-        "/v1/chat/completions": endpoints.chat,
-        "/v1/embeddings": endpoints.embeddings,
-    }
-    gets = {
-        "/v1/models": endpoints.models,
-        "/v1/models/{name:path}": endpoints.one_model,
-        "/metrics": endpoints.metrics,
-    }
+    guarded = endpoints.guarded
     return Starlette(
         routes=[
             Route("/", endpoints.page),
             Route("/health", endpoints.health),
-            *(Route(path, endpoints.guarded(get)) for path, get in gets.items()),
-            *(
-                Route(path, endpoints.guarded(post), methods=["POST"])
-                for path, post in posts.items()
-            ),
+            Route("/metrics", guarded(endpoints.metrics)),
+            Route("/v1/models", guarded(endpoints.models)),
+            Route("/v1/models/{name:path}", guarded(endpoints.one_model)),
+            Route("/v1/completions", guarded(endpoints.completions), methods=["POST"]),
+            Route("/v1/chat/completions", guarded(endpoints.chat), methods=["POST"]),
+            Route("/v1/embeddings", guarded(endpoints.embeddings), methods=["POST"]),
         ],
         exception_handlers={
             HTTPStatus.NOT_FOUND: _no_such_path,

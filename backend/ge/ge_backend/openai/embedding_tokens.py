@@ -120,7 +120,11 @@ class EmbeddingTokens:
         state = file, stamp_of((file,)), options
         known = self._read.get(model)
         if known is None or known[0] != state:
-            known = self._read[model] = state, _opened(file, options)
+            tokenizer = open_tokenizer(file)
+            truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
+            most = options.max_length or truncation.get("max_length", 0)
+            tokens = _Tokens(tokenizer=tokenizer, options=options, most=most)
+            known = self._read[model] = state, tokens
         return known[1]
 
 
@@ -144,13 +148,3 @@ def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
         takers = [step for step in read_dag(document).steps if text in step.inputs.values()]
         folder = folder.parent / takers[0].model if takers else folder
     return read_folder(folder)
-
-
-def _opened(file: Path, options: TokenizerOptions) -> _Tokens:
-    tokenizer = open_tokenizer(file)
-    truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
-    return _Tokens(
-        tokenizer=tokenizer,
-        options=options,
-        most=options.max_length or truncation.get("max_length", 0),
-    )
