@@ -97,7 +97,12 @@ def with_aipp(text, graph, inputs):
 
 def note_run():
     if runs := os.environ.get("FAKE_ATC_RUNS"):
-        note = {"arguments": sys.argv[1:], "pid": os.getpid(), "set_env": os.environ.get("SOURCED")}
+        note = {
+            "arguments": sys.argv[1:],
+            "pid": os.getpid(),
+            "set_env": os.environ.get("SOURCED"),
+            "python_path": os.environ.get("PYTHONPATH"),
+        }
         with Path(runs).open("a") as file:
             file.write(json.dumps(note) + "\n")
 

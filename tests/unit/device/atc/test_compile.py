@@ -14,6 +14,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+import ge_backend  # noqa: E402
 from acl_simulator import Affine, Echo, MatMul, Simulator, Sums, TokenRows  # noqa: E402
 from builders.cann import fake_cann, runs_of_atc  # noqa: E402
 from builders.graphs import masked_mean, plus_one, scaled  # noqa: E402
@@ -78,6 +79,17 @@ def test_a_model_is_compiled_once(request_, cache, runs):
     assert "--dynamic_dims=1,8,1,8;4,8,4,8;4,16,4,16" in run["arguments"]
     assert "--precision_mode_v2=origin" in run["arguments"]
     assert run["set_env"] == "arguments: "
+
+
+@pytest.mark.parametrize("others", [["/cann/python", "/more"], []])
+def test_the_compilers_python_does_not_get_our_environments_packages(
+    request_, cache, runs, monkeypatch, others
+):
+    """Ours lie beside the package, which an executor has on its path: atc's are for another one."""
+    ours = str(Path(ge_backend.__file__).resolve().parent.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([ours, *others]))
+    compile_onnx(request_, cache)
+    assert runs()[0]["python_path"] == (os.pathsep.join(others) or None)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+import ge_backend
 from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
 from ge_backend.device.atc.cann import Cann, find_cann
 from ge_backend.device.atc.options import (
@@ -117,13 +118,12 @@ def _run(
     """Return the status and the output of a command; however this ends, so does the command."""
     # A file, not a pipe: processes that atc leaves behind would keep a pipe open.
     output = folder / "output.txt"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     try:
         with output.open("wb") as file, quiet():
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=environment,
+                env=_environment(),
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -134,6 +134,16 @@ def _run(
     with process:  # at its end closes standard input, and waits
         status = _wait(process, request)
     return status, output.read_text(encoding="utf-8", errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's without what an executor has for its own Python: atc starts CANN's."""
+    package = str(Path(ge_backend.__file__).resolve().parent.parent)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    paths = environment.pop("PYTHONPATH", "").split(os.pathsep)
+    if kept := [path for path in paths if path not in {"", package}]:
+        environment["PYTHONPATH"] = os.pathsep.join(kept)
+    return environment
 
 
 def _wait(process: subprocess.Popen[bytes], request: CompileRequest) -> int:
