@@ -16,6 +16,7 @@ __all__ = [
     "check_libraries",
     "colours_of",
     "legend",
+    "over_time",
     "svg",
     "tidy",
 ]
@@ -87,6 +88,19 @@ def tidy(axes: Any, *, along: str) -> None:
     """Draw faint lines behind what is drawn, along one axis."""
     axes.set_axisbelow(True)
     axes.grid(axis=along, color=INK, alpha=0.15, linewidth=0.8)
+
+
+def over_time(
+    figure: Any, axes: Sequence[Any], labels: Sequence[str], end_s: float | None = None
+) -> None:
+    """Finish axes below each other that show the time of a recording, all of it or up to an end."""
+    for each, label in zip(axes, labels, strict=True):
+        each.set_ylim(bottom=0)
+        each.set_ylabel(label)
+        tidy(each, along="y")
+    axes[-1].set_xlim(0, end_s)
+    axes[-1].set_xlabel("seconds since the recording began")
+    legend(figure)
 
 
 def legend(figure: Any) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, legend, tidy
+from ge_backend.cli.page.drawing import COLOURS, legend, over_time, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.config.sizes import unit_of
@@ -125,12 +125,7 @@ def draw_busy(figure: Any, devices: Sequence[DeviceRuns], begin_ns: int, end_ns:
         busy = busy_lanes(device.runs, begin_ns, end_ns, BUSY_BINS)
         colour = COLOURS[index % len(COLOURS)]
         axes.stairs(busy, edges, color=colour, fill=True, alpha=0.5, label=device.device)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0, seconds)
-    axes.set_ylabel("busy lanes")
-    axes.set_xlabel("seconds since the recording began")
-    tidy(axes, along="y")
-    legend(figure)
+    over_time(figure, [axes], ["busy lanes"], seconds)
 
 
 def pooled(readings: Sequence[Reading]) -> list[str]:
@@ -154,12 +149,7 @@ def draw_pool(figure: Any, readings: Sequence[Reading]) -> None:
         ):
             values = [reading.gauge(name).get(device, 0.0) / divisor for reading in readings]
             axes.plot(times, values, style, color=colour, label=f"{device}: {label}")
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0, times[-1])
-    axes.set_ylabel(unit)
-    axes.set_xlabel("seconds since the recording began")
-    tidy(axes, along="y")
-    legend(figure)
+    over_time(figure, [axes], [unit], times[-1])
 
 
 def _round_down(value: float) -> int:

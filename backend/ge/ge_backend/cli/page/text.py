@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ge_backend.cli.page.drawing import legend, tidy
+from ge_backend.cli.page.drawing import over_time
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.cli.watch.text import text_lines
 
@@ -26,13 +26,7 @@ def draw_tokens(figure: Any, readings: Sequence[Reading], colours: Mapping[str, 
         style = {"baseline": None, "color": colours[model], "linewidth": 2}
         axes[0].stairs(drawn, edges, label=model, **style)
         axes[1].stairs(taken, edges, **style)
-    for each, name in zip(axes, ("drawn", "of prompts"), strict=True):
-        each.set_ylim(bottom=0)
-        each.set_ylabel(f"tokens/s {name}")
-        tidy(each, along="y")
-    axes[1].set_xlim(0, edges[-1])
-    axes[1].set_xlabel("seconds since the recording began")
-    legend(figure)
+    over_time(figure, axes, ["tokens/s drawn", "tokens/s of prompts"], edges[-1])
 
 
 def draw_cache(figure: Any, readings: Sequence[Reading], colours: Mapping[str, str]) -> None:
@@ -50,12 +44,5 @@ def draw_cache(figure: Any, readings: Sequence[Reading], colours: Mapping[str, s
         axes[0].plot(times, [100 * (line.cache or 0.0) for _, line in seen], label=model, **style)
         axes[1].plot(times, [line.running for _, line in seen], **style)
         axes[1].plot(times, [line.waiting for _, line in seen], linestyle=":", **style)
+    over_time(figure, axes, ["cache, %", "texts"])
     axes[0].set_ylim(0, 105)
-    axes[0].set_ylabel("cache, %")
-    axes[1].set_ylim(bottom=0)
-    axes[1].set_ylabel("texts")
-    axes[1].set_xlim(left=0)
-    axes[1].set_xlabel("seconds since the recording began")
-    for each in axes:
-        tidy(each, along="y")
-    legend(figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, legend, tidy
+from ge_backend.cli.page.drawing import COLOURS, legend, over_time, tidy
 from ge_backend.cli.page.numbers import request_rates
 from ge_backend.cli.watch.models import ModelNumbers
 from ge_backend.cli.watch.readings import Reading
@@ -40,12 +40,7 @@ def draw_rates(
         edges = [rates[0][0], *(until for _, until, _ in rates)]
         values = [rate for _, _, rate in rates]
         axes.stairs(values, edges, baseline=None, color=colours[model], linewidth=2, label=model)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("seconds since the recording began")
-    axes.set_ylabel("requests per second")
-    tidy(axes, along="y")
-    legend(figure)
+    over_time(figure, [axes], ["requests per second"])
 
 
 def shapes_height(models: Sequence[ModelNumbers]) -> float:
