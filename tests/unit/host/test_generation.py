@@ -37,10 +37,7 @@ class Sender:
         return True
 
 
-def answer(pb_utils, sender, *, stream=True):
-    from ge_backend.host.generation import _Answer
-    from ge_backend.host.text_requests import read_text_request
-
+def ask(pb_utils, *, stream=True):
     asked = pb_utils.InferenceRequest(
         [
             pb_utils.Tensor("text_input", np.array([b"a"], object)),
@@ -49,7 +46,14 @@ def answer(pb_utils, sender, *, stream=True):
         ("text_output",),
     )
     asked.parameters = lambda: "{}"
-    return _Answer(read_text_request(asked), sender, Recorder())
+    return asked
+
+
+def answer(pb_utils, sender, *, stream=True):
+    from ge_backend.host.generation import _Answer
+    from ge_backend.host.text_requests import read_text_request
+
+    return _Answer(read_text_request(ask(pb_utils, stream=stream)), sender, Recorder())
 
 
 def ends(made):
@@ -117,6 +121,20 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     assert time.process_time() - began_s < 5
 
 
+def test_requests_are_counted_once_they_are_read(pb_utils):
+    """As for other models: one that is refused as it is read is a failure only."""
+    from ge_backend.host.generation import Generation
+
+    submitted = []
+    client = SimpleNamespace(submit=lambda prompt, answer: submitted.append(prompt))
+    recorder, nothing = Recorder(), pb_utils.InferenceRequest()
+    Generation(client, recorder, ()).execute([ask(pb_utils), nothing])
+    counts = recorder.drain()
+    assert len(submitted) == counts["ge_requests_total", ()] == 1
+    refused = [value for (name, _), value in counts.items() if name == "ge_request_failures_total"]
+    assert refused == [1]
+
+
 def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch, tmp_path):
     """Counters begin with zero, or their first event would not be seen; healings are told."""
     from ge_backend.host import generation
@@ -146,6 +164,7 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
         for series in family.series
     }
     assert published["ge_model_heals", "cpu", None, None] == 1
+    assert published["ge_requests_total", "cpu", None, None] == 0
     assert published["ge_executor_restarts_total", "cpu", None, None] == 0
     assert published["ge_text_failed_steps_total", "cpu", None, None] == 0
     assert published["ge_text_finished_total", "cpu", None, "error"] == 0

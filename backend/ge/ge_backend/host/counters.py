@@ -131,10 +131,13 @@ class Counters:
 def begin_at_zero(recorder: Recorder, devices: Iterable[str]) -> None:
     """Count nothing yet of what alerts watch: a series that begins with 1 has not grown.
 
+    Nor of requests, by which the dashboard lists models.
+
     Args:
         recorder: of a model.
         devices: that it runs on, those of its steps included.
     """
+    recorder.add("ge_requests_total", 0.0)
     for device in devices:
         recorder.add("ge_executor_restarts_total", 0.0, device=device)
     for status in Status:

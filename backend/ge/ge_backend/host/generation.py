@@ -102,11 +102,11 @@ class Generation:
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
-        self._recorder.add("ge_requests_total", len(requests))
         for request in requests:
             sender = request.get_response_sender()
             try:
                 asked = read_text_request(request)
+                self._recorder.add("ge_requests_total")
                 self._client.submit(asked.prompt, _Answer(asked, sender, self._recorder))
             except GeError as error:
                 _count_refusal(error, self._recorder)
