@@ -8,7 +8,7 @@ import pytest
 from builders.server_http import ServerHttp
 from ge_backend.cli import health as health_module
 from ge_backend.cli.main import main
-from ge_backend.tritonserver import health
+from ge_backend.tritonserver import health, stubs
 from ge_backend.tritonserver.api import TIMEOUT_S, ServerApi
 
 
@@ -28,21 +28,31 @@ def ask(server, *arguments):
 
 def test_a_dead_stub_is_told(server, monkeypatch, capsys):
     """The server's own word does not count where its stubs can be seen."""
-    monkeypatch.setattr(health_module, "server_at", lambda port: 7)
+    monkeypatch.setattr(health_module, "server_at", lambda host, port: 7)
     assert ask(server) == 1
     assert "1 of its 1 stubs have died" in capsys.readouterr().err
 
 
 def test_from_elsewhere_the_servers_word_counts(server, monkeypatch, capsys):
     """Its processes are not seen."""
-    monkeypatch.setattr(health_module, "server_at", lambda port: 0)
+    monkeypatch.setattr(health_module, "server_at", lambda host, port: 0)
     assert ask(server) == 0
     assert capsys.readouterr().out == "healthy\n"
 
 
+def test_a_server_here_is_not_taken_for_one_elsewhere(server, monkeypatch, tmp_path):
+    """That of another machine may have the same port."""
+    monkeypatch.setattr(stubs, "PROC", tmp_path)
+    (tmp_path / "7").mkdir()
+    for here, code in (("127.0.0.1", 1), ("127.0.0.2", 0)):
+        words = "tritonserver", f"--http-address={here}", f"--http-port={server.port}"
+        (tmp_path / "7" / "cmdline").write_text("\0".join(words))
+        assert ask(server) == code
+
+
 def test_readiness_is_asked_for(server, monkeypatch, capsys):
     """Alive while models load is not ready."""
-    monkeypatch.setattr(health_module, "server_at", lambda port: 0)
+    monkeypatch.setattr(health_module, "server_at", lambda host, port: 0)
     del server.answers["GET", "/v2/health/ready"]
     assert ask(server) == 0
     assert ask(server, "--ready") == 1

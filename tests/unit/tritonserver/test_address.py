@@ -3,7 +3,13 @@ import socket
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.tritonserver.address import family_of, host_port, numeric, reached_at
+from ge_backend.tritonserver.address import (
+    addresses_here,
+    family_of,
+    host_port,
+    numeric,
+    reached_at,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,15 @@ def test_a_host_without_an_address_is_refused(host):
     """At once: a server there would never be ready."""
     with pytest.raises(ConfigError, match=r"host '.*' has no address: .*0\.0\.0\.0 for all"):
         numeric(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [("127.0.0.7", {"127.0.0.7"}), ("192.0.2.1", set()), ("2001:db8::1", set()), ("a..b", set())],
+)
+def test_addresses_of_another_machine_are_not_here(host, here):
+    """Source: RFC 5737 and RFC 3849: no machine has these two."""
+    assert addresses_here(host) == here
 
 
 @pytest.mark.parametrize(

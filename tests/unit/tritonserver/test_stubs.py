@@ -29,7 +29,25 @@ def test_a_server_is_known_by_its_port(processes):
     processes(13)  # a zombie
     processes(14, "tritonserver", "--http-port", "27001", "--http-port-too=3", "--model=x")
     processes(15, "tritonserver", "--http-port=many", "--http-port")
-    assert [server_at(port) for port in (27000, 27001, 8000, 5, 1)] == [10, 14, 11, 0, 0]
+    ports = (27000, 27001, 8000, 5, 1)
+    assert [server_at("127.0.0.1", port) for port in ports] == [10, 14, 11, 0, 0]
+
+
+def test_a_server_is_known_by_its_address(processes):
+    """Several machines' servers have the same port, and so may several of one machine."""
+    processes(10, "tritonserver", "--http-address=0.0.0.0", "--http-address=127.0.0.1")
+    processes(11, "tritonserver", "--http-address", "127.0.0.2")
+    processes(12, "tritonserver", "--http-address=ipv6:::", "--http-port=1")
+    hosts = ("127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2", "127.0.0.3")
+    assert [server_at(host, 8000) for host in hosts] == [10, 10, 10, 11, 0]
+    assert [server_at(host, 1) for host in hosts] == [12] * 5
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+def test_a_server_of_another_machine_is_not_here(processes, host):
+    """Source: RFC 5737: no machine has that address."""
+    processes(10, "tritonserver")
+    assert server_at(host, 8000) == 0
 
 
 def test_only_a_servers_own_stubs_are_counted(processes):

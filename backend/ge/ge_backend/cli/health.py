@@ -53,11 +53,12 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
         raise ConfigError(
             f"--http {arguments.http!r}: expected HOST:PORT, with a port from 1 to {LAST_PORT}"
         )
-    api = ServerApi(host.removeprefix("[").removesuffix("]"), int(port), timeout_s=ANSWER_S)
+    host = host.removeprefix("[").removesuffix("]")
+    api = ServerApi(host, int(port), timeout_s=ANSWER_S)
     if not api.is_live():
         return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
     try:
-        server = server_at(int(port))
+        server = server_at(host, int(port))
         found = [str(ailment) for ailment in ailments(api, server)] if server else []
     except ServerError as error:
         return [str(error)]

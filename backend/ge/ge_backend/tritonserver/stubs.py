@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.tritonserver.address import addresses_here, reached_at
+
 __all__ = ["Stub", "processes", "server_at", "stubs_of", "words_of"]
 
 SERVER = "tritonserver"
 STUB = "triton_python_backend_stub"
 DEFAULT_HTTP_PORT = 8000
-# As one word or as two, as getopt_long(3) takes it.
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared
+# As one word or as two, as getopt_long(3) takes it. libevhtp marks addresses of IPv6 by a word.
 HTTP_PORT = re.compile(r"\0--http-port[=\0](\d{1,5})(?=\0)")
+HTTP_ADDRESS = re.compile(r"\0--http-address[=\0](?:ipv6:)?([^\0]+)(?=\0)")
 PROC = Path("/proc")
 
 
@@ -32,14 +36,17 @@ class Stub:
     region: str
 
 
-def server_at(port: int) -> int:
-    """Return the process of the server whose HTTP has this port; 0 where none is seen here."""
-    for process in processes():
+def server_at(host: str, port: int) -> int:
+    """Return the process of the server whose HTTP is there; 0 where none is seen here."""
+    asked = addresses_here(reached_at(host))
+    for process in processes() if asked else ():
         words = words_of(process)
         if not words or Path(words[0]).name != SERVER:
             continue
-        ports = HTTP_PORT.findall("\0".join([*words, ""]))
-        if int((ports or [DEFAULT_HTTP_PORT])[-1]) == port:
+        line = "\0".join([*words, ""])
+        ports = HTTP_PORT.findall(line) or [DEFAULT_HTTP_PORT]
+        listens = (HTTP_ADDRESS.findall(line) or [EVERYWHERE])[-1]
+        if int(ports[-1]) == port and listens in {EVERYWHERE, "::", *asked}:
             return int(process.name)
     return 0
 
