@@ -44,10 +44,8 @@ class Placement:
     def of_instance(self, number: int) -> Placement:
         """Return the one device for a model instance whose sequences stay on a device.
 
-        The host keeps a sequence with one instance, so instances are spread instead of batches.
-
-        Args:
-            number: among all instances of the model; see `instance_number`.
+        The host keeps a sequence with one instance, so instances are spread instead of batches, by
+        their number among all of the model (`instance_number`).
         """
         return replace(self, devices=(self.devices[number % len(self.devices)],))
 

@@ -17,9 +17,7 @@ _SIZE = re.compile(r"(?P<number>\d{1,18}(\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
 def parse_bytes(text: str, name: str) -> int:
     """Return the number of bytes that a text such as `12GiB` or `1000` states.
 
-    Args:
-        text: a number and one of the units B, KiB, MiB, GiB, TiB; none is bytes.
-        name: of the setting, for the error.
+    Units are B, KiB, MiB, GiB and TiB; none is bytes. `name`, of the setting, is for the error.
 
     Raises:
         ConfigError: it is not such a text.

@@ -44,14 +44,12 @@ class BlockPool:
         block_size: tokens of a block.
         capacity: blocks that sequences can have: all but block 0.
         evicted: how many kept blocks have made room for others so far.
+
+    Raises:
+        OutOfMemory: there is no block beside that for padding.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        """Begin with all blocks free.
-
-        Raises:
-            OutOfMemory: there is no block beside that for padding.
-        """
         self.block_size = block_size
         self.capacity = num_blocks - 1
         if self.capacity < 1:

@@ -23,19 +23,16 @@ _WEIGHT = 0.3  # of the latest measurement among those before it
 class ChunkController:
     """Times in, a number of tokens out; pure.
 
+    Args:
+        fixed: the answer, whatever is measured; 0: by measurement.
+        target_s: how long a step may take while most wait for a next token.
+
     Attributes:
         token_s: what one prompt token costs; 0 before one was measured.
         budget: tokens of a step, or of the longest shape.
     """
 
     def __init__(self, *, fixed: int, budget: int, target_s: float) -> None:
-        """Begin without measurements.
-
-        Args:
-            fixed: the answer, whatever is measured; 0: by measurement.
-            budget: tokens of a step.
-            target_s: how long a step may take while most wait for a next token.
-        """
         self.token_s = 0.0
         self._fixed = fixed
         self.budget = budget

@@ -36,10 +36,19 @@ __all__ = ["Engine"]
 
 
 class Engine:
-    """Runs one model for any number of requests.
+    """Runs one model, whose cache it opens, for any number of requests.
+
+    Args:
+        model: stays the caller's to close.
+        clock: seconds, ever forward.
+        draft: guesses tokens, where the settings say so; likewise the caller's.
+        reserved: bytes of the device that a cache of no given size leaves to others.
 
     Attributes:
         limits: what one sequence may be.
+
+    Raises:
+        OutOfMemory: there is no memory for a cache.
     """
 
     def __init__(
@@ -51,18 +60,6 @@ class Engine:
         *,
         reserved: int = 0,
     ) -> None:
-        """Open the model's cache.
-
-        Args:
-            model: stays the caller's to close.
-            settings: how much at once, and in which order.
-            clock: seconds, ever forward.
-            draft: guesses tokens, where the settings say so; likewise the caller's.
-            reserved: bytes of the device that a cache of no given size leaves to others.
-
-        Raises:
-            OutOfMemory: there is no memory for a cache.
-        """
         num_blocks = cache_blocks(model, settings, draft, reserved)
         model.open_cache(num_blocks)
         self._pool = BlockPool(num_blocks, model.block_size)

@@ -83,6 +83,8 @@ class _Draft:
 class Scheduler:
     """Who waits, who runs, and what the next step computes. Not for several threads.
 
+    A step has `max_tokens`, which is at least `max_seqs`; `may_join`: see `AdapterShelf`.
+
     Attributes:
         waiting: in the order of being served.
         running: likewise; each has its blocks.
@@ -99,16 +101,6 @@ class Scheduler:
         max_seqs: int,
         may_join: MayJoin = lambda _, __: True,
     ) -> None:
-        """Begin with nobody.
-
-        Args:
-            pool: the cache's blocks.
-            prefixes: finds beginnings that were computed before.
-            preemption: how sequences make room.
-            max_tokens: of one step; at least `max_seqs`.
-            max_seqs: that run at once.
-            may_join: see `AdapterShelf`.
-        """
         self._may_join = may_join
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []

@@ -15,19 +15,17 @@ __all__ = ["TextAssembler"]
 class TextAssembler:
     """The text of one sequence.
 
+    Args:
+        stream: gives the text of the sequence's tokens, whole characters at a time.
+        stop: none of them empty.
+        min_tokens: a stop text that is complete with one of the first so many is none.
+
     Attributes:
         stopped: a stop text was found; its sequence has nothing more to say.
         tokens: how many were taken, the last one that with which the stop text was complete.
     """
 
     def __init__(self, stream: TextStream, stop: tuple[str, ...], min_tokens: int = 0) -> None:
-        """Begin.
-
-        Args:
-            stream: gives the text of the sequence's tokens, whole characters at a time.
-            stop: none of them empty.
-            min_tokens: a stop text that is complete with one of the first so many is none.
-        """
         self.stopped = False
         self.tokens = 0
         self._stream = stream

@@ -22,11 +22,7 @@ def prepared_shapes(
 ) -> StepShapes:
     """Prepare every shape and run it with padding alone, the largest first; its best time counts.
 
-    Args:
-        model: with its cache open.
-        lists: what it is to be ready for.
-        clock: seconds.
-        progress: is called with how many are done, and of how many.
+    The model's cache is open; `progress` is called with how many are done, and of how many.
 
     Raises:
         GraphFailed: a shape cannot be made ready.

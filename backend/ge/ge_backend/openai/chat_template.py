@@ -103,11 +103,7 @@ class ChatTemplate:
 
 
 class Templates:
-    """The chat templates of the models of some repositories, read as they are now.
-
-    Args:
-        repositories: model repositories; the checkpoint is a model's version folder.
-    """
+    """The chat templates of the models of some repositories, by their version folders as of now."""
 
     def __init__(self, repositories: Sequence[Path]) -> None:
         self._repositories = repositories

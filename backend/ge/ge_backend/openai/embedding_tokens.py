@@ -76,11 +76,7 @@ class _Tokens:
 
 
 class EmbeddingTokens:
-    """Tokens by model.
-
-    Args:
-        repositories: model repositories, with the models' tokenizers.
-    """
+    """Tokens by model, by the tokenizers in model repositories."""
 
     def __init__(self, repositories: Sequence[Path]) -> None:
         self._repositories = repositories

@@ -26,11 +26,9 @@ _Line = tuple[int, tuple[int, ...]]  # rows, then one size per axis
 
 
 def read_trace(path: Path, axes: Sequence[str]) -> dict[str, SizeHistogram]:
-    """Return the sizes that a file lists, by axis.
+    """Return the sizes that a text file in UTF-8 lists, by ragged axis.
 
-    Args:
-        path: a text file in UTF-8; it is read line by line, so it may be long.
-        axes: the model's ragged axes.
+    It is read line by line, so it may be long.
 
     Raises:
         ConfigError: the file cannot be read, or a line cannot be used; names file, line and text.

@@ -43,13 +43,9 @@ class Ahead:
 def look_ahead(
     path: Path, *, soc: str, options: tuple[tuple[str, str], ...], cache_dir: Path | None
 ) -> Ahead:
-    """Return what is compiled for the model of a folder.
+    """Return what is compiled for the model of a folder, with options in place of its own.
 
-    Args:
-        path: the model's folder.
-        soc: the chip.
-        options: further ones; they take the place of the configuration's.
-        cache_dir: where traffic is recorded, which decides what `max_graphs` leaves.
+    Traffic that is recorded in `cache_dir` decides what `max_graphs` leaves.
 
     Raises:
         GeError: the model would not load in a server either, or it is not ONNX.

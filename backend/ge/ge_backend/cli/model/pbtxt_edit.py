@@ -39,14 +39,8 @@ def set_number(text: str, block: str, name: str, value: int, *, new_block: str) 
     """Return a config.pbtxt's text with `block { name: value }` set.
 
     The number is replaced in its place. Where the block has none it becomes the block's first
-    field; where there is no block, `new_block` becomes the last line.
-
-    Args:
-        text: as protobuf accepts it; otherwise the result means nothing.
-        block: a field that is a message, or a list of one message.
-        name: a number in it.
-        value: what it should be.
-        new_block: a line with the block and the number.
+    field; where there is no block, `new_block`, a line with both, becomes the last one. The block
+    is a message, or a list of one. Of a text that protobuf refuses the result means nothing.
     """
     messages = [m for f in read_fields(text) if f.name == block for m in f.messages]
     if not messages:
