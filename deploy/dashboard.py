@@ -40,10 +40,12 @@ PANELS = (
         queries={"{{model}}": f"{_rate('ge_rows_total')} / {_rate('ge_batches_total')}"},
     ),
     Panel(
-        title="Where a request's time goes",
+        title="Cost of a request, by stage",
         unit="s",
         queries={
-            what: f"{_rate(f'ge_{what}_seconds_total')} / {_rate('ge_requests_total')}"
+            f"{{{{model}}}} {what}": (
+                f"{_rate(f'ge_{what}_seconds_total')} / {_rate('ge_requests_total')}"
+            )
             for what in ("read", "plan", "stage", "queue", "run", "split")
         },
     ),
