@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ge_backend.openai.logprobs import chat_logprobs, completion_logprobs
@@ -123,7 +122,10 @@ class ChatForm:
         if self._make_reader is None:
             return Said(piece.text)
         reader = self._readers.get(index) or self._readers.setdefault(index, self._make_reader())
-        said = _joined([reader.take(piece.text), *([reader.end()] if piece.finish else [])])
+        said = reader.take(piece.text)
+        if piece.finish:
+            rest = reader.end()
+            said = Said(said.text + rest.text, said.calls + rest.calls)
         if not self._several:
             said = Said(said.text, said.calls[: 0 if self._calls[index] else 1])
         self._calls[index] += len(said.calls)
@@ -137,13 +139,6 @@ class ChatForm:
             "logprobs": chat_logprobs(piece.logprobs, self._top or 0) if wanted else None,
             "finish_reason": finish or None,
         }
-
-
-def _joined(said: Iterable[Said]) -> Said:
-    """Return what was said one after the other as one."""
-    said = list(said)
-    calls = tuple(call for each in said for call in each.calls)
-    return Said("".join(each.text for each in said), calls)
 
 
 def _written(call: ToolCall) -> dict[str, Any]:

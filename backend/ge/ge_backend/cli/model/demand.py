@@ -13,7 +13,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
 from ge_backend.config.settings import VLLM
-from ge_backend.device.base import MemoryInfo, open_device
+from ge_backend.device.base import open_device
 from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.language.adapter_folder import has_adapters
@@ -93,7 +93,9 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
     for itself, so with it only the weights are known.
     """
     of_vllm = config.engine == VLLM
-    checkpoint, memory = read_checkpoint(config.directory, quantised=of_vllm), _memory(devices[0])
+    checkpoint = read_checkpoint(config.directory, quantised=of_vllm)
+    with contextlib.closing(open_device(devices[0])) as device:
+        memory = device.memory()
     weights, cache = checkpoint.weight_bytes, 0
     if not of_vllm:
         draft = draft_checkpoint(config, checkpoint)
@@ -124,11 +126,6 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
         memory_bytes=memory.total_bytes,
         cache_bytes=cache,
     )
-
-
-def _memory(device: str) -> MemoryInfo:
-    with contextlib.closing(open_device(device)) as opened:
-        return opened.memory()
 
 
 def _prepare_largest(model: ShapedModel) -> list[Prepared]:

@@ -156,7 +156,8 @@ class ModelDrafter:
         most = {shadow: shadow.num_tokens + count for shadow, count in wanted.items()}
         shadows = list(wanted)
         while shadows:
-            outcome = self._run([_rest(shadow) for shadow in shadows])
+            rests = [Span(s, s.num_computed, s.num_tokens - s.num_computed) for s in shadows]
+            outcome = self._run(rests)
             for drawn in outcome.drawn:
                 drawn.sequence.append(drawn.token)
             shadows = [
@@ -180,7 +181,3 @@ class ModelDrafter:
         shadow = self._shadows[sequence]
         guessed: list[int] = shadow.ids(sequence.num_tokens, shadow.num_tokens).tolist()
         return guessed
-
-
-def _rest(shadow: Sequence) -> Span:
-    return Span(shadow, shadow.num_computed, shadow.num_tokens - shadow.num_computed)

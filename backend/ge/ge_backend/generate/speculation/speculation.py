@@ -87,14 +87,14 @@ class Speculation:
         }
         self._proposed, self._read_s = {}, 0.0
         if self._drafter.costly:
-            offers = {s: (self._expected(s, SUREST), count) for s, count in most.items()}
+            offers = {s: (self._of(s).expected(SUREST), count) for s, count in most.items()}
             asked = self._worth(offers, len(decoding))
             drafts = self._guess(asked) if asked else {}
             lengths = {s: len(draft.tokens) for s, draft in drafts.items()}
         else:
             drafts = self._guess(most)
             lengths = self._worth(
-                {s: (self._expected(s, d.strength), len(d.tokens)) for s, d in drafts.items()},
+                {s: (self._of(s).expected(d.strength), len(d.tokens)) for s, d in drafts.items()},
                 len(decoding),
             )
         self._proposed = drafts
@@ -169,9 +169,6 @@ class Speculation:
         if sequence not in self._each:
             self._each[sequence] = Acceptance(self._all)
         return self._each[sequence]
-
-    def _expected(self, sequence: Sequence, strength: int) -> float:
-        return self._of(sequence).expected(strength)
 
     def _count(self, plan: StepPlan, outcome: Outcome) -> None:
         for span in plan.spans:
