@@ -21,31 +21,23 @@ class SavedBlocks(Protocol):
 
 
 class LanguageModel(Protocol):
-    """A causal decoder on one device, with its paged cache. One step at a time, from any thread."""
+    """A causal decoder on one device, with its paged cache. One step at a time, from any thread.
 
-    @property
-    def vocabulary(self) -> int:
-        """Tokens are 0 to this, without it."""
+    Attributes:
+        vocabulary: tokens are 0 to this, without it.
+        max_positions: the longest sequence, prompt and output together.
+        eos: tokens that end a text; may be empty.
+        dtype: what weights are held in: FP32, BF16 or FP16.
+        block_size: tokens of one block of the cache.
+        products: what an adapter can change.
+    """
 
-    @property
-    def max_positions(self) -> int:
-        """The longest sequence that the model can hold, prompt and output together."""
-
-    @property
-    def eos(self) -> tuple[int, ...]:
-        """Tokens that end a text; may be empty."""
-
-    @property
-    def dtype(self) -> str:
-        """What weights are held in: FP32, BF16 or FP16."""
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of one block of the cache."""
-
-    @property
-    def products(self) -> Sequence[Product]:
-        """What an adapter can change."""
+    vocabulary: int
+    max_positions: int
+    eos: tuple[int, ...]
+    dtype: str
+    block_size: int
+    products: tuple[Product, ...]
 
     def cache_bytes_per_block(self) -> int:
         """Return the bytes that one block takes over all layers, keys and values."""
