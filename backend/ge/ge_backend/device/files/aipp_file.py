@@ -76,11 +76,8 @@ def read_blocks(path: Path, mode: str, key: str) -> Sequence[Block]:
 def image_dims(block: Block, height: int, width: int, path: str) -> tuple[int, int, int]:
     """Return (height, width, channels) of the bytes that an image has.
 
-    Args:
-        block: says the format, and the size of the source where that is another one.
-        height: that the model itself has; 0 where it does not say.
-        width: likewise.
-        path: in messages.
+    Height and width are those of the model itself, 0 where it does not say; the block says the
+    format, and the size of the source where that is another one.
 
     Raises:
         ConfigError: the size is not known, or the format does not have it.

@@ -173,11 +173,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
-    """Return what a version folder holds.
-
-    Args:
-        folder: the version folder.
-        quantised: whoever runs it takes quantised weights, too.
+    """Return what a version folder holds; quantised weights only for who runs them, too.
 
     Raises:
         ModelError: something is missing or damaged.

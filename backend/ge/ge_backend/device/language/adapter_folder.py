@@ -72,12 +72,9 @@ def adapter_folders(checkpoint: Path) -> dict[str, Path]:
 
 
 class AdapterFolder:
-    """The adapters of one model; they may come and go while it is served. Any thread.
+    """The adapters of one model, held in FP32, BF16 or FP16. Any thread.
 
-    Args:
-        checkpoint: the version folder.
-        products: what an adapter of this model can change.
-        dtype: what it is held in: FP32, BF16 or FP16.
+    They may come and go while it is served.
     """
 
     def __init__(self, checkpoint: Path, products: Sequence[Product], dtype: str) -> None:

@@ -134,11 +134,8 @@ def full_batch(
 ) -> Batch:
     """Return a step with a group of each shape, whose rows' last tokens are new.
 
-    Args:
-        shapes: (batch, query, context blocks); contexts are full, and no query is longer.
-        block_size: tokens of a block.
-        num_blocks: of the cache. Rows have blocks in common where it is too small for all.
-        sampling: of every row.
+    Shapes are (batch, query, context blocks); contexts are full, and no query is longer. Rows have
+    blocks in common where a cache of `num_blocks` is too small for all.
     """
     groups, positions, slots = [], [], []
     for rows, query, blocks in shapes:

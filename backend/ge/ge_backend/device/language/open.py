@@ -124,12 +124,7 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
 
 
 def engines_tried(device: str, engine: str) -> tuple[str, ...]:
-    """Return which of `OPENERS` may open a checkpoint, in order: the first that can does.
-
-    Args:
-        device: its name.
-        engine: as `OpenLanguage` has it.
-    """
+    """Return which of `OPENERS` may open a checkpoint, in order: the first that can does."""
     if engine:
         return (engine,)
     return ("openvino", "torch") if device == "cpu" else ("torch",)
@@ -148,12 +143,9 @@ def _opened(engine: str, asked: OpenLanguage) -> OpenedLanguage:
 
 
 def held_as(stored: str, precision: str, device: str) -> str:
-    """Return what weights are held in: FP32, BF16 or FP16; a CPU computes none in FP16.
+    """Return what weights that are `stored` in FP32, BF16 or FP16 are held in, one of these, too.
 
-    Args:
-        stored: the type of the checkpoint.
-        precision: as `OpenLanguage` has it.
-        device: its name.
+    A CPU computes none in FP16.
     """
     dtype = DTYPES.get(precision, stored)
     return "FP32" if device == "cpu" and dtype == "FP16" else dtype

@@ -98,16 +98,9 @@ class Sampling:
 
 
 def uniform(seeds: Array, positions: Array) -> Array:
-    """Return one number from [0, 1) per (seed, position), whatever else is asked for with them.
+    """Return float64 [S] from [0, 1) by nothing but seeds and positions from 0 on, int64 [S] each.
 
     The position-th output of SplitMix64 whose state is the mixed seed; 32 bits of it.
-
-    Args:
-        seeds: int64 [S]; any value.
-        positions: int64 [S], 0 or more.
-
-    Returns:
-        float64 [S].
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
     state = _mixed(seeds.astype(np.int64).view(np.uint64))

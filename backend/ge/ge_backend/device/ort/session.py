@@ -61,9 +61,7 @@ def open_session(
 def open_profiled(path: str, prefix: Path) -> onnxruntime.InferenceSession:
     """Return a one-thread session on the CPU that records its runs, with an arena of its own.
 
-    Args:
-        path: the model file.
-        prefix: how the file begins that `end_profiling` writes.
+    The file that `end_profiling` writes has a name that begins with `prefix`.
 
     Raises:
         ModelError: ONNX Runtime cannot load the file.

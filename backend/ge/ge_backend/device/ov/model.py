@@ -70,14 +70,9 @@ def read_model(path: Path) -> Any:
 def compile_for_cpu(
     model: Any, *, precision: str, threads: int, streams: int = 1, **options: str
 ) -> Any:
-    """Return a model compiled for so many threads in all, and so many runs at once.
+    """Return a model compiled for so many threads in all, and so many runs (`streams`) at once.
 
-    Args:
-        model: which others may go on using.
-        precision: of the arithmetic, as OpenVINO calls it.
-        threads: of all runs together.
-        streams: runs at once.
-        options: OpenVINO's own besides.
+    The model stays as it is. Precision, of the arithmetic, and further options are OpenVINO's.
 
     Raises:
         RuntimeError: or another one of `ENGINE_ERRORS`: it cannot be compiled.

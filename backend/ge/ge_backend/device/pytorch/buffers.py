@@ -16,13 +16,7 @@ import torch
 
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.pytorch.vendor import Vendor
-from ge_backend.device.resident.buffers import (
-    Bound,
-    BoundTensor,
-    Copy,
-    DeviceBuffer,
-    merged,
-)
+from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy, DeviceBuffer, merged
 from ge_backend.errors import ProtocolError
 from ge_backend.tensors import Array, DataType
 
@@ -77,11 +71,7 @@ class _TorchBuffer:
 
 
 class RowNumbers:
-    """Numbers of rows on the device, for one run at a time.
-
-    Args:
-        room: how many at most.
-    """
+    """Numbers of rows on the device, for one run at a time, at most as many as it has room for."""
 
     def __init__(self, vendor: Vendor, room: int) -> None:
         self._vendor = vendor

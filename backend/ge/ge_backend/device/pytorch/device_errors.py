@@ -22,10 +22,7 @@ _TOLD: tuple[type[Exception], ...] = (*ENGINE_ERRORS, GeError)
 def meaning(error: BaseException, path: str, vendor: Vendor | None) -> GeError:
     """Return `DeviceFault` or `OutOfMemory` where an error says that, else what `failure` does.
 
-    Args:
-        error: of torch.
-        path: of what was loaded or run.
-        vendor: of the accelerator; None on a CPU.
+    `vendor` is None on a CPU.
     """
     return _of_device(error, path, vendor) or failure(error, path)
 

@@ -47,13 +47,9 @@ class CurrentRows(threading.local):
 
 
 def pack_rows(ids: Array, mask: Array) -> PackedRows:
-    """Return the tokens that a mask leaves.
+    """Return the tokens of INT64 `[B, L]` where a mask of that shape and type is not 0.
 
     In numpy: torch lets go of Python's lock in each of its operations, and then waits for it.
-
-    Args:
-        ids: INT64 `[B, L]`.
-        mask: INT64 `[B, L]`, not 0 where a token is real.
     """
     real = mask != 0
     lengths = real.sum(1)
@@ -88,17 +84,10 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend within each row, as transformers' attention functions do.
 
-    Args:
-        module: has the `CurrentRows` of its model as `ge_rows`.
-        query: FP `[1, H, R, D]`.
-        key: likewise; perhaps of fewer heads.
-        value: likewise.
-        scaling: of the scores.
-        sliding_window: a token sees those that are less than so far away; None: all of its row.
-            Source: transformers, modeling_modernbert.py (`sliding_window + 1`, as flash attention).
-
-    Returns:
-        FP `[1, R, H, D]`; 0 behind the last token.
+    FP `[1, H, R, D]` each, keys and values perhaps of fewer heads, give `[1, R, H, D]`, 0 behind
+    the last token. The module has the `CurrentRows` of its model as `ge_rows`. A token sees those
+    that are less than `sliding_window` away; None: all of its row.
+    Source: transformers, modeling_modernbert.py (`sliding_window + 1`, as flash attention).
     """
     rows: Any = module.ge_rows
     found = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
@@ -136,9 +125,7 @@ def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def rounded_tokens(tokens: int, steps: int = STEPS_PER_OCTAVE) -> int:
     """Return a number of tokens that is made ready for, the next from this one on; at least 1.
 
-    Args:
-        tokens: how many there are.
-        steps: how many such numbers there are per power of two.
+    There are `steps` such numbers per power of two.
     """
     step = max(1, (1 << max(0, tokens - 1).bit_length()) // 2 // steps)
     return max(1, -(-tokens // step) * step)

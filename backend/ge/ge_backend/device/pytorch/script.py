@@ -38,12 +38,7 @@ TENSORS = ("Tensor", "Optional[Tensor]")
 
 
 class Script:
-    """One loaded TorchScript module, called with tensors by name.
-
-    Args:
-        path: of the file.
-        device: where its weights go, as torch calls it.
-        declared: what config.pbtxt lists; nothing where nobody said.
+    """One loaded TorchScript module on a device of torch's, called with tensors by name.
 
     Attributes:
         module: the module itself.

@@ -25,12 +25,7 @@ __all__ = ["input_places", "output_places"]
 
 
 def input_places(declared: Declared, arguments: Sequence[str], path: str) -> dict[str, int]:
-    """Return for each declared input the place of its argument.
-
-    Args:
-        declared: what config.pbtxt lists.
-        arguments: of `forward`, without `self`.
-        path: of the model file, for messages.
+    """Return for each declared input the place of its argument among those of `forward`.
 
     Raises:
         ConfigError: a name follows no rule, or two tensors are one argument.

@@ -55,10 +55,7 @@ class BlockPlan:
 def plan_blocks(group: Group, block_size: int, block_bytes: int) -> BlockPlan | None:
     """Return how a group's blocks are read in place; None where gathering is estimated cheaper.
 
-    Args:
-        group: its rows' tables and lengths.
-        block_size: tokens of a block.
-        block_bytes: keys and values of one block in one layer.
+    `block_bytes` have the keys and values of one block in one layer.
     """
     used = np.maximum(1, -(-group.lengths // block_size))
     gathered = group.tables.size * block_bytes * GATHER_PASSES

@@ -38,13 +38,10 @@ class _Layer:
 
 
 class LlamaDecoder:
-    """See the module; a `Decoder`.
-
-    Args:
-        weights: of a checkpoint, in `dtype` and on `device`.
+    """See the module; a `Decoder`. Its weights are in `dtype` and on `device` already.
 
     Raises:
-        ModelError: a tensor is missing or has another shape than the configuration says.
+        ModelError: as `LlamaWeights`.
     """
 
     def __init__(self, weights: LlamaWeights, *, dtype: torch.dtype, device: torch.device) -> None:

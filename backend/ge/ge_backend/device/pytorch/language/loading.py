@@ -27,12 +27,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) -> Decoder:
-    """Return the decoder of a checkpoint, with its weights on the device.
-
-    Args:
-        checkpoint: complete; see `read_checkpoint`.
-        dtype: FP32, BF16 or FP16.
-        device: as torch knows it.
+    """Return the decoder of a checkpoint, with its weights in FP32, BF16 or FP16 on the device.
 
     Raises:
         ModelError: the weights are not those that the configuration asks for.

@@ -60,12 +60,7 @@ class StepAdapters:
 
 
 class AdapterBank:
-    """The adapters that are on a decoder's device. Not for several threads.
-
-    Args:
-        products: of the decoder.
-        dtype, device: what they are held in, and where.
-    """
+    """The adapters that are on a decoder's device, in its type. Not for several threads."""
 
     def __init__(
         self, products: Sequence[Product], *, dtype: torch.dtype, device: torch.device

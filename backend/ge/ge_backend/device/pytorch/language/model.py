@@ -39,8 +39,7 @@ class TorchLanguageModel:
     """A `LanguageModel`; see there for its methods.
 
     Args:
-        checkpoint: what was loaded.
-        decoder: its decoder.
+        checkpoint, decoder: what was loaded.
         form: of its cache.
         memory: the device's memory, now.
         threads: of one step on a CPU.
@@ -93,10 +92,7 @@ class TorchLanguageModel:
             streams.vendor.begin_peak()
             for step in steps:
                 batch = padding_batch(step)
-                draw(
-                    self._decoder.logits(stage(batch, cache, self._decoder.device)),
-                    batch.rows,
-                )
+                draw(self._decoder.logits(stage(batch, cache, self._decoder.device)), batch.rows)
             streams.vendor.synchronize()
             peak = streams.vendor.peak_bytes()
             del cache

@@ -17,12 +17,7 @@ FEW_ROWS = 16
 
 
 class RmsNorm:
-    """One norm.
-
-    Args:
-        weight: [D].
-        epsilon: added to the mean square.
-    """
+    """One norm, with weights [D]; epsilon is added to the mean square."""
 
     def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
         self._weight = weight

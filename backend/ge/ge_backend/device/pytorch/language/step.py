@@ -56,16 +56,9 @@ class StepTensors:
         key: torch.Tensor,
         value: torch.Tensor,
     ) -> torch.Tensor:
-        """Write the new keys and values and return what the queries find: [T, H * D].
+        """Write new keys and values [T, K, D]; return what the queries [T, H, D] find: [T, H * D].
 
         What is multiplied has the cache's type; what is returned has the queries'.
-
-        Args:
-            layer: whose cache it is.
-            how: scale, window, soft cap.
-            query: [T, H, D].
-            key: [T, K, D], of the new tokens.
-            value: likewise.
         """
         self.cache.write(layer, self._places_of(key.shape[1]), key, value)
         if self.padded:
@@ -83,12 +76,9 @@ class StepTensors:
         return torch.cat(results).to(dtype)
 
     def adapt(self, product: int, rows: torch.Tensor, out: torch.Tensor) -> None:
-        """Add what the tokens' adapters have to add to a product.
+        """Add to the outputs [T, outputs] of a product what its inputs [T, inputs] are due.
 
-        Args:
-            product: its number in `Decoder.products`.
-            rows: [T, inputs], what went in.
-            out: [T, outputs], what came out; changed in place.
+        `product` is its number in `Decoder.products`.
         """
         if self.adapters is not None:
             self.adapters.add(product, rows, out)
