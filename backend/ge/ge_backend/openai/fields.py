@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ge_backend.openai.api_error import ApiError
@@ -34,6 +34,10 @@ class Fields:
     def take_all(self, names: Iterable[str]) -> dict[str, Any]:
         """Return those fields that are there."""
         return {name: self._given.pop(name) for name in names if name in self._given}
+
+    def open_up(self, name: str, given: Mapping[str, Any]) -> None:
+        """Let the fields of an object, which was taken, be taken as `name.field`."""
+        self._given |= {f"{name}.{key}": one for key, one in given.items() if one is not None}
 
     def text(self, name: str) -> str:
         """Return a text that has to be there."""

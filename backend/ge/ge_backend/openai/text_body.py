@@ -158,7 +158,7 @@ def _rest(
     """Return what both kinds have: how to answer, and sampling parameters; no field is left."""
     wanted = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
-    usage = _usage(fields.take("stream_options"), stream=stream)
+    usage = _usage(fields, stream=stream)
     sampling = _with_structure(fields.take_all(_SAMPLING), wanted, "response_format")
     if samples > 1:
         sampling["n"] = samples
@@ -170,25 +170,15 @@ def _rest(
     return reply, sampling
 
 
-def _usage(options: Any, *, stream: bool) -> bool:
+def _usage(fields: Fields, *, stream: bool) -> bool:
     """Return whether `stream_options` ask for usage, which is all that they may ask for."""
+    options = fields.take("stream_options")
     if options is None:
         return False
     if not (stream and isinstance(options, dict)):
         raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
-    given = {name: value for name, value in options.items() if value is not None}
-    wanted = given.pop("include_usage", False)
-    if given:
-        name = f"stream_options.{next(iter(given))}"
-        raise ApiError(
-            f"{name} is not known to this server; leave it out",
-            param=name,
-            code="unknown_parameter",
-        )
-    if not isinstance(wanted, bool):
-        name = "stream_options.include_usage"
-        raise ApiError(f"{name} has to be true or false, got {wanted!r:.80}", param=name)
-    return wanted
+    fields.open_up("stream_options", options)
+    return fields.flag("stream_options.include_usage")
 
 
 def _with_structure(
