@@ -152,6 +152,8 @@ class Settings(types.SimpleNamespace):
 
 @pytest.fixture
 def npus(monkeypatch):
+    """What is set in the environment is undone."""
+    monkeypatch.setenv("TASK_QUEUE_ENABLE", "0")
     settings = Settings()
     module = types.ModuleType("torch_npu")
     module._C = types.SimpleNamespace(_npu_endAllocateToPool="ends it")
@@ -186,8 +188,10 @@ def test_a_version_that_has_none_of_the_names(npus):
 @pytest.mark.parametrize(
     ("name", "given", "left"),
     [
-        ("TASK_QUEUE_ENABLE", "2", "1"),
+        ("TASK_QUEUE_ENABLE", "2", "0"),
+        ("TASK_QUEUE_ENABLE", "1", "0"),
         ("TASK_QUEUE_ENABLE", "0", "0"),
+        ("TORCH_NPU_COMPACT_ERROR_OUTPUT", "1", None),
         ("PYTORCH_NPU_ALLOC_CONF", "pin_memory_expandable_segments:True", ""),
         (
             "PYTORCH_NPU_ALLOC_CONF",
@@ -197,13 +201,22 @@ def test_a_version_that_has_none_of_the_names(npus):
         ("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", "expandable_segments:True"),
     ],
 )
-def test_settings_that_forbid_captures_are_undone(npus, monkeypatch, caplog, name, given, left):
+def test_settings_that_do_not_do_here_are_undone(npus, monkeypatch, caplog, name, given, left):
     """Guides recommend them for training; the log says what was changed."""
     monkeypatch.setenv(name, given)
     with caplog.at_level("WARNING"):
         open_npu(0)
-    assert os.environ[name] == left
+    assert os.environ.get(name) == left
     assert (name in caplog.text) == (given != left)
+
+
+def test_operators_are_not_launched_by_another_thread(npus, monkeypatch, caplog):
+    """By default they are: torch_npu drops what is queued behind an error, and says it once."""
+    monkeypatch.delenv("TASK_QUEUE_ENABLE", raising=False)
+    with caplog.at_level("WARNING"):
+        open_npu(0)
+    assert os.environ["TASK_QUEUE_ENABLE"] == "0"
+    assert not caplog.text
 
 
 def test_an_index_out_of_range(npus):
@@ -257,6 +270,15 @@ def test_torchair_that_is_missing(npus, monkeypatch):
         ("[PID: 207001] slice is out of range", False, False),
         ("NPU error,NPU error code is:507015 [PID: 12]", False, True),
         ("ACL stream synchronize failed, error code:507035", False, True),
+        ("The process exits for this inner error, and the current working operator", False, True),
+        ("UCE ERROR, \n[ERROR] (PID:1, Device:0, RankID:-1) ERR00100 PTA call", False, True),
+        ("HBM MULTI BIT ECC ERROR, EZ9999: Inner Error!", False, True),
+        ("NPU function error: SUSPECT MEM ERROR", False, True),
+        ("SUSPECT REMOTE ERROR, ", False, True),
+        ("HCCS LINK ERROR, ", False, True),
+        ("NPU function error: UB LINK ERROR", False, True),
+        ("HCCL OP RETRY FAILED, ", False, True),
+        ("FORCE STOP.[ERROR] ERR00100 PTA call acl api failed", False, True),
     ],
 )
 def test_what_errors_mean(npus, text, memory, fault):
@@ -264,6 +286,11 @@ def test_what_errors_mean(npus, text, memory, fault):
     vendor = open_npu(0)
     assert vendor.is_out_of_memory(RuntimeError(text)) is memory
     assert vendor.is_fault(RuntimeError(text)) is fault
+
+
+def test_lack_of_memory_is_an_error_of_its_own_class(npus):
+    """CANN words it in other ways; torch_npu knows them."""
+    assert open_npu(0).is_out_of_memory(torch.OutOfMemoryError("EL0004: Failed to allocate"))
 
 
 def test_the_codes_are_those_of_a_fault():

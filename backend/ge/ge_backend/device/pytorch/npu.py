@@ -25,9 +25,15 @@ log = logging.getLogger(__name__)
 # is:507015", "error code:507015" (strings of libtorch_npu.so 2.7.1 and 2.12); CANN adds a number of
 # its own, "[PID: 507123]". 507xxx: the device, a core or the driver broke, or does not answer;
 # 507903 only says that a capture was spoilt. Source of the codes: CANN, API reference, aclError.
+# Faults of memory and of links have words instead, and so has what ends the task queue.
+# Source: torch_npu at 9e73e70, NPUQueue.cpp (deviceErrorMap, MakeSureQueueEmpty), NPUException.cpp.
 _CODE = r"error code(?: is)?:?\s*"
 _NO_MEMORY = re.compile(rf"out of memory|{_CODE}(200000|207001|207018|245000)\b")
-_FAULT = re.compile(rf"{_CODE}507(?!903)\d{{3}}\b")
+_FAULT = re.compile(
+    rf"{_CODE}507(?!903)\d{{3}}\b|process exits for this inner error|"
+    "(UCE|HBM MULTI BIT ECC|SUSPECT MEM|SUSPECT REMOTE|HCCS LINK|UB LINK) ERROR|"
+    "HCCL OP RETRY FAILED|FORCE STOP"
+)
 # What ends a capture in the allocator: of torch_npu for torch 2.13 and later, and before.
 # Source: torch_npu/npu/_graph_tree.py of the wheels 2.7.1 to 2.14.
 END_POOL = ("_npu_endAllocateToPool", "_npu_endAllocateCurrentStreamToPool")
@@ -45,7 +51,7 @@ def open_npu(
 
     From then on operators are not compiled anew for each shape (`jit_compile`), and FP32 is
     computed in FP32, not in HF32: `origin` promises what the file says. Settings of the environment
-    with which torch_npu captures nothing are changed.
+    that do not do for serving are changed.
     Source: torch_npu 2.13, npu/npu_config.py.
 
     Args:
@@ -57,7 +63,7 @@ def open_npu(
     Raises:
         DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
     """
-    _permit_captures(os.environ)
+    _set_environment(os.environ)
     try:
         import torch_npu  # adds torch.npu
     except _IMPORT_ERRORS as error:
@@ -93,14 +99,23 @@ def open_npu(
     )
 
 
-def _permit_captures(environment: MutableMapping[str, str]) -> None:
-    """Undo what torch_npu reads from the environment and then refuses to capture with.
+def _set_environment(environment: MutableMapping[str, str]) -> None:
+    """Change what torch_npu reads from the environment.
 
-    Source: strings of libtorch_npu.so 2.12; NPUGraph.cpp.
+    By default another thread launches operators. An error there is raised once, in whichever thread
+    asks next; from then on what is queued is dropped without a word, and outputs are what their
+    memory held. In the other mode, 2, nothing is captured either. Compact errors have no codes.
+    Source: torch_npu at 9e73e70, NPUQueue.cpp, Repository::Enqueue; NPUException.h; NPUGraph.cpp.
     """
-    if environment.get("TASK_QUEUE_ENABLE") == "2":
-        environment["TASK_QUEUE_ENABLE"] = "1"
-        log.warning("TASK_QUEUE_ENABLE is 2, with which no graph can be captured: it is 1 here")
+    if environment.get("TASK_QUEUE_ENABLE", "0") != "0":
+        log.warning(
+            "TASK_QUEUE_ENABLE is %s: it is 0 here, because torch_npu drops what is queued behind "
+            "an error",
+            environment["TASK_QUEUE_ENABLE"],
+        )
+    environment["TASK_QUEUE_ENABLE"] = "0"
+    if environment.pop("TORCH_NPU_COMPACT_ERROR_OUTPUT", None):
+        log.warning("TORCH_NPU_COMPACT_ERROR_OUTPUT is left out here: errors need their codes")
     name = "PYTORCH_NPU_ALLOC_CONF"
     given = [part for part in environment.get(name, "").split(",") if part]
     kept = [part for part in given if not part.strip().startswith("pin_memory_expandable_segments")]

@@ -196,7 +196,8 @@ class Vendor:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that device memory is used up."""
-        return bool(self.no_memory.search(str(error)))
+        found = self.no_memory.search(str(error))
+        return isinstance(error, torch.OutOfMemoryError) or bool(found)
 
     def is_fault(self, error: BaseException) -> bool:
         """Whether the error says that the device, or this process's hold of it, is broken."""
