@@ -25,23 +25,34 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "backend")
 LIMIT_S = 120
 
 
+def built(sources: Path, out: Path) -> Path:
+    """Return a wheel that is built where its sources are, as `pip install .` does it."""
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+    done = subprocess.run(
+        [*command, str(sources)], check=False, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel of this checkout, built from a copy: a build writes into its sources."""
-    copy, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
+def sources(tmp_path_factory) -> Path:
+    """A copy of this checkout: a build writes into its sources."""
+    copy = tmp_path_factory.mktemp("sources")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, copy)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
-    done = subprocess.run(
-        [*command, str(copy)], check=False, capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = out.glob("*.whl")
-    return built
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory) -> Path:
+    """The wheel of this checkout."""
+    return built(sources, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +129,15 @@ def test_everything_of_the_package_is_in_the_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
         assert set(listed.stdout.split()) <= set(archive.namelist())
         assert "model.py" not in archive.namelist()  # it would be taken for other backends' own
+
+
+def test_a_second_build_takes_files_as_they_are(wheel, sources, tmp_path):
+    """Also one that came with an older date than the first build, as from an archive."""
+    file = sources / "backend" / "ge" / "ge_backend" / "errors.py"
+    file.write_text(file.read_text() + "NEWER = True\n")
+    os.utime(file, (0, 1e9))
+    with zipfile.ZipFile(built(sources, tmp_path)) as archive:
+        assert b"NEWER" in archive.read("ge_backend/errors.py")
 
 
 def test_a_model_is_served_from_the_wheel(installation, clean, tmp_path):
