@@ -7,18 +7,22 @@ pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException as Raised
+
 from builders.graphs import accumulator, masked_mean, scaled
 from fakes.torch_vendor import FakeVendor
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.device.ort import cuda as onnx_cuda
 from ge_backend.device.ort import graph as onnx_graph
+from ge_backend.device.ort import session as onnx_session
 from ge_backend.device.ort.cuda import OnnxCudaGraph
+from ge_backend.device.pytorch import cuda as torch_cuda
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy
 from ge_backend.device.resident.slot_plan import SlotPlan
 from ge_backend.device.resident.states import StateStore, open_states
-from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, ModelError, OutOfMemory
 from ge_backend.tensors import DATA_TYPES
 
 IDS = np.ones((2, 3), np.int64)
@@ -92,6 +96,36 @@ def test_a_fault_of_the_gpu_is_told_apart(graph, monkeypatch, said, meant):
         monkeypatch.setattr(onnx_graph.OnnxGraph, way, fail)
     with pytest.raises(meant, match=said):
         graph.run(INPUTS, {}, exclusive=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "meant"),
+    [
+        (Raised("bfc_arena.cc:376 Failed to allocate memory for requested buffer"), OutOfMemory),
+        (Raised("CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc"), OutOfMemory),
+        (RuntimeError("CUDA failure 2: out of memory ; expr=cudaStreamCreate"), OutOfMemory),
+        (Raised("CUDA failure 700: an illegal memory access was encountered"), DeviceFault),
+        (Raised("This is an invalid model"), ModelError),
+        (RuntimeError("CUDA_PATH is set but CUDA wasnt able to be loaded"), DeviceUnavailable),
+    ],
+)
+def test_what_fails_at_load_is_not_always_the_file(source, streams, monkeypatch, error, meant):
+    """Room is made where memory is short, and the executor ends where the GPU broke."""
+
+    def fail(*_, **__):
+        raise error
+
+    vendor, gpu = streams.vendor, "CUDAExecutionProvider"
+    vendor.device = "cuda:0"
+    monkeypatch.setattr(vendor, "is_fault", lambda said: bool(torch_cuda._FAULT.search(str(said))))
+    monkeypatch.setattr(
+        vendor, "is_out_of_memory", lambda said: bool(torch_cuda._NO_MEMORY.search(str(said)))
+    )
+    monkeypatch.setattr(onnx_session.onnxruntime, "get_available_providers", lambda: [gpu])
+    monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", fail)
+    with pytest.raises(meant):
+        OnnxCudaGraph(source, streams)
+    assert not streams._capturing.locked()
 
 
 def test_a_session_begins_and_ends_while_nothing_is_captured(source, streams, monkeypatch):

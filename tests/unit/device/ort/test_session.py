@@ -92,11 +92,29 @@ def test_a_provider_that_does_not_load_is_refused(written, monkeypatch):
     """ONNX Runtime says so only in its log, and opens the session on the CPU."""
     opened = onnx_session.onnxruntime.InferenceSession
 
-    def fall_back(path, options, providers):
+    def fall_back(path, options, providers, **_):
         return opened(path, options, providers=["CPUExecutionProvider"])
 
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnx_session.onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", fall_back)
     with pytest.raises(DeviceUnavailable, match="fell back to CPUExecutionProvider"):
+        open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)
+
+
+def test_a_provider_that_does_not_start_is_refused_for_its_own_reason(written, monkeypatch):
+    """ONNX Runtime's Python would print it, and open the session on the CPU."""
+
+    class Session(onnx_session.onnxruntime.InferenceSession):
+        def _create_inference_session(self, providers, *rest):
+            self._fallback_providers = ["CPUExecutionProvider"]
+            if providers != self._fallback_providers:
+                raise RuntimeError("CUDA_PATH is set but CUDA wasnt able to be loaded")
+            super()._create_inference_session(providers, *rest)
+
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnx_session.onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", Session)
+    message = "needs CUDAExecutionProvider, which does not start: CUDA_PATH is set"
+    with pytest.raises(DeviceUnavailable, match=message):
         open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)

@@ -49,13 +49,14 @@ class OnnxCudaGraph(Graph):
 
     Raises:
         DeviceUnavailable: the CUDA provider is not there or does not load.
+        OutOfMemory, DeviceFault: the GPU says so.
     """
 
     def __init__(self, source: GraphSource, streams: Streams) -> None:
         self._path, self._streams, self._vendor = source.path, streams, streams.vendor
         index = self._vendor.device.partition(":")[2]
         options = OPTIONS | ({"device_id": index} if index else {})
-        with streams.uncaptured():
+        with streams.uncaptured(), self._errors():
             self._graph = OnnxGraph(source, Cores(1), provider=(PROVIDER, options))
         self.signature = self._graph.signature
 

@@ -112,8 +112,15 @@ def _opened(
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what it would log as an error it also raises
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=[provider])
+        # Its Python would go on on the CPU, at load and at a run, and print why.
+        session = onnxruntime.InferenceSession(
+            path, options, providers=[provider], enable_fallback=0
+        )
     except ENGINE_ERRORS as error:
+        if isinstance(error, RuntimeError) and provider != CPU_PROVIDER:  # else a class of its own
+            raise DeviceUnavailable(
+                f"{path} needs {name}, which does not start: {reason(error)}"
+            ) from error
         raise ModelError(f"{path}: ONNX Runtime cannot load it: {reason(error)}") from error
     active = session.get_providers()[0]
     if active != name:

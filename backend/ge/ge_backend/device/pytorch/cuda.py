@@ -15,7 +15,10 @@ from ge_backend.errors import DeviceUnavailable, Unsupported
 
 __all__ = ["open_cuda"]
 
-_NO_MEMORY = re.compile(r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED")
+# The second is ONNX Runtime's. Source: onnxruntime, core/framework/bfc_arena.cc.
+_NO_MEMORY = re.compile(
+    "out of memory|Failed to allocate memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
+)
 # After these every later call of the process fails, too.
 # Source: CUDA Runtime API, cudaError_t: "leaves the process in an inconsistent state".
 _FAULT = re.compile(
