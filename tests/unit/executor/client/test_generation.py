@@ -166,6 +166,25 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     assert later.ids == [0, 1, 2, 3, 4]
 
 
+def test_what_nobody_foresaw_ends_no_attempt_to_open_the_model_again(rig, caplog):
+    """What waits fails, the next request is served, and the log has the traceback."""
+    rig.service.hold_after = 1
+    waiting = rig.ask("hold")
+    assert comes_true(lambda: waiting.ids == [0])
+    rig.refusal = TypeError("no number")
+    rig.kill()
+    assert waiting.over.wait(5)
+    assert isinstance(waiting.error, DeviceUnavailable)
+    assert "TypeError: no number (see the server's log)" in str(waiting.error)
+    assert not rig.client.ready
+    rig.refusal = None
+    assert comes_true(lambda: rig.client.ready)
+    later = rig.ask("later")
+    assert later.over.wait(5)
+    assert later.ids == [0, 1, 2, 3, 4]
+    assert "Traceback" in caplog.text
+
+
 def test_a_client_that_gives_up_frees_the_device(rig):
     """The service is told, and the request ends as cancelled."""
     rig.service.hold_after = 1

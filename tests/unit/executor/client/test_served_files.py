@@ -44,7 +44,10 @@ def test_files_that_were_replaced_are_loaded_from_their_copy(served, file, tmp_p
     assert "loaded from their copy" in caplog.text
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError("gone"), ModelError("not a checkpoint")])
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError("gone"), ModelError("not a checkpoint"), ValueError("no number")],
+)
 def test_files_that_make_no_checkpoint_any_more_are_replaced_ones(served, tmp_path, error):
     """Whatever reading them raises, what was loaded is served."""
 

@@ -370,12 +370,19 @@ class GenerationClient:
             except ExecutorLost as error:
                 log.warning("the executor died over opening the model: %s", error)
             except GeError as error:
-                self._failure = error
-                self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
+                self._do_without(error)
+            except Exception as error:
+                log.exception("the model could not be opened again in an unforeseen way")
+                text = f"{type(error).__name__}: {error} (see the server's log)"
+                self._do_without(DeviceUnavailable(text))
             else:
                 return
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _do_without(self, error: GeError) -> None:
+        self._failure = error
+        self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
 
     def _ask(self) -> None:
         """Withdraw requests that nobody waits for, and those whose time was over a while ago."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from ge_backend.device.files.model_file import stamp_of
-from ge_backend.errors import ModelError
 
 __all__ = ["KeptCopy", "ServedFiles"]
 
@@ -63,5 +62,5 @@ class ServedFiles:
     def _are_current(self) -> bool:
         try:
             return stamp_of(self.files()) == self.stamp
-        except (OSError, ModelError):
+        except Exception:  # noqa: BLE001 - whatever lies there now, it is something else
             return False
