@@ -424,6 +424,20 @@ def early_finalize(bench: Bench) -> str:
     return _torch(bench, "print('finalize', acl.finalize(), flush=True)\n")
 
 
+def after_error(bench: Bench) -> str:
+    """What do torch's errors say after a bad index, without its task queue and with it?"""
+    script = (
+        "import re\n"
+        "bad = torch.full((1,), 1 << 40, device=x.device)\n"
+        "for work in (lambda: x.index_select(0, bad), *[lambda: x + 1] * 3):\n"
+        "    try: print(work().cpu().tolist(), end='; ')\n"
+        "    except Exception as error:\n"
+        "        codes = re.findall(r'error code\\D{,5}\\d+', str(error))\n"
+        "        print(str(error).splitlines()[0][:200], codes, end='; ')\n"
+    )
+    return " / ".join(_torch(bench, script, TASK_QUEUE_ENABLE=mode) for mode in ("0", "1"))
+
+
 def captures(bench: Bench) -> str:
     """How many graphs are captured while two threads upload, and how many streams do they take?"""
     return _torch(
@@ -468,7 +482,7 @@ def _torch_npu() -> None:
         raise Skipped(f"no torch_npu: {str(error).splitlines()[0]}") from error
 
 
-def _torch(bench: Bench, script: str) -> str:
+def _torch(bench: Bench, script: str, **environment: str) -> str:
     """Run a script after one operator of torch_npu; return what it prints, and how it ends."""
     _torch_npu()
     start = (
@@ -479,6 +493,7 @@ def _torch(bench: Bench, script: str) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", start + script],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -505,6 +520,7 @@ PROBES: Mapping[str, Probe] = {
         no_memory,
         own_context,
         early_finalize,
+        after_error,
         captures,
         torch_checks,
     )

@@ -15,7 +15,7 @@ from acl_simulator import ChannelMeans, MatMul, Simulator
 from builders.cann import fake_cann
 from builders.simulated_onnx import onnx_of
 
-TORCH = {"own_context", "early_finalize", "captures", "torch_checks"}
+TORCH = {"own_context", "early_finalize", "after_error", "captures", "torch_checks"}
 WITHOUT_TORCH = [name for name in PROBES if name not in TORCH]
 
 
@@ -126,19 +126,23 @@ def test_real_models_are_made_as_onnx_wants_them():
 
 
 def test_scripts_for_torch_are_python(bench, monkeypatch):
-    """They run elsewhere, so at least they compile."""
+    """They run elsewhere, so at least they compile; one is run without a task queue and with it."""
     import ast
 
-    scripts = []
+    scripts, queues = [], []
     monkeypatch.setattr(npu_probes, "_torch_npu", lambda: None)
 
     def run(command, **given):
         scripts.append(command[2])
+        queues.append(given["env"].get("TASK_QUEUE_ENABLE"))
         return types.SimpleNamespace(stdout="said", stderr="", returncode=3)
 
     monkeypatch.setattr(npu_probes.subprocess, "run", run)
     for name in ("own_context", "early_finalize", "captures"):
         assert PROBES[name](bench) == "said exit status 3 "
+    queues.clear()
+    assert PROBES["after_error"](bench) == "said exit status 3  / said exit status 3 "
+    assert queues == ["0", "1"]
     for script in scripts:
         ast.parse(script)
-    assert len(scripts) == 3
+    assert len(scripts) == 5
