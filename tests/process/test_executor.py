@@ -1,6 +1,8 @@
 """Real executor processes: started once, shared, gone with the last stub or with the server."""
 
 import os
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -128,6 +130,16 @@ def test_it_ends_with_its_owner_whatever_it_does(machine, tmp_path):
     assert comes_true(lambda: not machine.executors())
     runner.wait(60)
     assert comes_true(machine.is_empty)
+
+
+def test_it_ends_with_its_owner_where_it_can_open_no_more_files(machine, source):
+    """Its lock stays behind then, and the folder with it."""
+    owner = machine.spawn("sleep", "600")
+    machine.session(source, owner_pid=owner.pid)
+    resource.prlimit(machine.pid(), resource.RLIMIT_NOFILE, (4, 4))  # its output, and one socket
+    owner.send_signal(signal.SIGKILL)
+    assert comes_true(lambda: not machine.executors())
+    shutil.rmtree(machine.folder)
 
 
 def stub_running(machine, source, owner):

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import resource
 import signal
 import threading
 import time
@@ -108,6 +109,22 @@ def test_a_broken_device_ends_its_executor(machine, tmp_path):
     assert sums(outcomes) == [3, "ExecutorLost", 9]
     assert machine.restarts == 2
     assert sums(run_values(session, 4)) == [12]
+
+
+def test_a_broken_device_ends_an_executor_that_can_open_no_more_files(machine, tmp_path):
+    """That its lock stays behind is nothing: who waits for an answer would wait for ever."""
+    fault = {"on": "run", "do": "fault", "value": DEADLY}
+    session = machine.session(write_null(tmp_path / "model.null", faults=[fault]))
+    assert sums(run_values(session, 1)) == [3]
+    open_ = {int(entry.name) for entry in Path(f"/proc/{machine.pid()}/fd").iterdir()}
+    free = min(set(range(len(open_) + 1)) - open_)
+    resource.prlimit(machine.pid(), resource.RLIMIT_NOFILE, (free, free))
+    rescue = threading.Timer(20, os.kill, (machine.pid(), signal.SIGKILL))
+    rescue.start()
+    assert sums(run_values(session, DEADLY)) == ["ExecutorLost"]
+    assert rescue.is_alive()
+    rescue.cancel()
+    assert machine.restarts == 2
 
 
 def test_a_device_that_breaks_on_load_ends_its_executor(machine, tmp_path):

@@ -146,12 +146,17 @@ def _end_with(
     """
     wait_for_end(owner_pid)
     door = doors[-1]
-    stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
-    door.abandon()
-    born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
-    program = str(Path(last_stubs.__file__).resolve())
-    _keep_from_successor()
-    os.execv(sys.executable, [sys.executable, "-I", "-S", program, kept, *born])  # noqa: S606
+    try:
+        stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
+        with contextlib.suppress(OSError, GeError):  # no descriptor is free, say
+            door.abandon()
+        born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
+        program = str(Path(last_stubs.__file__).resolve())
+        with contextlib.suppress(OSError):
+            _keep_from_successor()
+        os.execv(sys.executable, [sys.executable, "-I", "-S", program, kept, *born])  # noqa: S606
+    finally:
+        os._exit(1)
 
 
 def _keep_from_successor() -> None:
@@ -167,16 +172,20 @@ def _keep_from_successor() -> None:
 
 def _end_broken(door: Door) -> None:
     """End because the device broke: nobody is answered, so that the stubs find out over what."""
-    door.abandon()
-    os._exit(1)
+    try:
+        door.abandon()
+    finally:
+        os._exit(1)
 
 
 def _leave(door: Door) -> None:
     """End now. Not by `sys.exit`: that would wait for graphs, and engines crash in its teardown."""
     if door.retiring and threading.current_thread() is threading.main_thread():
         return  # SIGTERM while it is leaving anyway
-    door.abandon()
-    os._exit(0)
+    try:
+        door.abandon()
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":
