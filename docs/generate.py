@@ -80,7 +80,8 @@ A model repository made for it moves by changing one word:
     backend: "ge"        # was "npu_ge"
 
 Inputs, outputs, batching and instances are Triton's own fields and mean the same.
-The model file may keep its name if it is the only `.onnx` in its folder.
+The model file may keep its name if it is the only `.onnx`, `.xml`, `.pt2` or `.pt` in its folder;
+a `tokenizer.json` or `config.json` beside it, as exports have them, changes nothing.
 To try such a repository on another machine, nothing in it has to be changed:
 with `GE_DEVICE=cpu` in the server's environment, or `ge-backend serve --device cpu`,
 a model that only lists `device_ids` runs on the CPU.

@@ -136,3 +136,10 @@ def test_a_text_generator_has_no_batches(pb_utils, tmp_path):
     assert config["max_batch_size"] == 0
     assert "dynamic_batching" not in config
     assert config["model_transaction_policy"] == {"decoupled": True}
+
+
+def test_a_graph_that_is_named_beside_a_checkpoint_is_completed(complete, tmp_path):
+    """The folder is served as that file then, whatever its config.json says."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    config = complete(signature([IDS, MASK], [OUT]), default_model_filename="encoder.onnx")
+    assert [tensor["name"] for tensor in config["input"]] == ["input_ids", "attention_mask"]

@@ -54,7 +54,8 @@ def preset(arguments: argparse.Namespace) -> int:
     refuse_ensemble(read_document(arguments.model.resolve()))
     folder = read_folder(arguments.model)
     config = folder.config(os.environ)
-    presets = TEXT_PRESETS if is_checkpoint(folder.directory) else PRESETS
+    text = is_checkpoint(folder.directory, config.filename)
+    presets = TEXT_PRESETS if text else PRESETS
     if config.engine == VLLM:
         raise ConfigError(
             f"model {folder.document['name']!r} is run by vLLM, which has settings of its own; set "

@@ -32,7 +32,7 @@ def complete_config(config: Any) -> Any:
     ours = ModelConfig.read(
         given, directory=directory, version=directory.name, environment=os.environ
     )
-    if is_checkpoint(directory):
+    if is_checkpoint(directory, ours.filename):
         given.update(completed_for_text(given))
         given.pop("dynamic_batching", None)  # whose sizes the host has filled in meanwhile
     elif ours.fuse:

@@ -31,7 +31,8 @@ def open_instance(args: dict[str, str]) -> Backend | Generation:
         GeError: it cannot be served as configured; the host reports it at load.
     """
     _close_region_to_others()
-    if is_checkpoint(version_folder(json.loads(args["model_config"]))):
+    config = json.loads(args["model_config"])
+    if is_checkpoint(version_folder(config), config.get("default_model_filename", "")):
         from ge_backend.host.generation import Generation  # noqa: PLC0415
 
         return Generation.open(args)

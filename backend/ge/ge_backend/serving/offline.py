@@ -42,7 +42,7 @@ def look_into(
     """
     folder = read_folder(path)
     given = folder.config(os.environ)
-    if is_checkpoint(folder.directory):
+    if is_checkpoint(folder.directory, given.filename):
         raise ConfigError(
             f"{folder.path} writes text, which has no buckets before it is served; expected an "
             "encoder or another graph"

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
+from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import ModelError
 
 CONFIG = {
@@ -268,6 +269,37 @@ def test_some_other_config_is_no_checkpoint(tmp_path):
     """A file of that name beside an ONNX model does not change what the folder is."""
     (tmp_path / "config.json").write_text('{"name": "mine"}')
     assert not is_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("graph", ["model.onnx", "model.pt", "decoder.onnx", "model.null"])
+@pytest.mark.parametrize("names", [["GPT2LMHeadModel"], ["BertModel"], []])
+def test_a_graph_without_a_checkpoints_weights_is_served(tmp_path, graph, names):
+    """As exports have them: their config.json says what was exported."""
+    write(tmp_path, {"architectures": names}, weights=False, tokenizer={})
+    (tmp_path / graph).touch()
+    assert not is_checkpoint(tmp_path)
+    assert find_model_file(tmp_path, "").name == graph
+
+
+def test_weights_beside_a_graph_are_a_decoders_checkpoint(tmp_path):
+    """Unless its configuration names the graph, or says of no architecture that it writes text."""
+    write(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    assert is_checkpoint(tmp_path)
+    assert is_checkpoint(tmp_path, "config.json")
+    assert not is_checkpoint(tmp_path, "model.onnx")
+    assert not is_checkpoint(tmp_path, "tokenizer.json")
+    write(tmp_path, {"architectures": []})
+    assert not is_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_without_weights_says_so(tmp_path):
+    """Graphs in folders below, as on the Hub, and several of other names do not change it."""
+    write(tmp_path, weights=False, tokenizer={})
+    (tmp_path / "onnx").mkdir()
+    for name in ("onnx/model.onnx", "optimizer.pt", "scheduler.pt", "pytorch_model.bin"):
+        (tmp_path / name).touch()
+    assert is_checkpoint(tmp_path)
 
 
 def test_describing_a_checkpoint_imports_no_engine(tmp_path):

@@ -209,3 +209,27 @@ def test_the_only_model_of_another_name_is_found(tmp_path):
     (tmp_path / "older.onnx").touch()
     with pytest.raises(ModelError, match="name it with default_model_filename"):
         find_model_file(tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    ("served", "beside"),
+    [
+        ("encoder.onnx", ["tokenizer.json"]),
+        ("encoder.pt2", ["tokenizer.json", "image.json"]),
+        ("encoder.onnx", ["config.json", "tokenizer.json"]),
+        ("encoder.onnx", ["config.json", "pytorch_model.bin", "model.py"]),
+        ("model.onnx", ["config.json", "tokenizer.json", "model.safetensors"]),
+        ("config.json", ["tokenizer.json", "model.safetensors", "encoder.onnx", "modules.json"]),
+        ("config.json", ["tokenizer.json", "optimizer.pt", "scheduler.pt"]),
+        ("tokenizer.json", ["tokenizer_config.json", "model.py"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_a_graph_is_the_model_of_a_folder_that_was_downloaded(tmp_path, served, beside):
+    """Where no weights say that the checkpoint is meant; graphs in folders below are not."""
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").touch()
+    for name in (served, *beside):
+        (tmp_path / name).touch()
+    assert find_model_file(tmp_path, "").name == served
+    assert find_model_file(tmp_path, beside[0]).name == beside[0]

@@ -68,7 +68,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
     devices = given.placement.devices
     if device:  # by the name that a configuration would give it
         devices = place(device=device, device_ids="", forced="").devices
-    if is_checkpoint(folder.directory):
+    if is_checkpoint(folder.directory, given.filename):
         return _of_text(given, devices)
     with look_into(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)

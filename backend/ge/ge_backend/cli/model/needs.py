@@ -111,7 +111,7 @@ def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
     rows = engines_for(path.name, kind)
     named = [row for row in rows if row.name == config.engine]
     # Text generators have engines of their own, and that a device is unknown it says itself.
-    apart = path.name.endswith(OWN.get(kind, ())) or is_checkpoint(directory)
+    apart = path.name.endswith(OWN.get(kind, ())) or is_checkpoint(directory, config.filename)
     if kind in DEVICE_KINDS and not apart:
         _check(path, config, rows, named)
     return preferred(named or rows, config.precision) if rows else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.device.files.encoder_folder import CONFIG, is_encoder
+from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
 
@@ -160,14 +161,22 @@ class Checkpoint:
         return found
 
 
-def is_checkpoint(folder: Path) -> bool:
+def is_checkpoint(folder: Path, filename: str = "") -> bool:
     """Return whether a version folder is meant to be one; whether it is complete is another thing.
 
     A `config.json` that names a model type is one, whatever weights lie beside it, unless its
-    architecture is an encoder's: that is a graph like any other.
+    architecture is an encoder's: that is a graph like any other. So is a graph beside it that
+    `default_model_filename` names, or that has no decoder's safetensors beside it.
     """
+    if filename not in ("", CONFIG):
+        return False
     try:
-        return "model_type" in read_json(folder / CONFIG) and not is_encoder(folder)
+        config = read_json(folder / CONFIG)
+        if "model_type" not in config or is_encoder(folder):
+            return False
+        weights = config.get("architectures") and any(folder.glob("*.safetensors"))
+        # An NPU's own files count, too, which come first there.
+        return bool(weights) or find_model_file(folder, "", "npu").name == CONFIG
     except ModelError:
         return False
 

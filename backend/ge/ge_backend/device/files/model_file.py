@@ -17,11 +17,10 @@ __all__ = ["canonical", "find_model_file", "model_files", "named_files", "stamp_
 
 # A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
 SUFFIXES = tuple(end for end in file_ends() if end.startswith("."))
+# Whole names, which also stand beside a graph that was downloaded: config.json, tokenizer.json, …
+BESIDE = tuple(end for end in file_ends() if end not in SUFFIXES)
 # In this order when a folder holds several and config.pbtxt names none.
-NAMES = (
-    *(f"model{end}" for end in (*SUFFIXES, ".null")),
-    *(end for end in file_ends() if end not in SUFFIXES),
-)
+NAMES = (*(f"model{end}" for end in (*SUFFIXES, ".null")), *BESIDE)
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
@@ -32,8 +31,8 @@ NAMING = (*COMPILE_PREFIXES, "npu.aipp")
 def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
     """Return the model file of a version folder: `default_model_filename`, else a known name.
 
-    Where nothing has a known name, it is the only file that may be a model. Of a grid of offline
-    models it is the smallest file.
+    Where nothing has one, or only a `tokenizer.json` and its like without weights, it is the only
+    file that may be a graph. Of a grid of offline models it is the smallest file.
 
     Args:
         directory: the version folder.
@@ -55,15 +54,21 @@ def _found(directory: Path, filename: str, device: str) -> Path:
     for name in candidates:
         found = grid_file(directory) if name == GRID else directory / name
         if found is not None and found.is_file():
-            return found
-    models = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
-    if not filename and len(models) == 1:
-        return models[0]
+            graph = None if filename or name not in BESIDE else _only_graph(directory)
+            return found if graph is None or any(directory.glob("*.safetensors")) else graph
+    if not filename and (graph := _only_graph(directory)):
+        return graph
     there = ", ".join(sorted(map(_described, directory.iterdir()))) or "nothing"
     raise ModelError(
         f"no model file in {directory}: looked for {', '.join(candidates)}, found {there}; "
         "put the model there or name it with default_model_filename"
     )
+
+
+def _only_graph(directory: Path) -> Path | None:
+    """Return the only file that may be a graph, whatever its name; None where it is not alone."""
+    graphs = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
+    return graphs[0] if len(graphs) == 1 else None
 
 
 def _described(path: Path) -> str:
