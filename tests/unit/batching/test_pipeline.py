@@ -606,12 +606,18 @@ def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error,
 
 
 def test_executors_that_die_whatever_they_run_are_not_tried_for_each_request():
-    """Three requests have shown it; the others are told the same, and take no executor more."""
+    """Three requests have shown it; the others are told so, and take no executor more."""
     error = ExecutorLost("gone")
     fleet = FakeFleet(error=error)
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(8, 8): 10.0}))
     replies = replies_of(pipeline, requests_of(LAYOUT, *([[n]] for n in range(6))))
-    assert all(reply.error is error for reply in replies.values())
+    assert [reply.error is error for _, reply in sorted(replies.items())] == [True] * 3 + [
+        False
+    ] * 3
+    for position in (3, 4, 5):
+        told = replies[position].error
+        assert isinstance(told, ExecutorLost)
+        assert "over 3 others of its batch, each alone, and this one was not tried" in str(told)
     assert fleet.runs == 1 + 3
 
 

@@ -19,7 +19,7 @@ from ge_backend.batching.request import Request
 from ge_backend.batching.split import refused_requests, split
 from ge_backend.batching.stage import deadline_of, draft, stage
 from ge_backend.buckets.costs import CostModel
-from ge_backend.errors import GeError, GraphFailed, OutOfMemory, StateLost
+from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
@@ -129,10 +129,10 @@ class Pipeline:
         for span in progress.dangers:
             if progress.failed(span.request):
                 continue
-            if len(progress.killers) < MOST_KILLERS:
+            if progress.killers < MOST_KILLERS:
                 yield from self._repeat([span], progress, solo=True)
             else:
-                yield from progress.fail_one(span.request, progress.killers[-1])
+                yield from progress.fail_one(span.request, _not_tried(progress.killers))
 
     def _repeat(
         self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool
@@ -385,6 +385,13 @@ class Pipeline:
         add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
         add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
         self.costs.observe(sub_batch.priced, took_ns)
+
+
+def _not_tried(killers: int) -> ExecutorLost:
+    return ExecutorLost(
+        f"executors died over {killers} others of its batch, each alone, and this one was not "
+        "tried, as it may be no request's doing; send it again. See the server's log for the reason"
+    )
 
 
 def _reserve(session: Session, sizes: Sequence[int], *, keep: bool) -> dict[int, GeError]:

@@ -49,7 +49,7 @@ class Progress:
         suspects: spans of runs of several requests that the engine refused, to be run again alone.
         dangers: of such that lacked memory or that executors died over: to be run again with
             nothing beside them, not even each other.
-        killers: why runs of one request failed over which executors died.
+        killers: how many runs of one request executors have died over.
     """
 
     requests: Sequence[Request]
@@ -58,7 +58,7 @@ class Progress:
     keeping: Keeping | None = None
     suspects: list[RowSpan] = field(default_factory=list)
     dangers: list[RowSpan] = field(default_factory=list)
-    killers: list[ExecutorLost] = field(default_factory=list)
+    killers: int = 0
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
@@ -87,8 +87,7 @@ class Progress:
         """
         positions = {span.request for span in sub_batch.spans}
         if len(positions) == 1:
-            if isinstance(error, ExecutorLost):
-                self.killers.append(error)
+            self.killers += isinstance(error, ExecutorLost)
             return False
         if isinstance(error, GraphFailed):
             self.suspects.extend(sub_batch.spans)
