@@ -353,11 +353,35 @@ def test_clients_do_not_load_models_unless_they_may(served, repository):
             client.get_model_repository_index()
         assert client.is_model_ready("double")
 
+    kill_a_stub(serve)
+    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
+    assert doubled(urls["grpc"]) == [2, 4, 6]
+
+
+def test_a_key_of_ones_own_for_one_protocol_leaves_the_other_closed(served, repository):
+    """Who has it loads models by that one; what has died is loaded anew with it, too."""
+    mine = "--http-restricted-api=model-repository:mine=1"
+    serve = served("--model-repository", repository, *PORTS, "--", mine)
+    urls = serve.ready()
+    with (
+        grpcclient.InferenceServerClient(urls["grpc"]) as client,
+        closing(httpclient.InferenceServerClient(urls["http"].removeprefix("http://"))) as by_http,
+    ):
+        with pytest.raises(InferenceServerException, match=KEY_HEADER):
+            client.load_model("double")
+        with pytest.raises(InferenceServerException, match="expecting header 'mine'"):
+            by_http.load_model("double")
+        by_http.load_model("double", headers={"mine": "1"})
+    kill_a_stub(serve)
+    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
+    assert doubled(urls["grpc"]) == [2, 4, 6]
+
+
+def kill_a_stub(serve: Served) -> None:
+    """Kill the only stub, and wait until there is another one."""
     (dead,) = stubs_of(serve.server_pid())
     os.kill(dead.pid, signal.SIGKILL)
     wait_until(lambda: {stub.pid for stub in stubs_of(serve.server_pid())} - {dead.pid})
-    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
-    assert doubled(urls["grpc"]) == [2, 4, 6]
 
 
 def test_openais_api_is_served_beside_the_server(served, repository):

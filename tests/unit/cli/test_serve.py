@@ -9,6 +9,7 @@ import pytest
 from ge_backend.cli import serve
 from ge_backend.cli.main import build_parser, main
 from ge_backend.tritonserver import ServerOptions
+from ge_backend.tritonserver.options import KEY_HEADER
 
 CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 
@@ -198,16 +199,43 @@ def test_who_chooses_how_models_are_controlled_gets_that(tmp_path, further, adde
 
 
 def test_models_are_controlled_with_a_key_of_each_server(tmp_path):
-    """Nobody knows it beforehand; who restricts that by a key of his own keeps his."""
+    """Nobody knows it beforehand."""
 
-    def key(*further):
-        arguments = ["serve", "--model-repository", str(tmp_path), "--", *further]
+    def key():
+        arguments = ["serve", "--model-repository", str(tmp_path)]
         return serve._options(build_parser().parse_args(arguments)).control_key
 
     assert len(key()) >= 32
     assert key() != key()
-    assert key("--http-restricted-api=model-repository,health:mine=1") == ""
-    assert key("--http-restricted-api=health:mine=1") != ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ("--http-restricted-api", "--grpc-restricted-protocol"),
+        ("--grpc-restricted-protocol", "--http-restricted-api"),
+    ],
+)
+def test_who_restricts_one_protocol_does_not_open_the_other(tmp_path, mine, other):
+    """A load runs what it brings along, by whichever protocol it comes."""
+    given = f"{mine}=model-repository:mine=1"
+    arguments = ["serve", "--model-repository", str(tmp_path), "--", given]
+    options = serve._options(build_parser().parse_args(arguments))
+    keyed = f"model-repository:{KEY_HEADER}={options.control_key}"
+    assert len(options.control_key) >= 32
+    restricted = [flag for flag in options.flags() if "restricted" in flag]
+    assert restricted == [f"{other}={keyed}", given]
+
+
+def test_models_are_healed_with_the_key_that_http_asks_for(servers, monkeypatch, tmp_path):
+    """One of the user's own, where he has given it; without it no model would be loaded anew."""
+    apis = []
+    monkeypatch.setattr(
+        serve, "Healer", lambda api, *_: apis.append(api) or SimpleNamespace(close=lambda: None)
+    )
+    mine = "--http-restricted-api=model-repository:mine=1"
+    main(["serve", "--model-repository", str(tmp_path), "--", mine])
+    assert apis[0].keys == {"mine": "1"}
 
 
 def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):

@@ -45,7 +45,7 @@ def test_a_key_is_shown_to_who_asks_for_it(server, api):
     """And no header comes without one."""
     server.models(a="READY")
     api.states("a")
-    replace(api, key="abc").states("a")
+    replace(api, keys={KEY_HEADER: "abc"}).states("a")
     assert [headers.get(KEY_HEADER) for headers in server.headers] == [None, "abc"]
 
 

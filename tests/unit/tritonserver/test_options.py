@@ -142,6 +142,40 @@ def test_a_key_restricts_the_control_of_models_by_both_protocols():
 
 
 @pytest.mark.parametrize(
+    ("given", "kept", "keys"),
+    [
+        (["--http-restricted-api=model-repository:a=1"], ["grpc"], {"a": "1"}),
+        (["--http-restricted-api", "health,model-repository:a=1=2"], ["grpc"], {"a": "1=2"}),
+        (["--grpc-restricted-protocol=model-repository:a=1"], ["http"], {KEY_HEADER: "abc"}),
+        (
+            ["--http-restricted-api=statistics:model-repository=1"],
+            ["http", "grpc"],
+            {KEY_HEADER: "abc", "model-repository": "1"},
+        ),
+        (
+            [
+                "--http-restricted-api=model-repository:a=1",
+                "--grpc-restricted-protocol=model-repository:b=2",
+            ],
+            [],
+            {"a": "1"},
+        ),
+    ],
+)
+def test_a_key_of_ones_own_takes_the_place_of_ours_for_its_protocol_alone(given, kept, keys):
+    """The other one stays closed. Ours shows what HTTP asks for, whoever says so."""
+    options = ServerOptions(repositories=(), control_key="abc", arguments=tuple(given))
+    ours = [flag[2:6] for flag in options.flags() if flag.endswith("=abc")]
+    assert ours == kept
+    assert options.http_keys == keys
+
+
+def test_without_a_key_none_is_shown():
+    """Nothing was restricted."""
+    assert ServerOptions(repositories=(), arguments=("--log-info=0",)).http_keys == {}
+
+
+@pytest.mark.parametrize(
     ("host", "http", "grpc"),
     [("127.0.0.1", "127.0.0.1", "127.0.0.1"), ("::1", "ipv6:::1", "[::1]")],
 )

@@ -139,7 +139,6 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
     further = arguments.server_arguments
     verbose = [f"--log-verbose={arguments.log_verbose}"] if arguments.log_verbose else []
     control = _control(further)
-    restricted = any("restricted" in flag and "model-repository" in flag for flag in further)
     return ServerOptions(
         repositories=tuple(arguments.model_repository),
         host=arguments.host,
@@ -149,7 +148,7 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         log_file=arguments.log_file,
         environment=_environment(arguments),
         arguments=(*verbose, *control, *further),
-        control_key=secrets.token_hex() if control and not restricted else "",
+        control_key=secrets.token_hex() if control else "",
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )
@@ -218,7 +217,7 @@ def _tell_of_signal(number: int) -> None:
 
 def _healer(server: TritonServer) -> Healer:
     options = server.options
-    api = ServerApi(options.local_host, options.http_port, options.control_key)
+    api = ServerApi(options.local_host, options.http_port, options.http_keys)
     return Healer(api, server.pid, server.directory.run, _say)
 
 

@@ -6,13 +6,13 @@ import contextlib
 import http.client
 import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.address import host_port
-from ge_backend.tritonserver.options import KEY_HEADER
 
 __all__ = ["ServerApi"]
 
@@ -32,13 +32,13 @@ class ServerApi:
     All raise ServerError where the server does not answer, or refuses.
 
     Attributes:
-        key: shown to a server whose `control_key` it is.
+        keys: headers that come with each request, such as a server's `http_keys`.
         timeout_s: how long an answer may take, but for loads, which take their time.
     """
 
     host: str
     port: int
-    key: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = TIMEOUT_S
 
     def is_live(self) -> bool:
@@ -129,7 +129,7 @@ class ServerApi:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
             with contextlib.closing(connection):
                 # Without "close" the connection would hold up the server's end.
-                headers = {"Connection": "close", **({KEY_HEADER: self.key} if self.key else {})}
+                headers = {"Connection": "close", **self.keys}
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")

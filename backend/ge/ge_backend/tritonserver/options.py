@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import random
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +20,10 @@ __all__ = ["KEY_HEADER", "ServerOptions", "free_ports"]
 # The host's refusal of who lacks the key names this header, and nothing else: so it says what to
 # do. Over gRPC it is called `triton-grpc-protocol-` and this.
 KEY_HEADER = "only-with-model-control-mode-explicit"
+# The host's group of what lists, loads and unloads models, and what restricts groups to a key.
+CONTROL = "model-repository"
+HTTP_RESTRICTED = "--http-restricted-api"
+GRPC_RESTRICTED = "--grpc-restricted-protocol"
 
 # Flags that start and watch the server; each has an option of ours.
 OWNED = (
@@ -58,7 +63,8 @@ class ServerOptions:
         environment: variables set for the server, its stubs and executors, such as `GE_DEVICE`.
         arguments: further tritonserver arguments, as on its command line.
         control_key: only who sends it as `KEY_HEADER` may load, unload and list models: a load may
-            bring a configuration and files, so it runs what it likes. Empty: anyone may, if the
+            bring a configuration and files, so it runs what it likes. A protocol for which the
+            arguments have a key of their own asks for that instead. Empty: anyone may, if the
             arguments allow it.
         start_timeout_s: how long models may take to load, warm-up included.
         exit_timeout_s: how long requests in flight may take at the end. An HTTP client that keeps
@@ -86,6 +92,12 @@ class ServerOptions:
     def has_metrics(self) -> bool:
         """Whether the server has a metrics page: yes, unless a further argument says otherwise."""
         return not any("allow-metrics" in argument for argument in self.arguments)
+
+    @property
+    def http_keys(self) -> dict[str, str]:
+        """The headers that open all of HTTP, with their values."""
+        ours = {KEY_HEADER: self.control_key} if self._own(HTTP_RESTRICTED) else {}
+        return ours | {header: key for _, header, key in _groups(self.arguments, HTTP_RESTRICTED)}
 
     def checked(self) -> ServerOptions:
         """Return these options with the host in numbers, every port chosen and known to be free.
@@ -128,8 +140,7 @@ class ServerOptions:
         """
         six = family_of(self.host) is socket.AF_INET6
         http, grpc = (f"ipv6:{self.host}", f"[{self.host}]") if six else (self.host, self.host)
-        keyed = f"model-repository:{KEY_HEADER}={self.control_key}"
-        restricted = [f"--http-restricted-api={keyed}", f"--grpc-restricted-protocol={keyed}"]
+        keyed = f"{CONTROL}:{KEY_HEADER}={self.control_key}"
         return [
             *(f"--model-repository={path.absolute()}" for path in self.repositories),
             f"--http-address={http}",
@@ -139,9 +150,27 @@ class ServerOptions:
             f"--metrics-address={http}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={self.exit_timeout_s}",
-            *(restricted if self.control_key else ()),
+            *(f"{f}={keyed}" for f in (HTTP_RESTRICTED, GRPC_RESTRICTED) if self._own(f)),
             *self.arguments,
         ]
+
+    def _own(self, flag: str) -> bool:
+        """Whether `control_key` is that of a protocol; the host takes one key for a group."""
+        groups = _groups(self.arguments, flag)
+        return bool(self.control_key) and not any(CONTROL in names for names, _, _ in groups)
+
+
+def _groups(arguments: Sequence[str], flag: str) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the groups that arguments restrict, with the header and the key that open them.
+
+    Source: server r24.10 src/command_line_parser.cc, ParseRestrictedFeatureOption.
+    """
+    for argument, following in itertools.pairwise([*arguments, ""]):
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            names, _, pair = (value if equals else following).partition(":")
+            header, _, key = pair.partition("=")
+            yield names.split(","), header, key
 
 
 def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> list[int]:
