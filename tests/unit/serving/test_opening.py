@@ -124,6 +124,7 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     pipeline.close()
     told = [line for line in caplog.messages if "of different lengths are not batched" in line]
     assert len(told) == (not ragged)
+    assert all("no input has allow_ragged_batch" in line for line in told)
 
 
 def step(pipeline, value, *, slot=0, fresh=False):

@@ -73,8 +73,9 @@ def open_model(
         log.info("buckets %s", line)
     if _only_equal(config, layout):
         log.info(
-            "requests of different lengths are not batched: there is no mask for their axes, or "
-            "these have no names (axes.<tensor>); allow_ragged_batch says that padding is harmless"
+            "requests of different lengths are not batched: no input has allow_ragged_batch, which "
+            "says that padding is harmless; those that config.pbtxt leaves out get it where a mask "
+            "has their axes, by the same names (axes.<tensor>)"
         )
     started = time.monotonic()
     later = _measured_later(config, layout, session)
