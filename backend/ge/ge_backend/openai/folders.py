@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.config.model_folder import read_folder
-from ge_backend.device.language.adapter_folder import adapter_folders
+from ge_backend.device.language.adapter_folder import adapter_names as names_beside
 from ge_backend.errors import GeError
 
 __all__ = ["adapter_names", "find_folder"]
@@ -25,6 +25,6 @@ def adapter_names(repositories: Sequence[Path], model: str) -> list[str]:
     """Return the LoRA adapters beside a model's checkpoint; none where its folder is not here."""
     folder = find_folder(repositories, model)
     try:
-        return sorted(adapter_folders(read_folder(folder).directory)) if folder else []
+        return names_beside(read_folder(folder).directory) if folder else []
     except GeError:  # the server tells those who ask for one
         return []

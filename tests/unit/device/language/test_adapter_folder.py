@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ge_backend.device.language.adapter import Product
-from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_folders, has_adapters
+from ge_backend.device.language.adapter_folder import AdapterFolder, adapter_names, has_adapters
 from ge_backend.errors import InvalidRequest, ModelError
 
 INPUTS, OUTPUTS, RANK = 6, 4, 2
@@ -56,7 +56,7 @@ def test_an_adapter_is_found_by_its_folder(tmp_path):
     assert found.changes[QUERY].scaling == 8 / 2
     assert found.nbytes == 4 * 2 * RANK * (INPUTS + OUTPUTS)
     assert find(tmp_path, dtype="BF16").nbytes == found.nbytes / 2
-    assert list(adapter_folders(tmp_path)) == ["pirate"]
+    assert adapter_names(tmp_path) == ["pirate"]
     assert has_adapters(tmp_path)
     assert not has_adapters(place)
 
@@ -99,14 +99,28 @@ def test_the_list_of_tritons_vllm_backend_names_more(tmp_path):
     places = {"one": "elsewhere/b", "two": str(far)}
     for place in ("../b", "/b"):
         (tmp_path / "multi_lora.json").write_text(json.dumps({"out": place}))
-        refused(tmp_path, "multi_lora.json: 'out' is .* leaves the model's folder", "out")
+        refused(tmp_path, "multi_lora.json: 'out' is .* leaves the model's folder$", "out")
     (tmp_path / "multi_lora.json").write_text(json.dumps(places))
-    assert sorted(adapter_folders(tmp_path)) == ["one", "poet", "two"]
+    assert adapter_names(tmp_path) == ["one", "poet", "two"]
     assert find(tmp_path, "one").weights.parent == tmp_path / "elsewhere" / "b"
     assert find(tmp_path, "two").weights.parent == far
     (tmp_path / "multi_lora.json").write_text("[]")
     assert has_adapters(tmp_path)
-    refused(tmp_path, "multi_lora")
+    refused(tmp_path, "multi_lora", "one")
+
+
+@pytest.mark.parametrize("listed", ['{"out": "/b", "one": "elsewhere/b"}', "no JSON", "[]"])
+def test_what_is_wrong_with_the_list_fails_nobody_else(tmp_path, listed):
+    """A folder of adapters goes before it, and each of its entries stands for itself."""
+    write(tmp_path)
+    write(tmp_path, "b", folder="elsewhere")
+    (tmp_path / "multi_lora.json").write_text(listed)
+    assert find(tmp_path).name == "pirate"
+    if listed.startswith("{"):
+        assert find(tmp_path, "one").name == "one"
+        assert adapter_names(tmp_path) == ["one", "out", "pirate"]
+        with pytest.raises(InvalidRequest, match="are one, out, pirate$"):
+            find(tmp_path, "clerk")
 
 
 def test_files_are_read_again_when_they_have_changed(tmp_path):

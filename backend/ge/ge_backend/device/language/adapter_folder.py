@@ -28,7 +28,7 @@ from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.device.language.adapter import LayerChange, Product, StoredAdapter
 from ge_backend.errors import ConfigError, InvalidRequest, ModelError
 
-__all__ = ["AdapterFolder", "adapter_folders", "has_adapters"]
+__all__ = ["AdapterFolder", "adapter_names", "has_adapters"]
 
 log = logging.getLogger(__name__)
 
@@ -55,20 +55,26 @@ def has_adapters(checkpoint: Path) -> bool:
     return (checkpoint / LISTED).is_file() or any((checkpoint / FOLDER).glob(f"*/{CONFIG}"))
 
 
-def adapter_folders(checkpoint: Path) -> dict[str, Path]:
-    """Return the folders of the adapters beside a checkpoint, by name; they may be broken.
+def adapter_names(checkpoint: Path) -> list[str]:
+    """Return the names of the adapters beside a checkpoint; they may be broken.
 
     Raises:
         ModelError: `multi_lora.json` cannot be read.
-        ConfigError: it names a folder that is elsewhere.
     """
+    return sorted({*_beside(checkpoint), *_listed(checkpoint)})
+
+
+def _beside(checkpoint: Path) -> dict[str, Path]:
+    """Return the folders among those of adapters, by name."""
     beside = checkpoint / FOLDER
-    there = sorted(beside.iterdir()) if beside.is_dir() else ()
-    found = {path.name: path for path in there if (path / CONFIG).is_file()}
-    if (checkpoint / LISTED).is_file():
-        for name, place in read_json(checkpoint / LISTED, MAX_JSON_BYTES).items():
-            found[name] = inside(checkpoint, str(place), f"{LISTED}: {name!r}")
-    return found
+    there = beside.iterdir() if beside.is_dir() else ()
+    return {path.name: path for path in there if (path / CONFIG).is_file()}
+
+
+def _listed(checkpoint: Path) -> dict[str, Any]:
+    """Return what `multi_lora.json` has by name, unchecked."""
+    path = checkpoint / LISTED
+    return read_json(path, MAX_JSON_BYTES) if path.is_file() else {}
 
 
 class AdapterFolder:
@@ -99,23 +105,28 @@ class AdapterFolder:
         except (ModelError, ConfigError) as error:
             log.warning("adapter %r cannot be served: %s", name, error)
             text = str(error).replace(f"{self._checkpoint}/", "")
-            raise ModelError(text.replace(str(self._checkpoint), "")) from error
+            raise ModelError(text.replace(f" {self._checkpoint}", "")) from error
 
     def _found(self, name: str) -> StoredAdapter:
-        folders = adapter_folders(self._checkpoint)
-        if name not in folders:
-            there = (
-                ", ".join(sorted(folders)) or f"none; they go into {FOLDER!r} beside its weights"
-            )
-            raise InvalidRequest(f"lora_name is {name!r}; the adapters of this model are {there}")
-        config, weights = folders[name] / CONFIG, folders[name] / WEIGHTS
+        folder = self._folder(name)
+        config, weights = folder / CONFIG, folder / WEIGHTS
         if not weights.is_file() or not config.is_file():
-            raise ModelError(f"{folders[name]}: an adapter has {CONFIG} and {WEIGHTS}")
+            raise ModelError(f"{folder}: an adapter has {CONFIG} and {WEIGHTS}")
         stamp = stamp_of((config, weights))
         known = self._read.get(name)
         if known is None or (known.stamp, known.weights) != (stamp, weights):
             known = self._read[name] = self._opened(name, stamp, config, weights)
         return known
+
+    def _folder(self, name: str) -> Path:
+        if found := _beside(self._checkpoint).get(name):
+            return found
+        listed = _listed(self._checkpoint)
+        if name in listed:
+            return inside(self._checkpoint, str(listed[name]), f"{LISTED}: {name!r}")
+        names = ", ".join(adapter_names(self._checkpoint))
+        there = names or f"none; they go into {FOLDER!r} beside its weights"
+        raise InvalidRequest(f"lora_name is {name!r}; the adapters of this model are {there}")
 
     def _opened(self, name: str, stamp: str, config: Path, weights: Path) -> StoredAdapter:
         settings = read_json(config, MAX_JSON_BYTES)
