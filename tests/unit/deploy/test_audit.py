@@ -1,6 +1,7 @@
 """Vulnerabilities fail the check unless somebody said why they do not matter; no index never does."""
 
 import importlib.util
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,11 @@ def audit():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def names(pattern, text):
+    """Return packages' names in the form that PEP 503 compares."""
+    return {name.replace("_", "-").lower() for name in re.findall(pattern, text)}
 
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
@@ -53,6 +59,15 @@ def test_without_an_index_nothing_fails(audit, monkeypatch, capsys):
     monkeypatch.setattr(audit.subprocess, "run", slow)
     assert audit.main() == 0
     assert capsys.readouterr().out.count("were not audited") == 2
+
+
+def test_whatever_an_extra_installs_is_pinned(audit):
+    """Or it would be audited by nobody; torch_npu has a file of its own."""
+    project = (audit.PINNED.parent / "pyproject.toml").read_text()
+    extras = re.search(r"(?ms)^\[project\.optional-dependencies\]\n(.+?)^\[", project)[1]
+    asked = names(r'"([\w-]+)[^"]*"', extras)
+    assert len(asked) > 30
+    assert asked - names(r"(?m)^([\w-]+)==", audit.PINNED.read_text()) == {"torch-npu"}
 
 
 def test_what_is_audited_is_what_is_pinned(audit):
