@@ -5,8 +5,10 @@ What would depend on time depends on runs that are held until the test lets them
 
 import contextlib
 import json
+import re
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -71,6 +73,7 @@ model_warmup [
 """
 PENDING = "nv_inference_pending_request_count"
 A_MINUTE = 60_000_000
+SCALER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "npu.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +254,30 @@ def test_a_full_queue_refuses_at_once(host):
     host.let_go()
     assert [answer.get().as_numpy("y")[0, 0] for answer in (first, *waiting)] == [HELD, 1, 2]
     assert host.comes_to(0, "ge_backlog_requests", model="bounded")
+
+
+def waited_s(host, model, before=(0, 0, 0, 0)):
+    """Return what the autoscaler would see of a model since `before`, and what it looks at now."""
+    names = re.findall(r"increase\((\w+)\[", SCALER.read_text())
+    totals = [f"{name.removesuffix('_total')}_total" for name in names]  # as the parser calls them
+    now = [host.figure(name, model=model) for name in totals]
+    queue_us, answered, backlog_s, taken = (b - a for a, b in zip(before, now, strict=True))
+    return max(queue_us / 1e6 / max(answered, 1), backlog_s / max(taken, 1)), now
+
+
+@pytest.mark.parametrize(
+    ("model", "waiting"), [("plain", PENDING), ("bounded", "ge_backlog_requests")]
+)
+def test_the_autoscaler_sees_who_waits(host, model, waiting):
+    """In the host's queue or in the model's own: two of three requests waited a second."""
+    _, before = waited_s(host, model)
+    answers = [host.hold(model), host.send(model, 1), host.send(model, 2)]
+    assert host.comes_to(2, waiting, model=model)
+    time.sleep(1)
+    host.let_go()
+    for answer in answers:
+        answer.get()
+    assert comes_true(lambda: waited_s(host, model, before)[0] > 0.6, 30)
 
 
 def test_who_waits_too_long_is_refused(host):
