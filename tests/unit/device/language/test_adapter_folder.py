@@ -119,7 +119,7 @@ def test_what_is_wrong_with_the_list_fails_nobody_else(tmp_path, listed):
     if listed.startswith("{"):
         assert find(tmp_path, "one").name == "one"
         assert adapter_names(tmp_path) == ["one", "out", "pirate"]
-        with pytest.raises(InvalidRequest, match="are one, out, pirate$"):
+        with pytest.raises(InvalidRequest, match=r"are one, out, pirate$"):
             find(tmp_path, "clerk")
 
 
