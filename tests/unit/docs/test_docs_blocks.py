@@ -42,6 +42,7 @@ SHOWN = {
     ("docs/generation.md", "models/writer/draft/config.json"): "names of files",
     ("docs/generation.md", "models/writer/1/adapters/pirate"): "names of files",
     ("docs/scale.md", "encoder: 2000 requests/s"): "what is printed, compared by test_load.py",
+    ("docs/scale.md", "max by (namespace, pod)"): "PromQL, compared by test_kubernetes.py",
 }
 FIELD = re.compile(r"(?:#.*\n)*\s*[a-z_]+ *[:{\[] *\S?")
 BLOCKS = [block for page in PAGES for block in blocks(page)]
