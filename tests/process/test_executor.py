@@ -20,6 +20,7 @@ from ge_backend.errors import (
     ProtocolError,
 )
 from ge_backend.executor.client import link
+from ge_backend.executor.process import spawn
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.launch import connect
 
@@ -88,6 +89,20 @@ def test_starters_inside_one_process_share_it_too(machine, source):
     first, second = machine.session(source), machine.session(source)
     assert first.executor_pid == second.executor_pid == machine.pid()
     assert sums(run_values(first, 1)) + sums(run_values(second, 2)) == [3, 6]
+
+
+def test_one_that_cannot_be_watched_while_it_starts_is_ended(machine, source, monkeypatch):
+    """It would go on beside the next one, on the same device."""
+    with monkeypatch.context() as lacking:
+        lacking.setattr(spawn, "Watch", no_thread)
+        with pytest.raises(DeviceUnavailable, match="new thread"):
+            machine.connect()
+    assert machine.executors() == []
+    assert machine.session(source).executor_pid == machine.pid()
+
+
+def no_thread(*_, **__):
+    raise RuntimeError("can't start new thread")
 
 
 def test_it_stays_a_little_and_then_leaves_nothing(machine, source):

@@ -12,6 +12,8 @@ import pytest
 
 from builders.null_models import comes_true, interpreter, run_values, sums, write_null
 from fakes.null_device import PYTHON
+from ge_backend.errors import DeviceUnavailable
+from ge_backend.executor.process import spawn
 from ge_backend.executor.process.spare import keep_spare, spare_path
 
 SPARE = {"spare_after_s": 0.0, "linger_s": 1.0}
@@ -39,6 +41,26 @@ def test_the_spare_becomes_the_executor(machine, source):
     assert (session.executor_pid, machine.restarts) == (spare, 1)
     assert comes_true(lambda: len(machine.executors()) == 2)
     assert comes_true(lambda: list(machine.folder.glob("*.spare")))
+
+
+def test_one_that_cannot_be_watched_as_it_becomes_the_executor_is_ended(
+    machine, source, monkeypatch
+):
+    """As a process that is started would be; the next one is alone on the device."""
+    session = machine.session(source, **SPARE)
+    spare = standing_by(machine)
+    os.kill(session.executor_pid, signal.SIGKILL)
+    assert comes_true(lambda: [process.pid for process in machine.executors()] == [spare])
+    with monkeypatch.context() as lacking:
+        lacking.setattr(spawn, "Watch", no_thread)
+        with pytest.raises(DeviceUnavailable, match="new thread"):
+            machine.connect()
+    assert machine.executors() == []
+    assert sums(run_values(session, 1)) == [3]
+
+
+def no_thread(*_, **__):
+    raise RuntimeError("can't start new thread")
 
 
 def test_kills_one_after_the_other_are_survived(machine, source):

@@ -89,7 +89,12 @@ def _start(address: ExecutorAddress, lock: int) -> None:
         )
     with report_pipe() as (ready, report_of):
         pid, process = _begin(address, ready=ready, lock=lock)
-        text = report_of(pid)
+        try:
+            text = report_of(pid)
+        except (OSError, RuntimeError):  # it cannot be watched, and is ended
+            if process is not None:
+                process.wait()
+            raise
     try:
         report: dict[str, str] = json.loads(text)
     except ValueError as error:  # it ended before or while it wrote, or was ended because it hung

@@ -131,7 +131,7 @@ def keep_spare(address: ExecutorAddress) -> None:
         if address.directory.is_dir() and still_runs(address.owner_pid):
             with address_lock(address.socket) as lock:
                 _keep(address, lock)
-    except (GeError, OSError) as error:
+    except (GeError, OSError, RuntimeError) as error:  # no thread for its watch, say
         log.warning("there is no spare executor for %s: %s", address.device, error)
 
 

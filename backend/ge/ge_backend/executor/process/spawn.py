@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -64,15 +65,22 @@ def report_pipe() -> Iterator[tuple[int, Callable[[int], str]]]:
     """Give the descriptor on which a process reports as it starts, and what waits for its report.
 
     The latter is called once, with the process that has the descriptor, and returns "" if that has
-    ended without a word. It ends one that hangs: whoever starts a process holds the lock of its
-    address meanwhile, and others wait for that.
+    ended without a word. It ends one that hangs, or cannot be watched: whoever starts a process
+    holds the lock of its address meanwhile, and others wait for that.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading) as ready, os.fdopen(writing, "w") as theirs:
 
         def report_of(pid: int) -> str:
             theirs.close()  # or the pipe would not end with the process
-            with contextlib.closing(Watch(pid, most_idle_s=STARTING_IDLE_S)):
+            try:
+                watch = Watch(pid, most_idle_s=STARTING_IDLE_S)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                ready.read()  # until it has ended: the next one is to be alone on the device
+                raise
+            with contextlib.closing(watch):
                 return ready.read()
 
         yield writing, report_of
