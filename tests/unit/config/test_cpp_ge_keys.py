@@ -75,14 +75,29 @@ def test_lanes_are_said_once():
 # One fixed shape
 
 
-def test_a_static_model_runs_row_by_row():
-    """Unless something else says which shapes there are."""
-    assert translated({"static_model": "1"}).parameters == {"buckets.rows": "1"}
-    assert translated({"static_model": "0"}).parameters == {}
-    own = {"static_model": "1", "buckets.rows": "4"}
-    assert translated(own).parameters == {"buckets.rows": "4"}
-    own = {"static_model": "1", "buckets": "file:b.txt"}
-    assert translated(own).parameters == {"buckets": "file:b.txt"}
+@pytest.mark.parametrize("own", [{}, {"buckets.sequence": "8,16"}])
+def test_a_static_model_runs_row_by_row(own):
+    """Whatever is said of other axes."""
+    found = translated({"static_model": "1", **own})
+    assert (found.parameters, found.notes) == ({"buckets.rows": "1", **own}, ())
+    assert translated({"static_model": "0", **own}).parameters == own
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"buckets.rows": "4"},
+        {"buckets": "file:b.txt"},
+        {"ge.inputShape": "x:-1", "ge.dynamicDims": "2"},
+    ],
+)
+def test_a_static_model_whose_rows_are_said_has_these(own):
+    """The log says that it has no effect; gears are fixed shapes, too."""
+    found, alone = translated({"static_model": "1", **own}), translated(own)
+    assert found.parameters == alone.parameters
+    assert found.declared_buckets == alone.declared_buckets
+    (note,) = found.notes
+    assert note.startswith(f"static_model has no effect beside {[*own][-1]}")
 
 
 def test_a_static_model_and_dynamic_batching_exclude_each_other():
@@ -165,7 +180,10 @@ def test_halves_of_gears():
     """Shapes alone have no effect, as there; values alone mean nothing."""
     found = translated({"ge.inputShape": "x:-1,3"})
     assert (found.parameters, found.declared_buckets) == ({}, ())
-    assert "no effect without ge.dynamicDims" in found.notes[0]
+    assert "ge.inputShape has no effect without ge.dynamicDims" in found.notes[0]
+    found = translated({"graph.ge.dynamicNodeType": "1"})
+    assert found.parameters == {}
+    assert "ge.dynamicNodeType has no effect without ge.dynamicDims" in found.notes[0]
     with pytest.raises(ConfigError, match="must say of what"):
         translated({"ge.dynamicDims": "1;2"})
 
@@ -182,12 +200,6 @@ def test_gears_of_data_sets_are_refused():
     """There is none in a server."""
     with pytest.raises(ConfigError, match="reads no data set"):
         translated({"graph.ge.dynamicNodeType": "0"})
-
-
-def test_a_static_model_with_gears_has_the_gears():
-    """They are fixed shapes too."""
-    own = {"static_model": "1", "ge.inputShape": "x:-1", "ge.dynamicDims": "2"}
-    assert translated(own).parameters == {}
 
 
 # What would concern every model of the device

@@ -60,8 +60,9 @@ CPP_GE_KEYS: tuple[CppGeKey, ...] = (
         key="static_model",
         there="`1`: the graph is compiled for one fixed shape; a batch is run row by row, and "
         "`dynamic_batching` is excluded.",
-        here="`buckets.rows` is `1`, so row by row too; refused beside `dynamic_batching`. An NPU "
-        "runs fixed shapes without it: remove it, and batches are run whole.",
+        here="`buckets.rows` is `1`, so row by row too, unless that, `buckets` or gears say "
+        "otherwise; refused beside `dynamic_batching`. An NPU runs fixed shapes without it: remove "
+        "it, and batches are run whole.",
     ),
     CppGeKey(
         key="graph.ge.inputShape",
@@ -77,7 +78,7 @@ CPP_GE_KEYS: tuple[CppGeKey, ...] = (
     CppGeKey(
         key="graph.ge.dynamicNodeType",
         there="`1`: gears belong to the graph's inputs; `0`: to a data set's.",
-        here="`1` only: a served graph reads no data set.",
+        here="`1` only, with `graph.ge.dynamicDims`: a served graph reads no data set.",
     ),
     CppGeKey(
         key="session.ge.exec.precision_mode_v2",
@@ -148,7 +149,7 @@ def translate(
             raise ConfigError(f"parameter {key!r} is {value!r}. {reason}")
     notes = _lanes(parameters, kind=kind, devices=devices, instances=instances)
     gears, more = _gears(parameters)
-    _static_model(parameters, gears, dynamic_batching=dynamic_batching)
+    more += _static_model(parameters, gears, dynamic_batching=dynamic_batching)
     return Translated(parameters=parameters, declared_buckets=gears, notes=(*notes, *more))
 
 
@@ -192,10 +193,11 @@ def _number(parameters: dict[str, str], key: str) -> int:
 
 def _static_model(
     parameters: dict[str, str], gears: tuple[InputShapes, ...], *, dynamic_batching: bool
-) -> None:
+) -> tuple[str, ...]:
+    """Have runs of one row, unless something else says how many there are; return notes."""
     value = parameters.pop("static_model", "").strip()
     if value in OFF:
-        return
+        return ()
     if value != "1":
         raise ConfigError(f"parameter 'static_model' is {value!r}; expected 0 or 1")
     if dynamic_batching:
@@ -203,8 +205,11 @@ def _static_model(
             "parameter 'static_model' runs row by row, and dynamic_batching collects rows to run "
             "them together; remove static_model: an NPU runs fixed shapes in any case"
         )
-    if not gears and not any(key.partition(".")[0] == "buckets" for key in parameters):
-        parameters["buckets.rows"] = "1"
+    given = ["ge.dynamicDims"] * bool(gears) + [*parameters.keys() & {"buckets.rows", "buckets"}]
+    if given:
+        return (f"static_model has no effect beside {given[0]}, which says what rows a run has",)
+    parameters["buckets.rows"] = "1"
+    return ()
 
 
 def _gears(parameters: dict[str, str]) -> tuple[tuple[InputShapes, ...], tuple[str, ...]]:
@@ -217,8 +222,9 @@ def _gears(parameters: dict[str, str]) -> tuple[tuple[InputShapes, ...], tuple[s
         )
     shapes, dims = (_at_any_level(parameters, f"ge.{key}") for key in ("inputShape", "dynamicDims"))
     if not dims:
-        note = "ge.inputShape has no effect without ge.dynamicDims, which lists the gears"
-        return (), (note,) if shapes else ()
+        idle = {"ge.inputShape": shapes, "ge.dynamicNodeType": node_type}
+        note = "%s has no effect without ge.dynamicDims, which lists the gears"
+        return (), tuple(note % key for key, value in idle.items() if value)
     if not shapes:
         raise ConfigError(
             "parameter 'ge.dynamicDims' lists gears; 'ge.inputShape' must say of what"
