@@ -43,6 +43,16 @@ def test_the_pods_of_the_serving_runtime_are_pods():
     validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}, "1.31")
 
 
+def test_the_serving_runtime_says_where_it_works():
+    """Knative refuses containers with `lifecycle`, and a pod's own time to leave."""
+    assert "lifecycle" in RUNTIME["spec"]["containers"][0]
+    head = (ROOT / "deploy/kserve/runtime.yaml").read_text().partition("apiVersion")[0]
+    mode = "serving.kserve.io/deploymentMode: RawDeployment"
+    assert mode in head
+    assert mode in (ROOT / "docs/scale.md").read_text()
+    assert "terminationGracePeriodSeconds: 90" in head
+
+
 def test_everything_is_about_the_same_pods():
     """Both services, the budget and the autoscaler; one service has an address per pod."""
     (deployment,) = of_kind("Deployment")
