@@ -17,10 +17,11 @@ from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
 from ge_backend.generate.figures import HISTOGRAMS, HistogramFigures
+from ge_backend.generate.settings import read_settings
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import executor_of, kept_files
 
-__all__ = ["draft_checkpoint", "generation_settings", "open_generation"]
+__all__ = ["check_generation", "draft_checkpoint", "generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
 # As a configuration calls them, and as a service does.
@@ -43,6 +44,7 @@ def open_generation(
     Raises:
         GeError: the model cannot be served as configured.
     """
+    check_generation(config)
     spec, served = (_vllm if config.engine == VLLM else _own)(config)
     engine = "torch" if config.engine == VLLM else spec.engine  # vLLM begins with torch
     client = GenerationClient(
@@ -56,7 +58,15 @@ def open_generation(
     return client
 
 
-def _own(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
+def check_generation(config: ModelConfig) -> None:
+    """See that a model that generates text may be configured so, whatever is installed.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if config.engine == VLLM:
+        _check_for_vllm(config)
+        return
     if config.engine not in OWN_ENGINES:
         raise ConfigError(
             f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
@@ -70,13 +80,10 @@ def _own(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
             f"device_ids name {len(config.placement.devices)} devices; a model that generates text "
             "runs on one: give each device a model of its own, or take engine 'vllm'"
         )
-    draft = draft_checkpoint(config, read_checkpoint(config.directory))
-    beside = [*(draft.files if draft else ()), *filter(None, [config.bucket_file])]
-    engine = OWN_ENGINES[config.engine]
-    return _served(config, generation_settings(config), beside, engine=engine)
+    read_settings(generation_settings(config))
 
 
-def _vllm(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
+def _check_for_vllm(config: ModelConfig) -> None:
     if config.executor == "inline":
         raise ConfigError("parameter 'executor' is 'inline'; vLLM needs a process: remove it")
     given = [s.key for s in GENERATION_SETTINGS if config.generation[s.key] != s.default]
@@ -86,6 +93,16 @@ def _vllm(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
             f"parameter {given[0]!r} is of no use with engine {VLLM!r}, which has arguments of its "
             f"own: give them as '{VLLM}.<argument>', named as for `vllm serve`"
         )
+
+
+def _own(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
+    draft = draft_checkpoint(config, read_checkpoint(config.directory))
+    beside = [*(draft.files if draft else ()), *filter(None, [config.bucket_file])]
+    engine = OWN_ENGINES[config.engine]
+    return _served(config, generation_settings(config), beside, engine=engine)
+
+
+def _vllm(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
     prefix = f"{VLLM}."
     settings = {k.removeprefix(prefix): v for k, v in config.options if k.startswith(prefix)}
     return _served(config, settings, engine=VLLM)

@@ -134,6 +134,17 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, 
     opened.close()
 
 
+def test_a_checkpoint_that_cannot_be_served_so_is_not_planned(tmp_path):
+    """Its load would refuse it, whatever it takes."""
+    folder = tmp_path / "writer"
+    (folder / "1").mkdir(parents=True)
+    make_writer(folder / "1")
+    engine = 'parameters { key: "engine" value { string_value: "onnxruntime" } }'
+    (folder / "config.pbtxt").write_text(f'backend: "ge" {engine}')
+    with pytest.raises(GeError, match="a model that generates text runs on 'openvino', 'torch'"):
+        measured(folder)
+
+
 def test_a_model_that_guesses_is_part_of_it(tmp_path):
     """Its weights, and as many blocks of a cache."""
     folder = tmp_path / "writer"

@@ -184,6 +184,27 @@ def test_text_generators_have_engines_of_their_own(add, tmp_path, engine):
     assert read_needs(tmp_path, {}).broken == {}
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"engine": "transformers"}, "runs on 'openvino', 'torch' or 'vllm'"),
+        ({"device": "cuda", "device_ids": "0,1"}, "device_ids name 2 devices"),
+        ({"vllm.max_model_len": "512"}, "is for engine 'vllm'"),
+        ({"engine": "vllm", "max_num_seqs": "8"}, "'max_num_seqs' is of no use"),
+        ({"buckets.rows": "1,2"}, "'buckets.rows' is unknown for a model that generates text"),
+        ({"num_speculative_tokens": "99"}, "num_speculative_tokens is 99"),
+    ],
+)
+def test_a_text_generator_that_cannot_be_served_so_is_told(add, tmp_path, said, reason):
+    """With what its load would say before it opens anything."""
+    add("writer", "config.json", says(**said))
+    model = '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}'
+    (tmp_path / "writer" / "1" / "config.json").write_text(model)
+    needs = read_needs(tmp_path, {})
+    assert reason in needs.broken["writer"]
+    assert (needs.devices, needs.engines) == ({}, {})
+
+
 def test_one_incomplete_configuration_does_not_hide_the_others(add, tmp_path):
     """An input without its type, for example."""
     add("good", "model.onnx")

@@ -22,7 +22,7 @@ from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
 from ge_backend.layout.layout import Layout, TensorLayout
-from ge_backend.serving.generation import draft_checkpoint, generation_settings
+from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.shaped import ShapedModel
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
@@ -92,6 +92,7 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
     Its cache is as large as the executor would make it on the device as it is now. vLLM chooses
     for itself, so with it only the weights are known.
     """
+    check_generation(config)
     of_vllm = config.engine == VLLM
     checkpoint = read_checkpoint(config.directory, quantised=of_vllm)
     with contextlib.closing(open_device(devices[0])) as device:

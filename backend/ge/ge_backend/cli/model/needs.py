@@ -18,6 +18,7 @@ from ge_backend.device.files.model_file import find_model_file
 from ge_backend.errors import ConfigError, GeError, ModelError
 from ge_backend.serving.connect import AUTO
 from ge_backend.serving.engine_choice import described_choice
+from ge_backend.serving.generation import check_generation
 from ge_backend.warmup.store import Store
 
 __all__ = ["Needs", "read_needs"]
@@ -110,9 +111,10 @@ def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
     path, kind = find_model_file(directory, config.filename, config.device), config.placement.kind
     rows = engines_for(path.name, kind)
     named = [row for row in rows if row.name == config.engine]
-    # Text generators have engines of their own, and that a device is unknown it says itself.
-    apart = path.name.endswith(OWN.get(kind, ())) or is_checkpoint(directory, config.filename)
-    if kind in DEVICE_KINDS and not apart:
+    if is_checkpoint(directory, config.filename):  # it has engines of its own
+        check_generation(config)
+    # That a device is unknown it says itself.
+    elif kind in DEVICE_KINDS and not path.name.endswith(OWN.get(kind, ())):
         _check(path, config, rows, named)
     return preferred(named or rows, config.precision) if rows else None
 
