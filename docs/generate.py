@@ -66,7 +66,8 @@ it.
 Once a model is unloaded its counters stay as they are, for the next load to count on. Of its
 gauges, those of a device are NaN, of which no comparison of an alert is true and which `min` and
 `max` leave out; the others are 0, but for `ge_warmup_seconds`, `ge_buckets` and `ge_model_heals`,
-which tell of the last load.
+which tell of the last load. A stub that is killed takes nothing back: its gauges stay as they were,
+`ge_device_up` at 1, until its model is loaded anew.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """
 

@@ -9,6 +9,7 @@ from deploy.dashboard import FILE, PANELS, dashboard
 from ge_backend.metrics import METRICS
 
 NAMES = re.compile(r"\b(?:ge|nv)_\w+")
+ROOT = FILE.parents[3]
 # Triton's own: docs/user_guide/metrics.md of triton-inference-server/server.
 HOST = {"nv_inference_queue_duration_us", "nv_inference_request_success"}
 
@@ -63,3 +64,18 @@ def test_panels_do_not_overlap():
     """Each has its own place."""
     places = [tuple(panel["gridPos"].values()) for panel in dashboard()["panels"]]
     assert len(set(places)) == len(places)
+
+
+def test_every_alert_is_of_metrics_that_exist():
+    """Those of docs/deploy.md: one of a metric that was renamed would be quiet for ever."""
+    section = (ROOT / "docs" / "deploy.md").read_text().partition("deserve an alert:")[2]
+    up, *others = re.findall(r"(?m)^\| `(.+?)` \|", section)
+    (job,) = re.findall(r"job_name: (\w+)", (ROOT / "deploy" / "prometheus.yml").read_text())
+    assert up == f'up{{job="{job}"}} == 0'
+    assert len(others) == 7
+    for alert in others:
+        names = set(NAMES.findall(alert))
+        assert names
+        assert names <= METRICS.keys() | HOST
+        for name, label in re.findall(r"(\w+)\{(\w+)", alert):
+            assert label in {"model", *METRICS[name].labels}
