@@ -68,6 +68,8 @@ def test_parameters_are_read_by_name():
     [
         ("max_num_seqs", "many"),
         ("prefill_chunk", "-1"),
+        ("prefill_chunk", "0"),
+        ("num_speculative_tokens", "0"),
         ("itl_target_ms", "x"),
         ("swap_bytes", "1 x"),
     ],

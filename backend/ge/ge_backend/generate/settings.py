@@ -158,7 +158,11 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         return int(text)
 
     def automatic(key: str) -> int:
-        return 0 if given[key].strip() == "auto" else whole(key)
+        if given[key].strip() == "auto":
+            return 0
+        if number := whole(key):
+            return number
+        raise ConfigError(f"parameter {key!r} is '0'; expected auto, or 1 or more")
 
     try:
         itl_target_ms = float(given["itl_target_ms"])
