@@ -213,6 +213,39 @@ def test_what_others_give_up_is_room_too(tmp_path):
     assert registry.evictions == 0
 
 
+@pytest.fixture
+def closing(tmp_path, monkeypatch):
+    """Return a registry whose memory is being freed, what lets it be, who does it, and a source."""
+    registry = Registry(NullDevice(memory_bytes=1000), Pool(0), linger_s=0)
+    sources = [write_null(tmp_path / f"{n}.null", weights_bytes=600) for n in range(2)]
+    entry, graph = registry.acquire(sources[0])
+    registry.release(entry)
+    begun, gate, close = threading.Event(), threading.Event(), graph.close
+    monkeypatch.setattr(graph, "close", lambda: (begun.set(), gate.wait(10), close()))
+    thread = threading.Thread(target=registry.close_idle)
+    thread.start()
+    assert begun.wait(10)
+    yield registry, gate, thread, sources[1]
+    gate.set()
+    thread.join()
+
+
+def test_what_is_being_closed_is_waited_for(closing):
+    """Its memory is not free yet, and will be."""
+    registry, gate, _, source = closing
+    threading.Timer(0.2, gate.set).start()
+    registry.acquire(source)
+    assert registry.evictions == 0
+
+
+def test_what_has_been_closed_since_is_room_too(closing):
+    """Nothing is left to wait for then, and memory is free."""
+    registry, gate, thread, source = closing
+    registry.on_shortage = lambda: gate.set() or thread.join() or 0
+    registry.acquire(source)
+    assert registry.evictions == 0
+
+
 def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):
     """It grows with the need, never shrinks, and a first measurement takes all of the pool."""
     pool = Pool(4096)

@@ -61,6 +61,34 @@ def test_one_that_nobody_uses_makes_room_for_the_next():
     executor.close()
 
 
+@pytest.fixture
+def closing(executor, monkeypatch):
+    """Return a service that is being closed, for a fifth of a second."""
+    begun, gate, close = threading.Event(), threading.Event(), CountingService.close
+    service = executor.services.open("counting", "a")
+    monkeypatch.setattr(service, "close", lambda: (begun.set(), gate.wait(10), close(service)))
+    executor.services.release("counting", "a")
+    thread = threading.Thread(target=executor.services.close_idle)
+    thread.start()
+    assert begun.wait(10)
+    threading.Timer(0.2, gate.set).start()
+    yield service
+    thread.join()
+
+
+def test_one_that_is_being_closed_is_waited_for(executor, closing):
+    """Its memory would be lacking in the next one's cache."""
+    executor.services.open("counting", "b")
+    assert closing.closed
+    executor.services.release("counting", "b")
+
+
+def test_one_that_is_being_closed_makes_room(executor, closing):
+    """Who is short of memory tries again once it is closed."""
+    assert executor.registry.on_shortage() == 1
+    assert closing.closed
+
+
 def test_one_that_cannot_be_opened_is_forgotten(executor):
     """Its error is raised each time, and nothing stays."""
     for _ in range(2):

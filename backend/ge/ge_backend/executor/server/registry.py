@@ -81,6 +81,8 @@ class Registry:
         self._linger_s = linger_s
         self._entries: dict[GraphSource, Entry] = {}
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = 0  # graphs, so far
         self._next_id = 1
 
     def acquire(self, source: GraphSource) -> tuple[Entry, Graph]:
@@ -168,19 +170,23 @@ class Registry:
     def close_idle(self, *, now: bool = False) -> int:
         """Close the graphs that nobody has held for the linger time, or all of those at once.
 
+        What others are closing is waited for.
+
         Returns:
             How many were closed.
         """
-        due = time.monotonic() - (0.0 if now else self._linger_s)
-        with self._lock:
-            idle = [e for e in self._entries.values() if not e.holders and e.idle_since <= due]
+        with self._closing:
+            due = time.monotonic() - (0.0 if now else self._linger_s)
+            with self._lock:
+                idle = [e for e in self._entries.values() if not e.holders and e.idle_since <= due]
+                for entry in idle:
+                    del self._entries[entry.source]
             for entry in idle:
-                del self._entries[entry.source]
-        for entry in idle:
-            with entry.lock:
-                if entry.graph is not None:
-                    entry.graph.close()
-                    self._pool.remove(entry.holder)
+                with entry.lock:
+                    if entry.graph is not None:
+                        entry.graph.close()
+                        self._pool.remove(entry.holder)
+            self._closed += len(idle)
         return len(idle)
 
     def defects(self) -> list[str]:
@@ -200,12 +206,13 @@ class Registry:
 
     def _with_room(self, action: Callable[[], _Result]) -> _Result:
         """Do it; where memory is short, close the graphs that nobody holds and do it once more."""
+        closed = self._closed
         try:
             return action()
         except OutOfMemory as error:
             given_up = self.on_shortage()
             evicted = self.close_idle(now=True)
-            if not given_up + evicted:
+            if not given_up and closed == self._closed:
                 raise self.explained(error) from error
             with self._lock:
                 self.evictions += evicted

@@ -134,6 +134,8 @@ class Services:
         self._kinds = kinds
         self._opened: dict[tuple[str, str], _Opened] = {}
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = 0  # so far
 
     def __len__(self) -> int:
         """Return how many are open."""
@@ -173,18 +175,22 @@ class Services:
         """Close the services that have had no client for the linger time, or all of those.
 
         Returns:
-            How many were closed.
+            How many were closed meanwhile; what others are closing is waited for.
         """
-        due = time.monotonic() - (0.0 if now else self._linger_s)
-        with self._lock:
-            idle = {k: o for k, o in self._opened.items() if not o.clients and o.idle_since <= due}
-            for key in idle:
-                del self._opened[key]
-        for opened in idle.values():
-            with opened.lock:
-                if opened.service is not None:
-                    opened.service.close()
-        return len(idle)
+        closed = self._closed
+        with self._closing:
+            due = time.monotonic() - (0.0 if now else self._linger_s)
+            with self._lock:
+                unused = {k: o for k, o in self._opened.items() if not o.clients}
+                idle = {k: o for k, o in unused.items() if o.idle_since <= due}
+                for key in idle:
+                    del self._opened[key]
+            for opened in idle.values():
+                with opened.lock:
+                    if opened.service is not None:
+                        opened.service.close()
+            self._closed += len(idle)
+            return self._closed - closed
 
     def _made(self, kind: str, key: str) -> Service:
         if kind not in self._kinds:
