@@ -115,6 +115,22 @@ def test_an_input_that_clients_have_to_send_is_not_made():
     assert read(**given, input=[{**tensor, "optional": True}]).notes == ()
 
 
+def test_what_a_fused_model_leaves_to_its_steps_is_noted():
+    """Device, precision and what is padded or made are each step's own; its queue is not."""
+    tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}
+    own = {
+        "fuse": "whole", "executor": "inline", "early_reply": "never", "max_queue_size": "4",
+        "default_timeout_microseconds": "5", "TRITON_X": "1", "EXECUTION_ENV_PATH": "x",
+    }  # fmt: skip
+    assert read(parameters=own, input=[tensor]).notes == ()
+    others = {
+        "device": "cuda:0", "precision": "bf16", "learn": "serve", "buckets.length": "4",
+        "generate.x": "zeros", "npu.timeouts": "5", "lanes": "3", "static_model": "1",
+    }  # fmt: skip
+    (note,) = read(parameters={**own, **others}, input=[tensor]).notes
+    assert note.startswith(f"{', '.join(sorted(others))}: no effect on a fused model")
+
+
 def test_blocks_are_spread_over_the_devices():
     """By the number of instances, as in the C++ backend."""
     given = {"device_ids": "0,1", "instance_exec_blocks": "2"}

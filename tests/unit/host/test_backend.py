@@ -109,9 +109,12 @@ def test_counters_that_alerts_watch_begin_with_zero(pb_utils, monkeypatch, model
 
 def test_so_do_those_of_an_ensembles_steps(pb_utils, monkeypatch, models):
     """Each step's shapes are its own, and so are its devices."""
-    monkeypatch.setenv("GE_DEVICE", "null")
-    told = document(fuse="both", executor="inline", warmup="off")
+    (models / "m" / "config.pbtxt").write_text(
+        f'{PBTXT} backend: "ge" parameters {{ key: "device" value {{ string_value: "null" }} }}'
+    )
+    told = document(fuse="both", executor="inline", device="cuda:0")
     published = opened_once(pb_utils, monkeypatch, models / "fused" / "1", told)
+    assert published["ge_requests_total", "fused", "null", None] == 0
     assert published["ge_executor_restarts_total", "fused", "null", None] == 0
     assert published["ge_unplanned_shapes_total", "fused/m", "null", None] == 0
 

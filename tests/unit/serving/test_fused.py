@@ -1,7 +1,6 @@
 """What a fused model takes over of its ensemble."""
 
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -71,17 +70,6 @@ def test_unequal_requests_share_batches_where_that_is_left_to_us(tmp_path, rows,
     )
     document = completed(tmp_path, whole=whole, own=own)
     assert document["input"][0].get("allow_ragged_batch", False) is ragged
-
-
-def test_parameters_that_only_steps_have_are_warned_of(tmp_path, caplog):
-    """What is padded or made is said of each step."""
-    parameters = {"fuse": "whole", "generate.x": "zeros", "buckets.length": "4", "threads": "2"}
-    config = config_of(inputs=[tensor("x")], parameters=parameters)
-    config = replace(config, directory=tmp_path / "fused" / "1")
-    with pytest.raises(ConfigError, match="'fuse' names 'whole'"):
-        open_fused(config, Recorder(), Store(None), on_restart=print)
-    (line,) = caplog.messages
-    assert line.startswith("buckets.length, generate.x: no effect on a fused model")
 
 
 def test_sequences_of_a_fused_model_are_refused(tmp_path):

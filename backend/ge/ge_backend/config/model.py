@@ -38,6 +38,7 @@ from ge_backend.config.settings import (
     MOST_LENGTH,
     MOST_REPEATS,
     MOST_THREADS,
+    OF_FUSED,
     SETTINGS,
     VLLM,
     Setting,
@@ -304,6 +305,10 @@ def _read_model(
     values = {key: value for key, (value, _) in said.items()}
     count = functools.partial(_count, said)
     inputs = tuple(_tensor(block, "an input") for block in config.get("input", []))
+    idle = (
+        *_idle(ours.parameters, placement.kind, values["engine"]),
+        *_sent(families["generate."], inputs),
+    )
     return cls(
         name=str(config["name"]),
         version=version,
@@ -321,8 +326,7 @@ def _read_model(
         notes=(
             *placement.notes,
             *ours.notes,
-            *_idle(ours.parameters, placement.kind, values["engine"]),
-            *_sent(families["generate."], inputs),
+            *(_of_steps(given) if values["fuse"] else idle),
             *(_unused(placement, instances) if sequence is not None else ()),
             *(sequence.notes if sequence is not None else ()),
         ),
@@ -376,6 +380,16 @@ def _idle(parameters: Mapping[str, str], kind: str, engine: str) -> tuple[str, .
     if not keys:
         return ()
     return (f"{', '.join(keys)}: no effect on {kind}, where no engine of this model reads them",)
+
+
+def _of_steps(parameters: Iterable[str]) -> tuple[str, ...]:
+    """Return the note on parameters that a fused model leaves to its steps."""
+    idle = sorted(
+        key for key in {*parameters} - {*OF_FUSED, *HOST_KEYS} if not key.startswith(HOST_PREFIXES)
+    )
+    if not idle:
+        return ()
+    return (f"{', '.join(idle)}: no effect on a fused model; give them to its steps",)
 
 
 def _sent(made: Iterable[str], inputs: Iterable[TensorConfig]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ __all__ = [
     "MOST_LENGTH",
     "MOST_REPEATS",
     "MOST_THREADS",
+    "OF_FUSED",
     "SETTINGS",
     "VLLM",
     "Family",
@@ -568,6 +569,11 @@ OF_GRAPHS = frozenset(
         "max_queue_size",
         "default_timeout_microseconds",
     }
+)
+
+# What counts for a model that runs an ensemble; the rest is said of its steps.
+OF_FUSED = frozenset(
+    {"fuse", "executor", "early_reply", "max_queue_size", "default_timeout_microseconds"}
 )
 
 

@@ -105,12 +105,12 @@ class Backend:
 
         store = Store(machine.cache_dir)
         pipeline, learners = _opened(config, recorder, store, note_restart)
-        _count_nothing_yet(pipeline, recorder)
-        devices = ",".join(config.placement.devices)
-        labels = {"model": config.name, "version": config.version, "device": devices}
+        devices = _count_nothing_yet(pipeline, recorder)
+        device = ",".join(devices)
+        labels = {"model": config.name, "version": config.version, "device": device}
         instance = args["model_instance_name"]
         counters = Counters(recorder, labels, pipeline.sample_devices, instance=instance)
-        sensors = open_sensors(config.placement.devices, os.environ, recorder)
+        sensors = open_sensors(devices, os.environ, recorder)
         steps = None if sequencer is None else Steps(sequencer, recorder)
         warm_ups = _warm_ups(given)
         return cls(config, pipeline, (*learners, *sensors, counters), steps, warm_ups)
@@ -262,12 +262,14 @@ def _warm_ups(given: Mapping[str, Any]) -> int:
     return sum(int(sample.get("count", 0)) or 1 for sample in given.get("model_warmup", []))
 
 
-def _count_nothing_yet(pipeline: Pipeline | FusedPipeline, recorder: Recorder) -> None:
-    """Have the counters of a model and of its steps begin with zero."""
+def _count_nothing_yet(pipeline: Pipeline | FusedPipeline, recorder: Recorder) -> tuple[str, ...]:
+    """Have the counters of a model and of its steps begin with zero; return their devices."""
     steps = pipeline.pipelines if isinstance(pipeline, FusedPipeline) else [pipeline]
-    begin_at_zero(recorder, [state.device for step in steps for state in step.fleet.states()])
+    devices = dict.fromkeys(state.device for step in steps for state in step.fleet.states())
+    begin_at_zero(recorder, devices)
     for step in steps:
         step.recorder.add("ge_unplanned_shapes_total", 0.0)
+    return tuple(devices)
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:

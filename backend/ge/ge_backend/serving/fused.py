@@ -112,8 +112,6 @@ def open_fused(
         GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
     """
     _refuse_sequences(config)
-    if idle := _idle_parameters(config):
-        log.warning("%s: no effect on a fused model; give them to its steps", ", ".join(idle))
     ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
     steps = _configured(ensemble, config)
     check_members(ensemble, config, steps)
@@ -159,18 +157,6 @@ def _refuse_sequences(config: ModelConfig) -> None:
             f"model {config.name!r}: sequence_batching declares states or controls, which no step "
             f"of {config.fuse!r} gets; remove them, or leave sequences to a model of their own"
         )
-
-
-def _idle_parameters(config: ModelConfig) -> list[str]:
-    """Return what is said of axes and tensors of a graph, and this model has none."""
-    families = {
-        "buckets": config.buckets,
-        "pad": config.pad,
-        "generate": config.generate,
-        "axes": config.axes,
-        "lengths": config.lengths,
-    }
-    return [f"{family}.{key}" for family, given in families.items() for key in given]
 
 
 def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]) -> list[Stage]:
