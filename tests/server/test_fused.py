@@ -95,6 +95,18 @@ BROKEN = {
         ensemble(TOKENS, TOTAL, ("foreign", {"ids": "IDS"}, {"y": "average"}), JOINED),
         "step 'foreign'",
     ),
+    "nested": (
+        ensemble(TOKENS, TOTAL, ("forked", {"IDS": "IDS"}, {"sum": "average"}), JOINED),
+        "ensemble 'nested_piped', step 'forked': it is an ensemble itself",
+    ),
+    "texts": (
+        ensemble(TOKENS, TOTAL, ("writer", {"ids": "IDS"}, {"y": "average"}), JOINED),
+        "ensemble 'texts_piped': step 'writer' writes text",
+    ),
+    "garbage": (
+        ensemble(TOKENS, TOTAL, ("garbage", {"ids": "IDS"}, {"y": "average"}), JOINED),
+        "ensemble 'garbage_piped', step 'garbage': ",
+    ),
 }
 
 
@@ -111,6 +123,8 @@ def models(tmp_path_factory):
     (models / "foreign" / "1" / "model.py").write_text(
         "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
     )
+    write_model(models, "garbage", BATCHED + MEAN, b"garbage")
+    write_model(models, "writer", model=b'{"model_type": "llama"}', filename="config.json")
     write_ensemble(models, "piped", ensemble(JOINED, AVERAGE, TOKENS, TOTAL))
     write_model(models, "fused", parameters(fuse="piped"))
     masked = ensemble(MASKED, outputs=("sum",)).replace(
@@ -128,6 +142,8 @@ def models(tmp_path_factory):
         ensemble(TOKENS, ("named", {"x": "rows"}, {"y": "sum"}), outputs=["sum"]),
     )
     write_model(models, "labelled_fused", parameters(fuse="labelled"))
+    less = f'{BATCHED} output [ {{ name: "sum" {VECTOR} }} ]'
+    write_model(models, "labelled_less", less + parameters(fuse="labelled"))
     short = parameters(overflow="error", buckets__sequence="4")
     write_model(models, "strict", BATCHED + MEAN + short, masked_mean())
     write_ensemble(models, "forked", ensemble(("average", {"ids": "IDS"}, {"y": "sum"}), STRICT))
@@ -276,7 +292,7 @@ def test_a_step_that_a_request_does_not_need_does_not_refuse_it(client, model):
     assert "the largest bucket is 4" in refused.message()
 
 
-@pytest.mark.parametrize("model", ["labelled", "labelled_fused"])
+@pytest.mark.parametrize("model", ["labelled", "labelled_fused", "labelled_less"])
 def test_labels_of_a_step_are_the_ensembles(client, model):
     """A client that asks for classes gets their names."""
     ids = np.array([[1, 2, 3]])

@@ -41,6 +41,9 @@ def repository(tmp_path):
     fuses = 'parameters { key: "fuse" value { string_value: "other" } }'
     write(tmp_path / "joined", f'backend: "ge" {fuses}')
     write(tmp_path / "live", f'backend: "ge" {STEP} sequence_batching {{ direct {{}} }}')
+    write(tmp_path / "nested", ensemble())
+    write(tmp_path / "writer", 'backend: "ge"')
+    (tmp_path / "writer" / "1" / "config.json").write_text('{"model_type": "llama"}')
     return tmp_path
 
 
@@ -74,6 +77,8 @@ def test_steps_are_found_beside_the_ensemble(repository, version, served):
         (ensemble(model="foreign"), "step 'foreign': .*backend is 'onnxruntime'"),
         (ensemble(model="live"), "step 'live' has sequences"),
         (ensemble(model="joined"), "step 'joined' is itself a fused model, of 'other'; put"),
+        (ensemble(model="nested"), "step 'nested': it is an ensemble itself; put its own steps in"),
+        (ensemble(model="writer"), "step 'writer' writes text.*leave this ensemble to the host"),
         ('platform: "ensemble"', "is no ensemble"),
     ],
 )

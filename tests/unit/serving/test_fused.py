@@ -5,8 +5,9 @@ import os
 import pytest
 
 from builders.host_config import config_of, tensor
+from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
-from ge_backend.errors import ConfigError
+from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
 from ge_backend.serving.fused import fused_document, open_fused
 from ge_backend.warmup.store import Store
@@ -35,7 +36,9 @@ def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own=""):
 
 
 @pytest.mark.parametrize(
-    ("own", "labels"), [("", "../whole/labels.txt"), (OUTPUT, "labels.txt")], ids=["taken", "own"]
+    ("own", "labels"),
+    [("", "../whole/labels.txt"), (BARE, "../whole/labels.txt"), (OUTPUT, "labels.txt")],
+    ids=["taken", "declared", "own"],
 )
 def test_labels_are_where_the_configuration_that_names_them_is(tmp_path, own, labels):
     """The host looks for the file in the folder of the model that it loads."""
@@ -44,13 +47,13 @@ def test_labels_are_where_the_configuration_that_names_them_is(tmp_path, own, la
 
 
 def test_labels_that_only_a_step_has_are_its_own(tmp_path):
-    """The host's ensemble takes them from there; who says what his outputs are says it all."""
+    """The host's ensemble takes them from there, for outputs that it declares."""
     whole = ENSEMBLE.replace(OUTPUT, BARE)
-    document = completed(tmp_path / "a", whole=whole)
-    assert [output["label_filename"] for output in document["output"]] == ["../step/labels.txt"]
-    for name, texts in {"b": {"step": f"{STEP} {BARE}"}, "c": {"own": BARE}}.items():
-        document = completed(tmp_path / name, whole=whole, **texts)
-        assert "label_filename" not in document["output"][0]
+    for name, own in {"a": "", "b": BARE}.items():
+        document = completed(tmp_path / name, whole=whole, own=own)
+        assert [output["label_filename"] for output in document["output"]] == ["../step/labels.txt"]
+    document = completed(tmp_path / "c", whole=whole, step=f"{STEP} {BARE}")
+    assert "label_filename" not in document["output"][0]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,17 @@ def test_unequal_requests_share_batches_where_that_is_left_to_us(tmp_path, rows,
     )
     document = completed(tmp_path, whole=whole, own=own)
     assert document["input"][0].get("allow_ragged_batch", False) is ragged
+
+
+@pytest.mark.parametrize("step", [STEP, f"{STEP} {OUTPUT}"], ids=["completed", "declared"])
+def test_a_step_that_cannot_be_opened_is_named(tmp_path, step):
+    """With the ensemble that it is in: its file's path alone would not tell whose step it is."""
+    document = completed(tmp_path, step=step)
+    config = ModelConfig.read(
+        document, directory=tmp_path / "fused" / "1", version="1", environment={}
+    )
+    with pytest.raises(ModelError, match=r"^ensemble 'whole', step 'step': no model file in "):
+        open_fused(config, Recorder(), Store(None), on_restart=print)
 
 
 def test_sequences_of_a_fused_model_are_refused(tmp_path):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.config.model import ModelConfig, TensorConfig
-from ge_backend.config.model_folder import ModelFolder, read_document, read_folder
+from ge_backend.config.model_folder import ModelFolder, is_ensemble, read_document, read_folder
+from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.ensemble.dag import Dag, Port, check_ports, read_dag
 from ge_backend.errors import ConfigError
 
@@ -81,6 +82,11 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
     if not path.is_dir():
         raise ConfigError(f"ensemble {ensemble!r}: step {model!r} is not in {repository}")
     try:
+        if is_ensemble(read_document(path)):
+            raise ConfigError(
+                "it is an ensemble itself; put its own steps in its place, or leave this ensemble "
+                "to the host"
+            )
         folder = read_folder(path)
     except ConfigError as error:
         raise ConfigError(f"ensemble {ensemble!r}, step {model!r}: {error}") from error
@@ -95,14 +101,18 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
             f"ensemble {ensemble!r}: step {model!r} is itself a fused model, of {fuses!r}; put the "
             "steps of that in its place, or leave this ensemble to the host"
         )
-    if version < 0:
-        return folder
-    if not (path / str(version)).is_dir():
+    if version >= 0 and not (path / str(version)).is_dir():
         raise ConfigError(
             f"ensemble {ensemble!r}: step {model!r} has no version {version} in {path}; it has "
             f"{folder.version}"
         )
-    return replace(folder, version=str(version))
+    folder = folder if version < 0 else replace(folder, version=str(version))
+    if is_checkpoint(folder.directory, str(folder.document.get("default_model_filename", ""))):
+        raise ConfigError(
+            f"ensemble {ensemble!r}: step {model!r} writes text, in many runs for each request; "
+            "leave this ensemble to the host"
+        )
+    return folder
 
 
 def _declared(owner: str, what: str, name: str, config: ModelConfig) -> Port:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -90,8 +91,7 @@ def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, A
         if not whole.get(field) and field in ensemble.document:
             whole[field] = ensemble.document[field]
     _as_numbers(whole)
-    if not document.get("output"):
-        _take_labels_over(whole["output"], config.fuse, ensemble)
+    _take_labels_over(whole["output"], ensemble, declared=bool(document.get("output")))
     if int(whole.get("max_batch_size", 0)):
         whole.setdefault("dynamic_batching", {})
         if not document.get("input"):
@@ -122,13 +122,14 @@ def open_fused(
         for own in steps:
             log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
             served_as = f"{config.name}/{own.name}"
-            pipeline, learner = open_model(
-                own,
-                recorder.labelled(model=served_as),
-                store,
-                on_restart=on_restart,
-                served_as=served_as,
-            )
+            with _named(ensemble.dag.name, own.name):
+                pipeline, learner = open_model(
+                    own,
+                    recorder.labelled(model=served_as),
+                    store,
+                    on_restart=on_restart,
+                    served_as=served_as,
+                )
             pipelines.append(pipeline)
             learners.append(learner)
         stages = _stages(dag, pipelines, steps)
@@ -225,10 +226,22 @@ def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
 
     Where the fused model is to run inline, so are they.
     """
-    steps = [replace(_completed(at), instances=config.instances) for at in ensemble.folders]
+    steps = []
+    for at in ensemble.folders:
+        with _named(ensemble.dag.name, at.path.name):
+            steps.append(replace(_completed(at), instances=config.instances))
     if config.executor == "inline":
         steps = [replace(step, executor="inline") for step in steps]
     return steps
+
+
+@contextlib.contextmanager
+def _named(ensemble: str, step: str) -> Iterator[None]:
+    """Have errors say whose step they are of."""
+    try:
+        yield
+    except GeError as error:
+        raise type(error)(f"ensemble {ensemble!r}, step {step!r}: {error}") from error
 
 
 def _completed(folder: ModelFolder) -> ModelConfig:
@@ -238,10 +251,12 @@ def _completed(folder: ModelFolder) -> ModelConfig:
     return folder.config(os.environ, complete_document(dict(folder.document), given))
 
 
-def _take_labels_over(outputs: Sequence[dict[str, Any]], name: str, ensemble: Ensemble) -> None:
+def _take_labels_over(
+    outputs: Sequence[dict[str, Any]], ensemble: Ensemble, *, declared: bool
+) -> None:
     """Make files of labels those of the ensemble, or else of the step that writes the output.
 
-    The host looks in the model's own folder.
+    The host looks in the model's own folder, where those lie that `declared` outputs name.
     """
     labels = {
         tensor: f"../{step.model}/{file}"
@@ -250,14 +265,17 @@ def _take_labels_over(outputs: Sequence[dict[str, Any]], name: str, ensemble: En
         if (file := _label_file(folder.document, output))
     }
     for tensor in outputs:
-        if tensor.get("label_filename"):
-            tensor["label_filename"] = f"../{name}/{tensor['label_filename']}"
-        elif tensor["name"] in labels:
-            tensor["label_filename"] = labels[tensor["name"]]
+        name = tensor["name"]
+        if declared and tensor.get("label_filename"):
+            continue
+        if file := _label_file(ensemble.document, name):
+            tensor["label_filename"] = f"../{ensemble.dag.name}/{file}"
+        elif name in labels:
+            tensor["label_filename"] = labels[name]
 
 
 def _label_file(document: Mapping[str, Any], output: str) -> str:
-    """Return what a step's configuration names for an output; "" where that is nothing."""
+    """Return what a configuration names for an output; "" where that is nothing."""
     for tensor in document.get("output", []):
         if tensor.get("name") == output:
             return str(tensor.get("label_filename", ""))
