@@ -21,6 +21,7 @@ from builders.graphs import graph, write_model
 from builders.language import beams
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.pages import ROOT
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer, write_apprentice
@@ -154,6 +155,29 @@ def test_the_generate_endpoints_answer(server, writer):
     pieces = [json.loads(line[5:])["text_output"] for line in events.splitlines() if line]
     assert (status, "".join(pieces)) == (200, text)
     assert len(pieces) > 2
+
+
+def test_the_generate_endpoints_take_a_list_as_json_in_a_text(server, writer):
+    """Triton itself refuses it as it is; the texts that it says so with stand in the docs."""
+    body = {"text_input": PROMPTS[1], "max_tokens": TOKENS, "temperature": 0}
+    text = writer.text(writer.truth(PROMPTS[1], TOKENS))
+    for given in (
+        {"sampling_parameters": json.dumps({"stop": [text[4:6]]})},
+        {"stop_token_ids": json.dumps(writer.truth(PROMPTS[1], TOKENS)[2:3])},
+    ):
+        status, answer = generate(server, "generate", {**body, **given})
+        assert status == 200
+        assert len(json.loads(answer)["text_output"]) < len(PROMPTS[1] + text)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    for given, code, message in (
+        ({"stop": ["a"]}, 400, "has invalid type. It should be either"),
+        ({"stop": None}, 400, "has invalid type. It should be either"),
+        ({"sampling_parameters": {}}, 500, "Unable to parse JSON bytes array"),
+    ):
+        status, answer = generate(server, "generate", {**body, **given})
+        assert status == code
+        assert message in json.loads(answer)["error"]
+        assert f"`{message}`" in page
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,13 @@ def test_structures_come_as_values_or_as_texts(given, kind, text):
     assert parse_parameters(given).structure == Structure(StructureKind(kind), text)
 
 
+def test_lists_and_objects_may_come_as_texts():
+    """A parameter of the host's is a text at most; what stops a text may be any, so a text is."""
+    asked = parse_parameters({"stop_token_ids": "[5, 6]", "logit_bias": '{"5": 1}', "stop": "[5]"})
+    assert (asked.stop_token_ids, asked.sampling.logit_bias) == ((5, 6), {5: 1.0})
+    assert asked.stop == ("[5]",)
+
+
 def test_texts_of_numbers_are_taken_as_vllms_clients_send_them():
     """Clients of Triton's vLLM backend send numbers and booleans as texts."""
     asked = parse_parameters({"temperature": "0.5", "max_tokens": "7", "ignore_eos": "True"})
@@ -205,3 +212,8 @@ def test_ranking_needs_log_probabilities():
     ranked, plain = parse_parameters({"best_of": 3}), parse_parameters({"best_of": 3, "n": 3})
     assert (ranked.num_drawn, ranked.ranked, ranked.sampling.logprobs) == (3, True, 0)
     assert (plain.num_drawn, plain.ranked, plain.sampling.logprobs) == (3, False, None)
+
+
+def test_beams_may_be_told_that_nothing_is_guessed():
+    """Nothing ever is for them, so that takes nothing away."""
+    assert not parse_parameters({"beam_width": 2, "speculation": False}).speculation

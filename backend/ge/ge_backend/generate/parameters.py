@@ -1,7 +1,7 @@
 """What a client may ask of a generation: vLLM's names, types and ranges, read from plain values.
 
 Values are what JSON gives. Numbers and booleans may also be texts, because clients of Triton's vLLM
-backend send them so. An unknown name is refused, never ignored.
+backend send them so, and lists and objects JSON. An unknown name is refused, never ignored.
 
 Source: vllm-project/vllm, vllm/sampling_params.py; triton-inference-server/vllm_backend@8de0c14.
 """
@@ -299,19 +299,29 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(name, text) for text in texts)
 
 
+def _opened(value: Any) -> Any:
+    """Return a list or an object that may come as text: the host's parameters are texts at most."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return None
+
+
 def _tokens(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, (list, tuple)):
+    tokens = _opened(value)
+    if not isinstance(tokens, (list, tuple)):
         raise InvalidRequest(f"{name} is {value!r}; it has to be a list of tokens")
-    return tuple(_whole(0, _MOST)(name, token) for token in value)
+    return tuple(_whole(0, _MOST)(name, token) for token in tokens)
 
 
 def _biases(name: str, value: Any) -> dict[int, float]:
     """Return token: bias, each within OpenAI's -100 to 100, as vLLM clamps it."""
-    if not isinstance(value, Mapping):
+    biases = _opened(value)
+    if not isinstance(biases, Mapping):
         raise InvalidRequest(f"{name} is {value!r}; it has to be an object of token: number")
     return {
         _whole(0, _MOST)(name, token): max(-100.0, min(100.0, _number(name, bias)))
-        for token, bias in value.items()
+        for token, bias in biases.items()
     }
 
 
@@ -329,10 +339,7 @@ def _schema(name: str, value: Any) -> str:
 
 def _choices(name: str, value: Any) -> str:
     """Return texts to choose from as a JSON list; they may come as one."""
-    try:
-        texts = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        texts = None
+    texts = _opened(value)
     if not isinstance(texts, (list, tuple)) or not texts:
         raise InvalidRequest(f"{name} is {value!r}; it has to be a list of texts, at least one")
     return _written(name, json.dumps(_texts(name, texts)))
@@ -347,11 +354,9 @@ def _held_to(
 
 def _structured_outputs(name: str, value: Any) -> Structure:
     """Return what newer releases of vLLM call `{"regex": "a+"}`; the object may come as text."""
-    try:
-        said = json.loads(value) if isinstance(value, str) else value
-        given = {kind: one for kind, one in said.items() if one not in (None, False)}
-    except (AttributeError, ValueError, RecursionError):
-        given = {}
+    said = _opened(value)
+    given = said if isinstance(said, Mapping) else {}
+    given = {kind: one for kind, one in given.items() if one not in (None, False)}
     if given == {"json_object": True}:
         given = {"json": {"type": "object"}}
     kind, one = next(iter(given.items()), ("", None))
@@ -414,6 +419,7 @@ _WITH_BEAMS = _OF_BEAMS | {
     "priority",
     "prefix_cache",
     "cache_salt",
+    "speculation",
     "lora_name",
     "add_special_tokens",
 }
