@@ -10,7 +10,7 @@ from builders.pages import FENCE, PAGES, ROOT
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 LINKS = [
     (page, target)
-    for page in PAGES
+    for page in (*PAGES, "CHANGELOG.md")
     for target in LINK.findall(FENCE.sub("", (ROOT / page).read_text()))
 ]
 

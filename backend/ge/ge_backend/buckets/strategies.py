@@ -53,9 +53,9 @@ def exponential(
 ) -> tuple[int, ...]:
     """Return at most `limit` geometrically spaced sizes, rounded up to `step`, capped at `maximum`.
 
-    A minimum of 0 or 1 is kept as it is and the spacing starts at `step`; any other one is rounded
-    up. With `minimum` above `maximum` (and with `step` above it) the sizes fall; the largest is
-    still replaced by `maximum`, which may then be there twice.
+    A minimum of 0 or 1 is kept beside them as it is, and the spacing starts at `step`; any other
+    one is rounded up. With `minimum` above `maximum` (and with `step` above it) the sizes fall; the
+    largest is still replaced by `maximum`, which may then be there twice.
 
     Args:
         minimum: the first size, or 0 or 1 beside the others.

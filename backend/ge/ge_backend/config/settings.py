@@ -149,8 +149,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="max_elements",
         default="0",
-        help="The most elements (rows times sizes; tokens, for text) that one bucket may have, and "
-        "one run of several rows where the engine takes any shape; 0 is no limit.",
+        help="The most elements (rows times sizes) that one bucket may have, and one run of "
+        "several rows where the engine takes any shape; 0 is no limit.",
     ),
     Setting(
         key="max_graphs",
@@ -368,7 +368,7 @@ FAMILIES: tuple[Family, ...] = (
         help="An input of the graph that the backend makes when the client does not send it: "
         "`mask` (1 for real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` "
         "where several axes are padded), `positions` (0, 1, 2, …) or `zeros`. Well-known names "
-        "(attention_mask, input_lengths, position_ids, token_type_ids) need no entry.",
+        "(attention_mask, input_mask, input_lengths, position_ids, token_type_ids) need no entry.",
     ),
     Family(
         prefix="axes.",
@@ -545,7 +545,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         variable="GE_CACHE_DIR",
         help="Where measured costs, recorded traffic and compiled models are kept between starts; "
         "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`; nothing is "
-        "kept for a user without a home folder (`HOME` unset or `/`), as containers may have.",
+        "kept for a user without a home folder (`HOME` is `/`, or is unset and the user id has no "
+        "name), as containers may have.",
     ),
 )
 
