@@ -14,9 +14,10 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ge_backend.buckets.grid import Bucket
 from ge_backend.errors import ConfigError
@@ -25,6 +26,8 @@ from ge_backend.traffic.histogram import DAMAGED, SizeHistogram, dump_histograms
 __all__ = ["Store"]
 
 log = logging.getLogger(__name__)
+
+_Kept = TypeVar("_Kept")
 
 VERSION = 2
 # What reading raises where nothing has been kept. A folder that may not be entered is another case.
@@ -43,62 +46,42 @@ class Store:
 
     def costs(self, key: Sequence[str]) -> dict[Bucket, float]:
         """Return the costs kept under a key, nanoseconds by bucket; empty when there are none."""
-        path = self._path("costs", key)
-        if path is None:
-            return {}
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if document["version"] != VERSION or document["key"] != list(key):
-                return {}
-            return _checked(document["costs"])
-        except NOTHING_THERE:
-            return {}
-        except (OSError, *DAMAGED) as error:
-            log.warning("costs in %s are not used: %r", path, error)
-            return {}
+
+        def taken(document: Any) -> dict[Bucket, float]:
+            known = document["version"] == VERSION and document["key"] == list(key)
+            return _checked(document["costs"]) if known else {}
+
+        return self._read("costs", key, taken) or {}
 
     def keep_costs(self, key: Sequence[str], costs: Mapping[Bucket, float]) -> None:
         """Keep costs under a key, in place of those before."""
-        path = self._path("costs", key)
-        if path is not None:
-            table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
-            self._write(path, json.dumps({"version": VERSION, "key": list(key), "costs": table}))
+        table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
+        self._keep("costs", key, {"version": VERSION, "key": list(key), "costs": table})
 
     def engines(self, key: Sequence[str]) -> dict[str, dict[Bucket, float]]:
         """Return the engines that were measured under a key, the fastest first, with their costs.
 
         Nanoseconds by bucket; empty when none was measured.
         """
-        path = self._path("engines", key)
-        try:
-            document = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+
+        def taken(document: Any) -> dict[str, dict[Bucket, float]]:
             return {str(name): _checked(costs) for name, costs in document.items()}
-        except (OSError, *DAMAGED):  # nothing, or nothing of use
-            return {}
+
+        return self._read("engines", key, taken) or {}
 
     def keep_engines(
         self, key: Sequence[str], engines: Mapping[str, Mapping[Bucket, float]]
     ) -> None:
         """Keep the engines that were measured, the fastest first."""
-        path = self._path("engines", key)
-        if path is not None:
-            tables = {name: list(costs.items()) for name, costs in engines.items()}
-            self._write(path, json.dumps(tables))
+        self._keep("engines", key, {name: list(costs.items()) for name, costs in engines.items()})
 
     def limits(self, key: Sequence[str]) -> dict[str, int] | None:
         """Return how long axes can be, as kept under a key; None when nothing was."""
-        path = self._path("limits", key)
-        try:
-            document = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
-            return None if document is None else {str(k): int(v) for k, v in document.items()}
-        except (OSError, *DAMAGED):  # nothing, or nothing of use
-            return None
+        return self._read("limits", key, lambda kept: {str(k): int(v) for k, v in kept.items()})
 
     def keep_limits(self, key: Sequence[str], limits: Mapping[str, int]) -> None:
         """Keep how long axes can be."""
-        path = self._path("limits", key)
-        if path is not None:
-            self._write(path, json.dumps(dict(limits)))
+        self._keep("limits", key, dict(limits))
 
     def traffic_path(self, model: str) -> Path | None:
         """Return the file that holds a model's traffic."""
@@ -138,6 +121,20 @@ class Store:
                 whole.setdefault(axis, SizeHistogram()).merge(histogram)
             self._write(path, dump_histograms(whole))
 
+    def _read(self, kind: str, key: Sequence[str], taken: Callable[[Any], _Kept]) -> _Kept | None:
+        """Return what is taken out of a document; None where there is none, or none of use."""
+        path = self._path(kind, key)
+        try:
+            return None if path is None else taken(json.loads(path.read_text(encoding="utf-8")))
+        except NOTHING_THERE:
+            return None
+        except (OSError, *DAMAGED) as error:
+            log.warning("%s in %s are not used: %r", kind, path, error)
+            return None
+
+    def _keep(self, kind: str, key: Sequence[str], document: object) -> None:
+        self._write(self._path(kind, key), json.dumps(document))
+
     def _path(self, kind: str, key: Sequence[str]) -> Path | None:
         if self.directory is None:
             return None
@@ -162,8 +159,10 @@ class Store:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _write(self, path: Path, text: str) -> None:
+    def _write(self, path: Path | None, text: str) -> None:
         """Replace a file whole, so that a reader never sees half of it."""
+        if path is None:
+            return
         draft = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
