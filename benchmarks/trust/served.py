@@ -16,10 +16,13 @@ from ge_backend.tritonserver.healer import Healer
 
 __all__ = ["serving", "write_model"]
 
+# Without ragged batches only requests of one length would share a batch, which is hardly ever two.
 CONFIG = """
 backend: "ge"
 max_batch_size: 8
 dynamic_batching { }
+input [ { name: "x" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
 parameters { key: "device" value { string_value: "null" } }
 """
 # Sums the rows; a run takes 5 ms.

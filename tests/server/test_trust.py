@@ -2,18 +2,34 @@
 
 import signal
 import time
+import urllib.request
 
 import psutil
 import pytest
 from benchmarks.trust.faults import FAULTS
-from benchmarks.trust.load import LOST_S, Load
+from benchmarks.trust.load import LOST_S, MODEL, Load
 from benchmarks.trust.served import serving
 from benchmarks.trust.trial import tried
+from benchmarks.where import PUBLISHED_S, sums
 
 from ge_backend.tritonserver import processes_of, shared_memory_of
 from ge_backend.tritonserver.stubs import stubs_of
 
 SHORT = ("executor killed", "executor stopped for good")
+
+
+def test_requests_share_batches_and_are_padded(installation):
+    """So that rows that are mixed up, or padding that counts, would be seen as wrong answers."""
+    with serving() as server:
+        load = Load(server.grpc, 16)
+        time.sleep(2.0)
+        answers = load.close()
+        time.sleep(PUBLISHED_S)
+        with urllib.request.urlopen(server.metrics) as response:
+            counted = sums(response.read().decode(), MODEL)
+    assert {answer.outcome for answer in answers} == {"right"}
+    assert counted["ge_batches_total"] < counted["ge_requests_total"] / 2
+    assert counted["ge_elements_run_total"] > counted["ge_elements_real_total"]
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.name in SHORT], ids=lambda f: f.name)
