@@ -6,7 +6,7 @@ import pytest
 from builders.host_config import config_of, tensor
 from ge_backend.batching.request import check_request
 from ge_backend.errors import InvalidRequest
-from ge_backend.layout.outside import outside_layout
+from ge_backend.layout.layout import outside_layout
 
 IDS = tensor("ids", dtype="TYPE_INT64", allow_ragged_batch=True)
 

@@ -21,7 +21,14 @@ from ge_backend.layout.sequence_tensors import with_controls, without_states
 from ge_backend.layout.validate import agreed_signature, counted_axis, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
-__all__ = ["InputLayout", "Layout", "OutputLayout", "TensorLayout", "build_layout"]
+__all__ = [
+    "InputLayout",
+    "Layout",
+    "OutputLayout",
+    "TensorLayout",
+    "build_layout",
+    "outside_layout",
+]
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +193,43 @@ def build_layout(
         states=config.sequence.states if config.sequence is not None else (),
         sizes=_declared_sizes(config, inputs),
         least=signature.axis_least,
+    )
+
+
+def outside_layout(config: ModelConfig) -> Layout:
+    """Return the layout of a model that has steps in place of a graph, as clients see it.
+
+    Nothing is padded here, and free dims need not agree: each step's own layout says what of its
+    inputs is. Nor is an input made here, whatever it is called: an optional one that was not sent
+    is left out, and the steps that take it make it, or run without.
+    """
+    return Layout(
+        batched=config.max_batch_size > 0,
+        axes=(),
+        limits={},
+        inputs=tuple(
+            InputLayout(
+                name=item.name,
+                dtype=item.dtype,
+                dims=item.graph_dims,
+                axes=(-1,) * len(item.graph_dims),
+                names=_own_names(item.name, item.graph_dims),
+                fill=0.0,
+                made="",
+                optional=item.optional,
+            )
+            for item in config.inputs
+        ),
+        outputs=tuple(
+            OutputLayout(
+                name=item.name,
+                dtype=item.dtype,
+                dims=item.graph_dims,
+                axes=(-1,) * len(item.graph_dims),
+                names=_own_names(item.name, item.graph_dims),
+            )
+            for item in config.outputs
+        ),
     )
 
 

@@ -22,8 +22,7 @@ from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.ensemble.runner import EnsembleRunner, Stage
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
-from ge_backend.layout.layout import Layout
-from ge_backend.layout.outside import outside_layout
+from ge_backend.layout.layout import Layout, outside_layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import complete_document
