@@ -56,7 +56,8 @@ def _advice(message: str, options: argparse.Namespace) -> str:
     if "unknown model" in message or "is not ready" in message:
         return f"{message}; the examples need the models that `make serve` serves: see --url"
     if "load / unload is not allowed" in message or "is restricted" in message:
-        return f"{message}; start the server as `make serve` does: --model-control-mode=explicit"
+        wanted = "--model-control-mode=explicit --load-model=*"
+        return f"{message}; start the server as `make serve` does: {wanted}"
     return message
 
 

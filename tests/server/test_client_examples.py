@@ -152,7 +152,7 @@ def test_another_server_than_the_examples_need_is_one_line(triton_server, tmp_pa
 
     assert "make serve" in refused("simple_infer.py", *address(server, protocol))
     said = refused("model_control.py", *address(server, protocol))
-    assert "--model-control-mode=explicit" in said
+    assert "--model-control-mode=explicit --load-model=*" in said
 
 
 def test_an_address_is_taken_as_the_server_prints_it(server):

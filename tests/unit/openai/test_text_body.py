@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from builders.pages import ROOT
+from ge_backend.openai import text_body
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.text_body import ReplyForm, read_chat, read_completion
 
@@ -233,3 +235,11 @@ def test_what_a_chat_cannot_do_is_named(given):
     with pytest.raises(ApiError, match="not supported") as caught:
         chat(**given)
     assert caught.value.param == next(iter(given))
+
+
+@pytest.mark.parametrize("name", [*text_body._SAMPLING, *text_body._WITHOUT_EFFECT])
+def test_every_field_is_in_the_docs(name):
+    """Among those that are understood, or that are taken and do nothing."""
+    page = (ROOT / "docs" / "openai.md").read_text()
+    understood = page.partition("## What is understood")[2].partition("\n## ")[0]
+    assert f"`{name}`" in understood
