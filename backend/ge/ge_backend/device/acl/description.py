@@ -61,18 +61,6 @@ class Gears:
     values: Sequence[Any] = ()
     tell: Callable[[int, int, int, Any], None] | None = None
 
-    def choose(self, model: int, inputs: int, at: int, gear: int) -> None:
-        """Let the next run of a model be in a gear; no run of it may be in flight.
-
-        Args:
-            model: its id.
-            inputs: the dataset of that run.
-            at: the index of the input that chooses.
-            gear: an index into `shapes`.
-        """
-        if self.tell is not None:
-            self.tell(model, inputs, at, self.values[gear])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:

@@ -112,7 +112,6 @@ class Staging:
             pinned = Pinned(runtime, total, what)
             taken.callback(pinned.close)
             self._taken = taken.pop_all()
-        self.sizes = dict(sizes)
         self._slots = {
             name: Slot(
                 device.address + start,

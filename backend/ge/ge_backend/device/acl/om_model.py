@@ -99,6 +99,7 @@ class LoadedModel:
         sizes: likewise.
         description: its tensors, with the bytes that they have in any gear, and its gears.
         runs: the input and output shapes of every gear; none if dimensions vary freely.
+        inputs, outputs: the datasets of its runs, once it is bound.
 
     Raises:
         GraphFailed: ACL refuses the file.
@@ -163,46 +164,27 @@ class LoadedModel:
             if block is not None:
                 inputs.insert(at, (block.address, block.nbytes))
         outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
-        self._inputs = self._dataset(inputs)
-        self._outputs = self._dataset(outputs)
+        self.inputs, self.outputs = self._dataset(inputs), self._dataset(outputs)
         if self._images is not None:
             rank = int(self._images.get("related_input_rank", "0"))
             rows = max(run.inputs[described.inputs[rank].name][0] for run in self.runs)
             calls = tuple(aipp_calls(self._images, rows))
-            self._models.tell_aipp(self._model, self._inputs, described.aipp_at, calls, rows)
+            self._models.tell_aipp(self._model, self.inputs, described.aipp_at, calls, rows)
 
     def choose(self, gear: int) -> None:
-        """Let the next run be in a gear; no run is in flight."""
+        """Let the next run be in a gear, where there are several; no run is in flight."""
         described = self.description
-        described.gears.choose(self._model, self._inputs, described.gear_at, gear)
-
-    def place_input(self, at: int, address: int, nbytes: int) -> None:
-        """Let runs read an input from elsewhere."""
-        self._models.place(self._inputs, at, address, nbytes)
-
-    def state_input(self, at: int, number: int, shape: Shape) -> None:
-        """Say the type and shape of an input; only for dimensions that vary freely."""
-        self._models.state_shape(self._inputs, at, number, shape)
-
-    def place_output(self, at: int, address: int, nbytes: int) -> None:
-        """Let runs write an output elsewhere; at address 0 `execute` finds memory for it."""
-        self._models.place(self._outputs, at, address, nbytes)
-
-    def placed_output(self, at: int) -> int:
-        """Return the address of an output; 0 where it has none."""
-        return self._models.placed(self._outputs, at)
-
-    def output_shape(self, at: int) -> Shape:
-        """Return the shape of an output of the run before; only for freely varying dimensions."""
-        return self._models.stated_shape(self._outputs, at)
+        if described.gears.tell is not None:
+            value = described.gears.values[gear]
+            described.gears.tell(self._model, self.inputs, described.gear_at, value)
 
     def submit(self, stream: int) -> None:
         """Queue a run; no other is in flight."""
-        self._models.submit(self._model, self._inputs, self._outputs, stream)
+        self._models.submit(self._model, self.inputs, self.outputs, stream)
 
     def execute(self) -> None:
         """Run at once; see `AclModels.execute`."""
-        self._models.execute(self._model, self._inputs, self._outputs)
+        self._models.execute(self._model, self.inputs, self.outputs)
 
     def close(self) -> None:
         """Unload it: no run is in flight."""
@@ -214,15 +196,16 @@ class LoadedModel:
         It takes a dataset, of which only the buffer that chooses is looked at. Where there is one
         shape the description has it, and no other call does if RuntimeV2 runs the model.
         """
-        if described.gears.tell is None:
+        gears = described.gears
+        if gears.tell is None:
             outputs = {tensor.name: tensor.dims for tensor in described.outputs}
-            return tuple(OmRun(shapes, outputs) for shapes in described.gears.shapes)
+            return tuple(OmRun(shapes, outputs) for shapes in gears.shapes)
         gear = (self._gear.address, self._gear.nbytes) if self._gear is not None else (0, 0)
         dataset = self._models.dataset([gear] * (described.gear_at + 1))
         try:
             runs = []
-            for at, shapes in enumerate(described.gears.shapes):
-                described.gears.choose(self._model, dataset, described.gear_at, at)
+            for shapes, value in zip(gears.shapes, gears.values, strict=True):
+                gears.tell(self._model, dataset, described.gear_at, value)
                 outputs = {
                     tensor.name: self._models.current_output_dims(self._described, index)
                     for index, tensor in enumerate(described.outputs)

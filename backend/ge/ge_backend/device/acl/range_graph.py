@@ -45,7 +45,7 @@ class RangeGraph(Graph):
         self._device = source.device
         self._path = str(source.path)
         self._timeout_ms = source.timeout_ms
-        self._model = model
+        self._models, self._model = source.device.models, model
         self._taken = taken
         self._lock = threading.Lock()
         self._lent: list[int] = []  # memory that ACL has found for outputs, and is ours to free
@@ -91,7 +91,7 @@ class RangeGraph(Graph):
         """Run with outputs in our slots; return their shapes once they are downloaded."""
         for at, tensor in enumerate(self._outputs):
             slot = self._transfer.outputs[tensor.name]
-            self._model.place_output(at, slot.device, slot.capacity)
+            self._models.place(self._model.outputs, at, slot.device, slot.capacity)
         self._model.submit(stream)
         self._transfer.download(predicted, stream)
         self._device.runtime.synchronise(stream, self._timeout_ms)
@@ -107,16 +107,16 @@ class RangeGraph(Graph):
         """Run with outputs for which ACL finds memory; return their shapes once downloaded."""
         places = range(len(self._outputs))
         for at in places:
-            self._model.place_output(at, 0, 0)
+            self._models.place(self._model.outputs, at, 0, 0)
         self._device.runtime.synchronise(stream, self._timeout_ms)
         try:
             self._model.execute()
             found = self._found()
             self._make_room({}, found)
-            sources = [self._model.placed_output(at) for at in places]
+            sources = [self._models.placed(self._model.outputs, at) for at in places]
             self._transfer.download(found, stream, sources)
         finally:
-            self._lent = [self._model.placed_output(at) for at in places]
+            self._lent = [self._models.placed(self._model.outputs, at) for at in places]
             self._device.runtime.synchronise(stream, self._timeout_ms)
             self._give_back()
         return found
@@ -138,13 +138,15 @@ class RangeGraph(Graph):
         """Say where the inputs are and which shapes they have."""
         for at, tensor in enumerate(self._inputs):
             slot = self._transfer.inputs[tensor.name]
-            self._model.place_input(at, slot.device, slot.capacity)
-            self._model.state_input(at, acl_number(tensor.dtype), shapes[tensor.name])
+            self._models.place(self._model.inputs, at, slot.device, slot.capacity)
+            number, shape = acl_number(tensor.dtype), shapes[tensor.name]
+            self._models.state_shape(self._model.inputs, at, number, shape)
 
     def _found(self) -> dict[str, Shape]:
         """Return the outputs' shapes in the run that has just ended."""
         return {
-            tensor.name: self._model.output_shape(at) for at, tensor in enumerate(self._outputs)
+            tensor.name: self._models.stated_shape(self._model.outputs, at)
+            for at, tensor in enumerate(self._outputs)
         }
 
     def _make_room(self, input_shapes: Shapes, results: Shapes) -> None:
