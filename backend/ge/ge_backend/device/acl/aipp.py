@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ge_backend.device.acl.models import AippCall
 from ge_backend.device.files.aipp_file import FORMATS, Block
 
 __all__ = ["aipp_calls"]
 
 CHANNELS = range(4)
 ON = ("true", "1")
-Call = tuple[str, tuple[int | float, ...]]
 
 
-def aipp_calls(block: Block, rows: int) -> Iterator[Call]:
+def aipp_calls(block: Block, rows: int) -> Iterator[AippCall]:
     """Give the calls of `acl.mdl` that say what is done to images, without their first argument.
 
     Args:
@@ -41,7 +41,7 @@ def aipp_calls(block: Block, rows: int) -> Iterator[Call]:
         yield "set_aipp_csc_params", (1, *matrix, *outputs, *inputs)
     yield "set_aipp_rbuv_swap_switch", (switch("rbuv_swap_switch"),)
     yield "set_aipp_ax_swap_switch", (switch("ax_swap_switch"),)
-    crop = [number(f"{key}") for key in ("load_start_pos_w", "load_start_pos_h")]
+    crop = [number("load_start_pos_w"), number("load_start_pos_h")]
     cut = [number("crop_size_w"), number("crop_size_h")]
     sides = [number(f"{side}_padding_size") for side in ("top", "bottom", "left", "right")]
     for row in range(rows):

@@ -47,19 +47,17 @@ class AclMemory:
                 device.runtime.synchronise(stream, self._timeout_ms)
 
 
-class _AclBuffer:
+class _AclBuffer(Block):
     """Device memory; see `DeviceBuffer`."""
 
     def __init__(self, device: AclDevice, nbytes: int, what: str) -> None:
+        super().__init__(device.runtime, nbytes, what)
         self._device = device
-        self._block = Block(device.runtime, nbytes, what)
-        self.nbytes = nbytes
-        self.address = self._block.address
 
     def close(self) -> None:
         """Free it; see `DeviceBuffer`."""
         self._device.settle()
-        self._block.close()
+        super().close()
 
 
 def address(copy: Copy) -> int:

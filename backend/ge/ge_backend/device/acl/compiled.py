@@ -87,11 +87,11 @@ class CompiledGraph(Graph):
         """
         graph = self._load(self._compiled(tuple(shapes)))
         try:
-            self._check(graph)
+            held = self._checked(graph)
         except BaseException:
             graph.close()
             raise
-        self._replace(_Held(graph, *self._named(graph)))
+        self._replace(held)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that it was compiled for these shapes."""
@@ -155,19 +155,11 @@ class CompiledGraph(Graph):
         if former is not None:
             former.graph.close()
 
-    def _named(self, graph: Graph) -> tuple[dict[str, str], dict[str, DataType]]:
-        """Return `_Held.names` and `_Held.narrow` of a compiled model."""
-        pairs = list(zip(self.signature.outputs, graph.signature.outputs, strict=True))
-        return (
-            {own.name: other.name for own, other in pairs},
-            {own.name: own.dtype for own, other in pairs if own.dtype != other.dtype},
-        )
-
-    def _check(self, graph: Graph) -> None:
+    def _checked(self, graph: Graph) -> _Held:
         """See that the compiler has changed neither inputs nor outputs, but for `_NARROWED`."""
         wanted, made = self.signature, graph.signature
         if (
-            _types(made.inputs) != _types(wanted.inputs)
+            len(made.inputs) != len(wanted.inputs)
             or len(made.outputs) != len(wanted.outputs)
             or not all(map(_may_be_given, wanted.outputs, made.outputs))
             or not all(_may_be(spec, made.input(spec.name)) for spec in wanted.inputs)
@@ -177,20 +169,22 @@ class CompiledGraph(Graph):
                 f"{_described(wanted.outputs)}; compiled, it takes {_described(made.inputs)} and "
                 f"gives {_described(made.outputs)}; compile it without options that change these"
             )
+        pairs = list(zip(wanted.outputs, made.outputs, strict=True))
+        return _Held(
+            graph,
+            names={own.name: other.name for own, other in pairs},
+            narrow={own.name: own.dtype for own, other in pairs if own.dtype != other.dtype},
+        )
 
 
 def _may_be(wanted: TensorSpec, made: TensorSpec | None) -> bool:
-    """Whether a compiled input has the shape that was wanted, as far as each says it."""
-    return made is not None and agree(wanted.dims, made.dims)
+    """Whether a compiled input has the type and shape that were wanted, as far as each says it."""
+    return made is not None and made.dtype == wanted.dtype and agree(wanted.dims, made.dims)
 
 
 def _may_be_given(wanted: TensorSpec, made: TensorSpec) -> bool:
     """Whether a compiled output has the type that was wanted, or one that is made that again."""
     return made.dtype == wanted.dtype or made.dtype.name == _NARROWED.get(wanted.dtype.name)
-
-
-def _types(specs: Sequence[TensorSpec]) -> dict[str, DataType]:
-    return {spec.name: spec.dtype for spec in specs}
 
 
 def _described(specs: Sequence[TensorSpec]) -> str:

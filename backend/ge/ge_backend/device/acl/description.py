@@ -99,12 +99,8 @@ def read_description(
 ) -> Description:
     """Return what ACL's description of a loaded model says.
 
-    Args:
-        models: the calls.
-        description: a number of theirs.
-        path: the file's, in messages.
-        order: in which its gears list its inputs; empty where that is not known.
-        aipp: what is done to its images, where it is to be told that.
+    `order` is that in which its gears list its inputs, empty where that is not known; `aipp` is
+    what is done to its images, where it is to be told that.
 
     Raises:
         ModelError: it has tensors that Triton does not carry, or two outputs of one name, or gears

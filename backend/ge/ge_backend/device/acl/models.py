@@ -14,7 +14,7 @@ from ge_backend.device.acl.runtime import AclRuntime
 from ge_backend.errors import DeviceFault, GraphFailed
 from ge_backend.tensors import Shape
 
-__all__ = ["AclModels"]
+__all__ = ["AclModels", "AippCall"]
 
 AippCall = tuple[str, tuple[int | float, ...]]
 
@@ -64,13 +64,7 @@ class AclModels:
     ) -> int:
         """Load a file into given memory and return its id; at address 0 it takes its own.
 
-        Args:
-            path: the file.
-            work: address of its work memory.
-            work_bytes: how much that is.
-            weights: address of its weights.
-            weight_bytes: how much that is.
-            priority: of its runs on the device, 0 (the first) to 7.
+        `priority` is that of its runs on the device, 0 (the first) to 7.
         """
         if priority:
             options: list[tuple[int, int | str]] = [
@@ -256,12 +250,8 @@ class AclModels:
     ) -> None:
         """Tell what is done to images of all later runs; copies at once, as `choose_batch`.
 
-        Args:
-            model: its id.
-            inputs: the dataset, whose buffer of that input is written.
-            at: the index of the input that takes the parameters.
-            calls: names in `acl.mdl`, with all arguments but the first.
-            rows: the most images of a run.
+        The dataset's buffer `at` takes the parameters. `calls` are names in `acl.mdl`, with all
+        arguments but the first; `rows` are the most images of a run.
         """
         aipp = self._made("mdl.create_aipp", self._mdl.create_aipp(int(rows)))
         try:

@@ -87,12 +87,10 @@ class LoadedModel:
 
     The calling thread has entered the device, here and in every method.
 
+    Its weights are shared with other loads of the same file, and of files of the same key.
+
     Args:
-        file: the file.
-        sizes: what it needs.
         scratch: at least as much work memory as it needs.
-        source: what it is a part of: weights are shared with other loads of the same file, and of
-            files of the same key.
 
     Attributes:
         label: the sizes in the file's name.

@@ -104,11 +104,7 @@ def ranked(
 ) -> tuple[Tensor, ...]:
     """Return the tensors with as many free dimensions as are named, where ACL does not know them.
 
-    Args:
-        tensors: of a model whose dimensions vary freely.
-        names: of dimensions, by tensor.
-        path: the model's, in messages.
-        axes_path: where names are given, in messages.
+    The model's dimensions vary freely; `axes_path` is where names would be given, in messages.
 
     Raises:
         ModelError: neither ACL nor a name says how many a tensor has.

@@ -71,12 +71,9 @@ class Transfer:
     def download(
         self, shapes: Mapping[str, Shape], stream: int, sources: Sequence[int] = ()
     ) -> None:
-        """Queue the copies of outputs.
+        """Queue the copies of those outputs that have shapes here, as they are in this run.
 
-        Args:
-            shapes: of those that are wanted, in this run.
-            stream: where.
-            sources: where they are on the device, if that is not in their slots.
+        `sources` says where they are on the device, if that is not in their slots.
         """
         for at, tensor in enumerate(self._out):
             nbytes = num_bytes(tensor, shapes[tensor.name]) if tensor.name in shapes else 0
@@ -117,11 +114,7 @@ def checked_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes of a run's inputs, once names and types are sure to be the model's.
 
-    Args:
-        inputs: what the model takes.
-        arrays: what comes from the host.
-        path: the model's, for messages.
-        bound: what is on the device already.
+    Some come from the host, as `arrays`, and some are on the device already.
 
     Raises:
         GraphFailed: they are not.
