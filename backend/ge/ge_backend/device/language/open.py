@@ -40,7 +40,7 @@ OPENERS = {
 DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
-VLLM = "ge_backend.device.vllm.open:open_vllm"
+VLLM = "ge_backend.device.vllm.model:open_vllm"
 
 
 @runtime_checkable

@@ -15,7 +15,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,12 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOu
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from ge_backend.device.files.checkpoint import read_checkpoint
+from ge_backend.device.language.open import OpenedScheduled, OpenScheduled
 from ge_backend.device.language.scheduled import Ask, Levels, Told
 from ge_backend.device.language.structure import Structure, StructureKind
+from ge_backend.device.preprocess.text import open_tokenizer
+from ge_backend.device.vllm.arguments import engine_arguments
 from ge_backend.device.vllm.orphans import watch_for_orphans
 from ge_backend.errors import (
     DeadlineExceeded,
@@ -38,7 +41,7 @@ from ge_backend.errors import (
 )
 from ge_backend.tensors import Array
 
-__all__ = ["VllmModel"]
+__all__ = ["VllmModel", "open_vllm"]
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ class VllmModel:
     ) -> None:
         os.environ.update({**ENVIRONMENT, **os.environ})
         watch_for_orphans()
-        self._stats = _Stats()
+        self._levels: dict[int, Levels] = {}  # of each of its engines
         self._on_death = on_death
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
@@ -98,8 +101,14 @@ class VllmModel:
         self._loop.call_soon_threadsafe(self._stop, name)
 
     def levels(self) -> Levels:
-        """Return how full it is, as of the last step."""
-        return self._stats.levels
+        """Return how full it is as of the last step, its engines all together."""
+        each = list(self._levels.values())
+        return Levels(
+            waiting=sum(levels.waiting for levels in each),
+            running=sum(levels.running for levels in each),
+            cache_used=sum(levels.cache_used for levels in each) / max(1, len(each)),
+            preempted=sum(levels.preempted for levels in each),
+        )
 
     def close(self) -> None:
         """End vLLM's processes."""
@@ -114,10 +123,15 @@ class VllmModel:
 
     async def _open(self, arguments: AsyncEngineArgs) -> AsyncLLM:
         try:
-            return AsyncLLM.from_engine_args(arguments, stat_loggers=[self._stats.logger])
+            return AsyncLLM.from_engine_args(arguments, stat_loggers=[self._logger])
         except Exception as error:
             text = f"vLLM does not start: {type(error).__name__}: {error}"
             raise DeviceUnavailable(f"{text} (its own output is in the server's log)") from error
+
+    def _logger(self, config: object, index: int = 0) -> _Logger:
+        """Return what notes what one of its engines tells; called by vLLM."""
+        del config
+        return _Logger(self._levels, index)
 
     async def _watched(self) -> None:
         while not self._engine.errored:  # noqa: ASYNC110 - vLLM has no event for it
@@ -158,6 +172,23 @@ class VllmModel:
         async for output in answer:
             if output.outputs:
                 tell(_told(output.outputs[0], ask.sampling.logprobs))
+
+
+def open_vllm(asked: OpenScheduled) -> OpenedScheduled:
+    """See `open_scheduled`; our own tokenizer is beside the model."""
+    checkpoint = read_checkpoint(asked.folder, quantised=True)
+    path = checkpoint.tokenizer
+    model = VllmModel(
+        engine_arguments(asked.folder, asked.precision, asked.served_as, asked.options),
+        vocabulary=checkpoint.vocabulary,
+        eos=checkpoint.eos,
+        on_death=asked.on_death,
+    )
+    return OpenedScheduled(
+        model=model,
+        tokenizer=None if path is None else open_tokenizer(path),
+        sampling=checkpoint.sampling,
+    )
 
 
 async def _settled() -> None:
@@ -249,42 +280,19 @@ def _mapped(error: Exception) -> GeError:
     return GraphFailed(f"vLLM failed over the request: {type(error).__name__}: {error}")
 
 
-@dataclass(slots=True)
-class _Stats:
-    """What vLLM tells after each step, of its engines all together."""
-
-    engines: dict[int, Levels] = field(default_factory=dict)
-
-    @property
-    def levels(self) -> Levels:
-        """Return how full they are."""
-        each = list(self.engines.values())
-        return Levels(
-            waiting=sum(levels.waiting for levels in each),
-            running=sum(levels.running for levels in each),
-            cache_used=sum(levels.cache_used for levels in each) / max(1, len(each)),
-            preempted=sum(levels.preempted for levels in each),
-        )
-
-    def logger(self, config: object, index: int = 0) -> _Logger:
-        """Return what one of its engines tells; called by vLLM."""
-        del config
-        return _Logger(self, index)
-
-
 class _Logger:
     """In the form of vLLM's `StatLoggerBase`."""
 
-    def __init__(self, stats: _Stats, index: int) -> None:
-        self._stats = stats
+    def __init__(self, levels: dict[int, Levels], index: int) -> None:
+        self._levels = levels
         self._index = index
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
         """Take what one step tells."""
-        before = self._stats.engines.get(self._index, Levels())
+        before = self._levels.get(self._index, Levels())
         lost = 0 if iteration_stats is None else iteration_stats.num_preempted_reqs
         now = scheduler_stats
-        self._stats.engines[self._index] = Levels(
+        self._levels[self._index] = Levels(
             waiting=before.waiting if now is None else now.num_waiting_reqs,
             running=before.running if now is None else now.num_running_reqs,
             cache_used=before.cache_used if now is None else now.kv_cache_usage,
