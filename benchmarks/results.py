@@ -45,7 +45,7 @@ class Result:
         p50_ms, p99_ms: over the latencies of all rounds; None for the ceiling.
         server_cpu_s, client_cpu_s: CPU seconds per 1000 requests.
         others_cpu: cores that the rest of this machine used meanwhile: noise.
-        ours_by_this: our throughput divided by this one's, median of the ratios of each round.
+        by_round: throughput by the round's number.
     """
 
     mix: str
@@ -58,11 +58,14 @@ class Result:
     server_cpu_s: float
     client_cpu_s: float
     others_cpu: float
-    ours_by_this: float
+    by_round: Mapping[int, float]
 
     def over(self, other: Result) -> float:
-        """Return how many times the throughput of another one of the same cell this one has."""
-        return other.ours_by_this / self.ours_by_this
+        """Return how many times the throughput of another one of the same cell this one has.
+
+        The median of the ratios within each round.
+        """
+        return median_ratio(self.by_round, other.by_round)
 
 
 def results(samples: Iterable[Sample]) -> list[Result]:
@@ -76,9 +79,8 @@ def results(samples: Iterable[Sample]) -> list[Result]:
         if concurrency == 0:
             continue
         compared = cell | cells.get((mix, 0), {})
-        ours = compared[OURS][""]
         bests = (_best(layouts.values()) for layouts in compared.values())
-        found += [_result(concurrency, best, ours) for best in bests]
+        found += [_result(concurrency, best) for best in bests]
     return found
 
 
@@ -86,7 +88,7 @@ def _best(layouts: Iterable[list[Sample]]) -> list[Sample]:
     return max(layouts, key=lambda samples: statistics.median(s.throughput for s in samples))
 
 
-def _result(concurrency: int, best: list[Sample], ours: list[Sample]) -> Result:
+def _result(concurrency: int, best: list[Sample]) -> Result:
     latencies = [latency for sample in best for latency in sample.latencies_ms]
     first = best[0]
     return Result(
@@ -100,7 +102,7 @@ def _result(concurrency: int, best: list[Sample], ours: list[Sample]) -> Result:
         server_cpu_s=_per_thousand(best, SERVER_ROLES),
         client_cpu_s=_per_thousand(best, ("client",)),
         others_cpu=statistics.median(s.cpu_s.get("others", 0.0) / s.wall_s for s in best),
-        ours_by_this=median_ratio(_by_round(ours), _by_round(best)),
+        by_round={sample.round_number: sample.throughput for sample in best},
     )
 
 
@@ -109,7 +111,3 @@ def _per_thousand(samples: list[Sample], roles: Sequence[str]) -> float:
         1000 * sum(sample.cpu_s.get(role, 0.0) for role in roles) / sample.requests
         for sample in samples
     )
-
-
-def _by_round(samples: list[Sample]) -> dict[int, float]:
-    return {sample.round_number: sample.throughput for sample in samples}

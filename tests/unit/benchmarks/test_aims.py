@@ -6,19 +6,19 @@ from benchmarks.poisson import Poisson
 from benchmarks.results import CEILING, Result
 
 
-def result(system, ours_by_this, *, concurrency=32, p99_ms=100.0):
+def result(system, behind, *, concurrency=32, p99_ms=100.0):
     return Result(
         mix="lognormal",
         concurrency=concurrency,
         system=system,
         layout="",
-        throughput=100 / ours_by_this,
+        throughput=100 / behind,
         p50_ms=10.0,
         p99_ms=p99_ms,
         server_cpu_s=1.0,
         client_cpu_s=0.1,
         others_cpu=0.0,
-        ours_by_this=ours_by_this,
+        by_round={0: 100 / behind},
     )
 
 
@@ -30,7 +30,7 @@ def found(*results, offered=(), bf16=False):
 
 
 def test_each_of_ours_is_held_against_each_rival():
-    """Ratios of another one of ours come from its own to the first."""
+    """Each by its own throughput."""
     cell = "lognormal, 32 in flight"
     seen = found(result("ge", 1.0), result("ge_packed", 0.5), result("packed", 0.8))
     assert seen[cell, "ge", "packed"] == (1.0, 0.8, False)

@@ -35,8 +35,7 @@ def test_a_rival_counts_with_its_better_layout():
         ]
     )
     assert found["one_forward"].layout == "2x1"
-    assert found["one_forward"].ours_by_this == pytest.approx(2.0)
-    assert found["ge"].ours_by_this == 1.0
+    assert found["ge"].over(found["one_forward"]) == pytest.approx(2.0)
 
 
 def test_the_ceiling_stands_in_every_cell_of_its_mix():
@@ -48,8 +47,9 @@ def test_the_ceiling_stands_in_every_cell_of_its_mix():
             sample(CEILING, 100.0, layout="a", concurrency=0, latencies=(), ceiling=1.5),
         ]
     )
-    ceilings = [(r.concurrency, r.ours_by_this) for r in found if r.system == CEILING]
-    assert ceilings == [(1, pytest.approx(0.8)), (32, pytest.approx(0.9))]
+    ours = {r.concurrency: r for r in found if r.system == "ge"}
+    ceilings = {r.concurrency: ours[r.concurrency].over(r) for r in found if r.system == CEILING}
+    assert ceilings == {1: pytest.approx(0.8), 32: pytest.approx(0.9)}
     assert all(r.p50_ms is None for r in found if r.system == CEILING)
 
 
@@ -71,3 +71,16 @@ def test_percentiles_are_over_all_rounds():
         ]
     )
     assert (found["ge"].p50_ms, found["ge"].p99_ms, found["ge"].throughput) == (3.0, 5.0, 5.0)
+
+
+def test_any_two_systems_are_compared_within_each_round():
+    """The median of those ratios, which the quotient of two medians is not."""
+    rounds = {"ge": (100, 100, 200), "ge_packed": (120, 300, 210), "one_forward": (100, 200, 300)}
+    found = by_system(
+        sample(system, float(throughput), round_number=number)
+        for system, throughputs in rounds.items()
+        for number, throughput in enumerate(throughputs)
+    )
+    assert found["ge_packed"].over(found["one_forward"]) == pytest.approx(1.2)
+    assert found["ge"].over(found["one_forward"]) == pytest.approx(2 / 3)
+    assert found["ge_packed"].over(found["ge_packed"]) == 1
