@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import time
@@ -15,7 +14,7 @@ from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Prepared, PrepareInput
 from ge_backend.layout.layout import InputLayout, Layout
-from ge_backend.tensors import Shape
+from ge_backend.tensors import DataType, Shape
 
 __all__ = [
     "RUN_OVERHEAD_NS",
@@ -144,35 +143,24 @@ def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
 
 
 def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
-    """Return what every input of the graph is when a bucket is prepared."""
-    states = tuple(
-        PrepareInput(
-            name=state.input,
-            dtype=state.dtype.name,
-            shape=_state_shape(state, bucket, layout),
-            fill=0,
-        )
-        for state in layout.states
+    """Return what every input of the graph is when a bucket is prepared.
+
+    Free axes that are not padded get their only or a modest size, and so do states whose size
+    varies.
+    """
+    sizes = bucket[1:] + tuple(_modest(layout, name) for name in layout.matched)
+
+    def prepared(name: str, dtype: DataType, row: Shape, fill: float) -> PrepareInput:
+        shape = (bucket[0], *row) if layout.batched else row
+        return PrepareInput(name=name, dtype=dtype.name, shape=shape, fill=fill)
+
+    return (
+        *(prepared(state.input, state.dtype, _state_row(state), 0) for state in layout.states),
+        *(
+            prepared(item.name, item.dtype, item.row_shape(sizes), _fill(item, sizes))
+            for item in layout.inputs
+        ),
     )
-    return states + tuple(
-        PrepareInput(
-            name=item.name,
-            dtype=item.dtype.name,
-            shape=_shape(item, bucket, layout),
-            fill=_fill(item, bucket[1:] + _matched(layout)),
-        )
-        for item in layout.inputs
-    )
-
-
-def _shape(item: InputLayout, bucket: Bucket, layout: Layout) -> Shape:
-    """Return the padded shape; free axes that are not padded get their only or a modest size."""
-    row = item.row_shape(bucket[1:] + _matched(layout))
-    return (bucket[0], *row) if layout.batched else row
-
-
-def _matched(layout: Layout) -> Shape:
-    return tuple(map(functools.partial(_modest, layout), layout.matched))
 
 
 def _modest(layout: Layout, name: str) -> int:
@@ -181,10 +169,8 @@ def _modest(layout: Layout, name: str) -> int:
     return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
 
 
-def _state_shape(state: State, bucket: Bucket, layout: Layout) -> Shape:
-    """Return the shape of a batch of states; sizes that vary get a modest one."""
-    row = tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
-    return (bucket[0], *row) if layout.batched else row
+def _state_row(state: State) -> Shape:
+    return tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
 
 
 def _fill(item: InputLayout, sizes: Shape) -> float:
