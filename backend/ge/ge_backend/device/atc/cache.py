@@ -103,7 +103,9 @@ class CompileCache:
             self._remove(key)
             scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{key}-"))
         try:
-            work, draft = _folder(scratch / "work"), _folder(scratch / "entry")
+            work, draft = scratch / "work", scratch / "entry"
+            work.mkdir()
+            draft.mkdir()
             started = time.monotonic()
             made = make(work)
             seconds = time.monotonic() - started
@@ -161,11 +163,6 @@ def file_digest(path: Path) -> str:
 def _key(recipe: Mapping[str, Any]) -> str:
     text = json.dumps({"version": VERSION, "recipe": recipe}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
 
 
 def _state(compiled: Compiled, path: Path) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,7 @@ from pathlib import Path
 import ge_backend
 from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
 from ge_backend.device.atc.cann import Cann, find_cann
-from ge_backend.device.atc.options import (
-    CompileRequest,
-    arguments,
-    gears_of,
-    precision_note,
-)
+from ge_backend.device.atc.options import CompileRequest, arguments, gears_of, precision_note
 from ge_backend.device.files.model_file import named_files
 from ge_backend.device.files.onnx_file import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
@@ -80,7 +75,9 @@ def compile_onnx(
         "cann": cann.version,
     }
     compiled = cache.find_or_make(
-        recipe, lambda folder: _compile(cann, request, folder, quiet), title=str(request.model)
+        recipe,
+        lambda folder: _compile(cann, request, named, folder, quiet),
+        title=str(request.model),
     )
     log.info(
         "%s %s for %s: %s, %.1f MiB",
@@ -93,9 +90,10 @@ def compile_onnx(
     return compiled
 
 
-def _compile(cann: Cann, request: CompileRequest, folder: Path, quiet: Quiet) -> Path:
+def _compile(
+    cann: Cann, request: CompileRequest, named: Mapping[str, Path], folder: Path, quiet: Quiet
+) -> Path:
     """Run `atc` in a folder and return the `.om` that it wrote there."""
-    named = named_files(request.model.parent, request.options)
     files = {key: str(path.resolve()) for key, path in named.items()}
     options = tuple((key, files.get(key, value)) for key, value in request.options)
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]

@@ -181,26 +181,12 @@ def gears_of(request: CompileRequest) -> GearOptions:
     for spec in request.inputs:
         if ";" in spec.name:
             raise ModelError(f"{request.model}: atc takes no ';' in an input's name: {spec.name!r}")
-    buckets = {
-        tuple(_shape(spec, bucket, request.model) for spec in request.inputs)
-        for bucket in request.shapes
-    }
-    return _gears(request, sorted(buckets))
-
-
-def _shape(spec: TensorSpec, bucket: Mapping[str, Shape], model: Path) -> Shape:
-    """Return an input's shape in a bucket, once it is sure that the input can have it."""
-    shape = bucket.get(spec.name)
-    if shape is None or min(shape, default=1) < 1 or not agree(spec.dims, shape):
-        raise ModelError(
-            f"{model}: input {spec.name!r} is {spec.describe()}; a bucket has {shape}, expected "
-            "a shape of that rank and of sizes from 1 up"
-        )
-    return tuple(shape)
-
-
-def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> GearOptions:
-    """Return the gears of distinct buckets; each is one shape per input, in their order."""
+    buckets = sorted(
+        {
+            tuple(_shape(spec, bucket, request.model) for spec in request.inputs)
+            for bucket in request.shapes
+        }
+    )
     varying = [
         (at, axis)
         for at, spec in enumerate(request.inputs)
@@ -220,6 +206,17 @@ def _gears(request: CompileRequest, buckets: Sequence[tuple[Shape, ...]]) -> Gea
         kind=kind,
         values=tuple(value[:1] if kind == "dynamic_batch_size" else value for value in values),
     )
+
+
+def _shape(spec: TensorSpec, bucket: Mapping[str, Shape], model: Path) -> Shape:
+    """Return an input's shape in a bucket, once it is sure that the input can have it."""
+    shape = bucket.get(spec.name)
+    if shape is None or min(shape, default=1) < 1 or not agree(spec.dims, shape):
+        raise ModelError(
+            f"{model}: input {spec.name!r} is {spec.describe()}; a bucket has {shape}, expected "
+            "a shape of that rank and of sizes from 1 up"
+        )
+    return tuple(shape)
 
 
 def _kind(
