@@ -39,7 +39,7 @@ class Bench:
         self.seconds = {NARROW: narrow, WIDE: wide}
         self.cores = Cores(count, lambda: clock.now)
         self.given_up = []
-        self.choice = ThreadChoice(self.cores, NARROW, open_wide, self.freeing)
+        self.choice = ThreadChoice(self.cores, 0, NARROW, open_wide, self.freeing)
         self.wait()
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ def test_the_company_of_one_graph_is_that_of_all_on_the_device(clock):
     """Cores are shared by graphs, so that what runs beside one makes the others narrow."""
     bench = Bench(clock).opened()
     bench.runs(8)
-    other = ThreadChoice(bench.cores, NARROW, None)
+    other = ThreadChoice(bench.cores, 1, NARROW, lambda: WIDE)
     with other.session(1, exclusive=False):
         pass
     assert bench.run() == NARROW

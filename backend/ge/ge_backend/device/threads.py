@@ -118,22 +118,25 @@ class ThreadChoice(Generic[_Session]):
 
     Args:
         cores: shared by all graphs of the device.
+        threads: of a run, as in `GraphSource`; only 0 leaves a choice, where there are several
+            cores.
         narrow: one thread per run; from several threads at once.
-        open_wide: makes the session that uses all cores; None where there is no choice.
+        open_wide: makes the session that uses all cores.
         freeing: what the engine wants around the freeing of sessions.
     """
 
     def __init__(
         self,
         cores: Cores,
+        threads: int,
         narrow: _Session,
-        open_wide: Callable[[], _Session] | None,
+        open_wide: Callable[[], _Session],
         freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._cores = cores
         self._narrow = narrow
         self._wide: _Session | None = None
-        self._open_wide = open_wide
+        self._open_wide = open_wide if threads == 0 and cores.count > 1 else None
         self._freeing = freeing
         self._given_up: _Session | None = None  # until the run that gave it up has let go of it
         self._sizes: dict[int, _Size] = {}

@@ -83,11 +83,11 @@ class OnnxGraph(Graph):
                 "file says; install OpenVINO (for bf16), use a model.pt2, or precision origin"
             )
         self._path = source.path
-        several = source.threads == 0 and cores.count > 1
-        wide = functools.partial(open_session, source.path, cores.count, provider, spin=True)
-        open_wide = source.unchanged(wide) if several else None
+        open_wide = source.unchanged(
+            functools.partial(open_session, source.path, cores.count, provider, spin=True)
+        )
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)
-        self._threads = ThreadChoice(cores, narrow, open_wide, unused_released)
+        self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)
         self._scratch = ScratchTable()
         self.signature = signature_of(narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)

@@ -70,13 +70,8 @@ class OpenVinoGraph(Graph):
             )
         self._path = Path(source.path)
         self._precision = PRECISIONS[source.precision]
-        several = source.threads == 0 and cores.count > 1
         # Weights outside the file are read from where they lie, whenever it is compiled.
-        compile_wide = (
-            source.unchanged(lambda: self._compile(self._model, cores.count, 1))
-            if several
-            else None
-        )
+        compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
         self._model: Any = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._passed = passed_inputs(self._model)
@@ -85,7 +80,7 @@ class OpenVinoGraph(Graph):
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
-        self._threads = ThreadChoice(cores, narrow, compile_wide, signal_stack_kept)
+        self._threads = ThreadChoice(cores, source.threads, narrow, compile_wide, signal_stack_kept)
         self._narrow = narrow
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:

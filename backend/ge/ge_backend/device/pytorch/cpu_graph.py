@@ -48,9 +48,9 @@ class TorchGraph(Graph):
         tell_slow_bf16(source.path, self._codec.low)
         self.bucketed = source.precision != "origin"
         self._narrow_threads = source.threads or 1
-        several = source.threads == 0 and cores.count > 1
-        open_wide = (lambda: cores.count) if several else None
-        self._threads = ThreadChoice(cores, self._narrow_threads, open_wide)
+        self._threads = ThreadChoice(
+            cores, source.threads, self._narrow_threads, lambda: cores.count
+        )
         self._scratch = ScratchTable()
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:

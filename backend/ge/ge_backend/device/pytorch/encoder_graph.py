@@ -68,11 +68,11 @@ class EncoderGraph(Graph):
             layered = engine(self._encoder)
             self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
         self._encoder.difference(self._narrow)
-        several = source.threads == 0 and cores.count > 1
         self._threads = ThreadChoice(
             cores,
+            source.threads,
             self._narrow,
-            (lambda: layered.layers(cores.count, 1)) if several else None,
+            lambda: layered.layers(cores.count, 1),
             freeing,
         )
         self._scratch = ScratchTable()
