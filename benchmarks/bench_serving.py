@@ -142,11 +142,10 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
             if settings.brief:
                 return found, []
             _say(f"{engine}: requests at random")
-            pools = load_pools(traffic.pools)
             offered = poisson(
                 served.server.grpc,
                 found,
-                {mix: pools[mix].rows for mix in settings.mixes},
+                load_pools(traffic.pools),
                 rounds=POISSON_ROUNDS,
                 seconds=POISSON_WINDOWS * settings.measure_s,
                 seed=settings.seed,

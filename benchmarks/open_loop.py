@@ -29,11 +29,13 @@ class Offered:
         latencies_ms: of those that were answered.
         refused: how many were UNAVAILABLE, as a full queue answers.
         wall_s: from the first until the last answer.
+        answers: position in the rows, and a serialised ModelInferResponse, of those answered.
     """
 
     latencies_ms: Sequence[float]
     refused: int
     wall_s: float
+    answers: Sequence[tuple[int, bytes]]
 
 
 def offer(
@@ -58,11 +60,22 @@ def offer(
     while due < seconds:
         dues.append(due)
         due += gaps.expovariate(rate)
-    requests = [grpc_request(model, rows[i % len(rows)]) for i in range(len(dues))]
-    return asyncio.run(_send_all(address, requests, dues))
+    positions = [number % len(rows) for number in range(len(dues))]
+    requests = [grpc_request(model, rows[position]) for position in positions]
+    wall_s, sent = asyncio.run(_send_all(address, requests, dues))
+    answered = [(at, *answer) for at, answer in zip(positions, sent, strict=True) if answer]
+    return Offered(
+        latencies_ms=[latency for _, latency, _ in answered],
+        refused=len(sent) - len(answered),
+        wall_s=wall_s,
+        answers=[(position, answer) for position, _, answer in answered],
+    )
 
 
-async def _send_all(address: str, requests: Sequence[bytes], dues: Sequence[float]) -> Offered:
+async def _send_all(
+    address: str, requests: Sequence[bytes], dues: Sequence[float]
+) -> tuple[float, list[tuple[float, bytes] | None]]:
+    """Return the seconds until the last answer, and what `_send` returns for each request."""
     async with grpc.aio.insecure_channel(address) as channel:
         await channel.channel_ready()
         call = channel.unary_unary(GRPC_METHOD)
@@ -73,18 +86,16 @@ async def _send_all(address: str, requests: Sequence[bytes], dues: Sequence[floa
                 for request, due in zip(requests, dues, strict=True)
             )
         )
-        wall_s = time.perf_counter() - begun
-    answered = [latency for latency in answers if latency is not None]
-    return Offered(latencies_ms=answered, refused=len(answers) - len(answered), wall_s=wall_s)
+        return time.perf_counter() - begun, answers
 
 
-async def _send(call: Any, request: bytes, due: float) -> float | None:
-    """Return the milliseconds that an answer took; None where the request was refused."""
+async def _send(call: Any, request: bytes, due: float) -> tuple[float, bytes] | None:
+    """Return the milliseconds that an answer took, and it; None if the request was refused."""
     await asyncio.sleep(due - time.perf_counter())
     try:
-        await call(request)
+        answer = await call(request)
     except grpc.aio.AioRpcError as error:
         if error.code() != grpc.StatusCode.UNAVAILABLE:
             raise
         return None
-    return 1e3 * (time.perf_counter() - due)
+    return 1e3 * (time.perf_counter() - due), answer

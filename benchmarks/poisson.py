@@ -6,10 +6,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.client import BenchmarkError
 from benchmarks.figures import percentile
-from benchmarks.open_loop import offer
+from benchmarks.open_loop import Offered, offer
+from benchmarks.pool import Pool
+from benchmarks.protocol import grpc_embedding
 from benchmarks.results import CEILING, OURS, Result
-from benchmarks.rivals.forward import Ids
+from benchmarks.tally import Tally
 
 __all__ = ["SHARE", "Poisson", "poisson", "poisson_table"]
 
@@ -36,7 +39,7 @@ class Poisson:
 def poisson(
     address: str,
     found: Sequence[Result],
-    rows: Mapping[str, Sequence[Ids]],
+    pools: Mapping[str, Pool],
     *,
     rounds: int,
     seconds: float,
@@ -47,10 +50,13 @@ def poisson(
     Args:
         address: `host:port` of the server's gRPC.
         found: of the closed loop: layouts, and what each system can take.
-        rows: INT64 [length] sequences by mix.
+        pools: sequences, and what is right for some of them, by mix.
         rounds: of windows that take turns.
         seconds: of a window.
         seed: of the gaps, which are the same for all.
+
+    Raises:
+        BenchmarkError: a request was refused, or an answer was wrong.
     """
     for mix in dict.fromkeys(result.mix for result in found):
         most = max(result.concurrency for result in found if result.mix == mix)
@@ -62,7 +68,8 @@ def poisson(
         for number in range(rounds):
             for result in order.sample(able, len(able)):
                 model = f"{result.system}_{result.layout}" if result.layout else result.system
-                offered = offer(address, model, rows[mix], rate, seconds, seed + number)
+                offered = offer(address, model, pools[mix].rows, rate, seconds, seed + number)
+                _check(f"{model}, {mix}", offered, pools[mix])
                 latencies[result.system] += offered.latencies_ms
         for result in cell:
             seen = latencies.get(result.system)
@@ -73,6 +80,16 @@ def poisson(
                 p50_ms=percentile(seen, 50) if seen else None,
                 p99_ms=percentile(seen, 99) if seen else None,
             )
+
+
+def _check(what: str, offered: Offered, pool: Pool) -> None:
+    if offered.refused:
+        asked = offered.refused + len(offered.latencies_ms)
+        raise BenchmarkError(f"{what}: {offered.refused} of {asked} requests were refused")
+    tally = Tally(pool, kept=[one for one in offered.answers if one[0] in pool.answers])
+    tally.check(grpc_embedding)
+    if tally.errors:
+        raise BenchmarkError(f"{what}: {'; '.join(tally.errors[:3])}")
 
 
 def poisson_table(found: Sequence[Poisson]) -> str:

@@ -26,7 +26,7 @@ class Every(grpc.GenericRpcHandler):
         self.calls += 1
         if len(request) > len_of_short():
             context.abort(self._code, "full")
-        return b""
+        return b"short"
 
 
 def len_of_short():
@@ -61,6 +61,7 @@ def test_refused_requests_are_counted_and_have_no_latency(served):
     assert handler.calls == len(found.latencies_ms) + found.refused > 10
     assert found.refused == handler.calls // 2
     assert min(found.latencies_ms) > 0
+    assert list(found.answers) == [(0, b"short")] * len(found.latencies_ms)
     assert found.wall_s > 0
 
 
