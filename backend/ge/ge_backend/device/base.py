@@ -281,9 +281,7 @@ class Device(Protocol):
     def load(self, source: GraphSource, workspace: Workspace = NO_POOL) -> Graph:
         """Load a model file; several may be loaded at once.
 
-        Args:
-            source: what to load.
-            workspace: the graph's place in the pool that `reserve` set aside.
+        `workspace` is the graph's place in the pool that `reserve` set aside.
 
         Raises:
             ModelError: the file is missing, corrupt, or of a kind this device does not run.
@@ -308,11 +306,9 @@ DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
 
 
 def open_device(name: str, *, lanes: int = 0) -> Device:
-    """Open a device by name: `cpu`, `null`, `cuda:0`, `npu:0`.
+    """Open a device by kind and number: `cpu`, `null`, `cuda:0`, `npu:0`.
 
-    Args:
-        name: kind and number.
-        lanes: how many runs may be in flight at once; 0: as many as suit the device.
+    `lanes` runs may be in flight at once; 0: as many as suit the device.
 
     Raises:
         DeviceUnavailable: the kind is unknown, the device is not there, or its library is missing.

@@ -27,11 +27,8 @@ PROGRAM = "ge_backend.device.pytorch.program:load_a_program"
 def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
     """Return what to rehearse for a model file: modules, and functions as `module:function`.
 
-    Args:
-        device: its name, such as `cpu` or `cuda:1`.
-        path: the model file.
-        engine: which one runs it; "": the first that is installed.
-        precision: in which it computes.
+    The device is named, such as `cpu` or `cuda:1`; so may be the engine, else it is the first that
+    is installed.
     """
     kind = device.partition(":")[0]
     rows = [row for row in engines_for(path.name, kind) if engine in {"", row.name}]
@@ -46,9 +43,7 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
 def language_acts(device: str, engine: str) -> tuple[str, ...]:
     """Return what to rehearse for a language model: the engines that may compute it.
 
-    Args:
-        device: its name.
-        engine: as `OpenLanguage` has it.
+    Device and engine are as in `OpenLanguage`.
     """
     tried = engines_tried(device, engine)
     return tuple(act for name in tried for act in (name, OPENERS[name].partition(":")[0]))

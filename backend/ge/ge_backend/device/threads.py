@@ -68,11 +68,7 @@ class Cores:
         return self._clock()
 
     def lonely(self, *, exclusive: bool) -> bool:
-        """Return whether a run that begins now may use all cores.
-
-        Args:
-            exclusive: nothing else runs or waits on the device.
-        """
+        """Return whether a run that begins now may use all cores; `exclusive` as in `Graph.run`."""
         now = self._clock()
         if not exclusive:
             self._company = now

@@ -26,12 +26,8 @@ def opened_signature(
 
     They are padded to the file's size. Freed dimensions of one size are one axis, unless the file
     or `axes.<tensor>` says otherwise. A mask or the like that the backend makes follows them, and
-    so does an output's dimension that is declared -1.
-
-    Args:
-        config: the model's.
-        signature: the file's.
-        fixed_shapes: what it runs in; empty where the file leaves that open, and nothing is freed.
+    so does an output's dimension that is declared -1. Without fixed shapes nothing is freed: the
+    file leaves open what it runs in.
     """
     if not fixed_shapes:
         return signature

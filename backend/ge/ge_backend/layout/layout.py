@@ -150,12 +150,8 @@ def build_layout(
     engine needs static shapes. Nothing is padded if an output has a free dimension that is not
     known to follow an input's, or a state one at all: padding could not be cut off again there.
 
-    Args:
-        config: the model's configuration.
-        signature: the graph's.
-        static_shapes: as in `Graph`.
-        fixed_shapes: as in `Graph`; what never differs among them is padded if the configuration
-            says so (`freed_dims.py`).
+    `static_shapes` and `fixed_shapes` are as in `Graph`; what never differs among the latter is
+    padded if the configuration says so (`freed_dims.py`).
 
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
@@ -408,8 +404,8 @@ def _can_be_padded(
     unknown = _uncuttable(config, inputs, outputs)
     if unknown and static_shapes:
         raise ConfigError(
-            f"output {unknown[0]!r} has a free dimension that no input's is known to equal, and "
-            f"this engine needs static shapes; name it: parameter 'axes.{unknown[0]}'"
+            f"output {unknown!r} has a free dimension that no input's is known to equal, and "
+            f"this engine needs static shapes; name it: parameter 'axes.{unknown}'"
         )
     growing = _growing(config)
     if growing and static_shapes:
@@ -421,8 +417,8 @@ def _can_be_padded(
         log.warning(
             "requests of different lengths are not batched: output %r has a free dimension that "
             "no input's is known to equal; name it with the parameter 'axes.%s'",
-            unknown[0],
-            unknown[0],
+            unknown,
+            unknown,
         )
     if growing:
         log.warning(
@@ -441,10 +437,13 @@ def _growing(config: ModelConfig) -> str:
 
 def _uncuttable(
     config: ModelConfig, inputs: tuple[InputLayout, ...], outputs: tuple[OutputLayout, ...]
-) -> tuple[str, ...]:
-    """Return the outputs with a free dimension of unknown origin; `axes.<output>` settles it."""
+) -> str:
+    """Return the first output with a free dimension of unknown origin; "" where there is none.
+
+    `axes.<output>` settles it.
+    """
     known = _free_axes(inputs)
-    return tuple(
+    unknown = (
         output.name
         for output in outputs
         if output.name not in config.axes
@@ -453,6 +452,7 @@ def _uncuttable(
             for dim, name, told in zip(output.dims, output.names, output.lengths_from, strict=True)
         )
     )
+    return next(unknown, "")
 
 
 def _matched_axes(

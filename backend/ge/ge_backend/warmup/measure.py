@@ -67,15 +67,9 @@ def measured_costs(
     """Prepare the grid's buckets and return their costs in nanoseconds.
 
     Costs that an earlier start measured are taken from the store, so that only what has to be
-    compiled is prepared again. Buckets that were not measured get an estimate.
-
-    Args:
-        config: how to warm up.
-        layout: the graph's.
-        sessions: one per device, all of one kind: measured is on the first, prepared on all.
-        grid: the buckets.
-        store: where costs are kept.
-        stopped: ends it between two buckets; the others get an estimate.
+    compiled is prepared again. Buckets that were not measured get an estimate, also those that are
+    left when `stopped` ends it between two. Of the sessions, one per device and all of one kind,
+    the first is measured on, and all are prepared.
 
     Raises:
         ModelError: a bucket of an engine with static shapes failed.

@@ -152,12 +152,9 @@ def acl_number(dtype: DataType) -> int:
 
 
 def failure(call: str, code: int, message: str | None) -> GeError:
-    """Return the error for a call that did not return 0.
+    """Return the error for a call, such as `rt.malloc`, that did not return 0.
 
-    Args:
-        call: its name in the module, `rt.malloc`.
-        code: what it returned.
-        message: what CANN says about it, if anything.
+    `message` is what CANN says about it, if anything.
     """
     meaning = _MEANINGS.get(code, "unknown error")
     said = one_line(message or "")

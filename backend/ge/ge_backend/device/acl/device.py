@@ -91,10 +91,7 @@ class AclDevice:
     def stream(self, timeout_ms: int) -> Iterator[int]:
         """Lend a stream; where its use ends in an error, wait until nothing is in flight on it.
 
-        A use that ends well has waited for its work itself.
-
-        Args:
-            timeout_ms: how long the wait may take.
+        That wait may take `timeout_ms`. A use that ends well has waited for its work itself.
 
         Raises:
             DeviceFault: as `entered`.

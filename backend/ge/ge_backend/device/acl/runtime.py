@@ -63,8 +63,7 @@ class AclRuntime:
     def initialise(self, config: str = "") -> bool:
         """Begin; return whether it is ours to end, or another library's of this process.
 
-        Args:
-            config: a JSON file of ACL's for dumps, profiling and so on; "" for none.
+        `config` is a JSON file of ACL's for dumps, profiling and so on; "" for none.
         """
         code = self._acl.init(config) if config else self._acl.init()
         if code == REPEAT_INITIALISE:

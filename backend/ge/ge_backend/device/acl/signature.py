@@ -42,15 +42,11 @@ def signature_of(
     names: Names,
     labels: Sequence[Shape] = (),
 ) -> Signature:
-    """Return the signature of a model with a list of shapes.
+    """Return the signature of a model with a list of shapes; tensors are in the model's order.
 
-    Args:
-        inputs: in the model's order.
-        outputs: likewise.
-        runs: the input and the output shapes of each.
-        names: of dimensions, by tensor.
-        labels: of the files that the runs are from, in the same order; the sizes that they say are
-            free even where they are all the same. Empty where there are no labels.
+    `runs` has the input and the output shapes of each, `names` the dimensions' by tensor. `labels`
+    are of the files that the runs are from, in the same order, if these have any: the sizes that
+    they say are free even where they are all the same.
 
     Raises:
         ModelError: a label does not say what its file is, or names are for another rank.
@@ -76,12 +72,7 @@ def free_signature(
 ) -> Signature:
     """Return the signature of a model whose dimensions vary freely.
 
-    Args:
-        inputs: in the model's order.
-        outputs: likewise.
-        names: of dimensions, by tensor; those without are not known to equal any other.
-        limits: per input the largest size of each dimension, -1 where there is none; () where they
-            are not known.
+    Dimensions without a name are not known to equal any other. `limits` are as in `Description`.
 
     Raises:
         ModelError: names are for another rank.

@@ -48,12 +48,8 @@ def compile_onnx(
 ) -> Compiled:
     """Return the cache's `.om` of a model with all its buckets; compile it if it is not there.
 
-    It takes minutes the first time, and says so in the log every ten seconds.
-
-    Args:
-        request: what to compile.
-        cache: where it is found and kept.
-        quiet: held for the moment in which the compiler is started, which is a fork.
+    It takes minutes the first time, and says so in the log every ten seconds. `quiet` is held for
+    the moment in which the compiler is started, which is a fork.
 
     Raises:
         ConfigError: buckets or options that `atc` does not take, or a cache that cannot be used.

@@ -54,11 +54,9 @@ class BufferMemory(Protocol):
         """Copies within the device begin at multiples of so many bytes on both sides."""
 
     def allocate(self, nbytes: int, what: str) -> DeviceBuffer:
-        """Return a buffer of arbitrary content.
+        """Return a buffer of `nbytes`, at least 1, and of arbitrary content.
 
-        Args:
-            nbytes: at least 1.
-            what: what it is for, in messages.
+        `what` it is for is said in messages.
 
         Raises:
             OutOfMemory: the device has not that much left.
@@ -160,10 +158,7 @@ class BoundGraph(Protocol):
     ) -> dict[str, Array]:
         """Run once; as `Graph.run`, and return when what stays is there.
 
-        Args:
-            inputs: those that come from the host.
-            outputs: as in `Graph.run`.
-            bound: the other inputs, and what becomes of the outputs.
+        `bound` says which inputs do not come from the host, and what becomes of the outputs.
 
         Returns:
             The outputs that are not hidden.

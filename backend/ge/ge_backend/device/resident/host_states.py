@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -34,7 +33,7 @@ class HostStates:
 
     def __init__(self, plan: SlotPlan) -> None:
         self._plan = plan
-        self._kept: dict[str, _Kept] = {
+        self._kept: dict[str, _Fixed | _Growing] = {
             state.input: (_Growing if -1 in state.dims else _Fixed)(
                 initial_value(state), plan.count
             )
@@ -75,14 +74,6 @@ class HostStates:
         return values[: len(slots)]
 
 
-class _Kept(Protocol):
-    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
-        """Return the states of these slots, one row each, and of padding behind them."""
-
-    def scatter(self, slots: Sequence[int], values: Array) -> None:
-        """Keep one row for each slot."""
-
-
 class _Fixed:
     """A state whose size never changes."""
 
@@ -91,6 +82,7 @@ class _Fixed:
         self._values = np.empty((count, *initial.shape), initial.dtype)
 
     def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
+        """Return the states of these slots, one row each, and of padding behind them."""
         self._values[list(fresh)] = self._initial
         gathered = np.empty((rows, *self._initial.shape), self._initial.dtype)
         gathered[: len(slots)] = self._values[list(slots)]
@@ -98,6 +90,7 @@ class _Fixed:
         return gathered
 
     def scatter(self, slots: Sequence[int], values: Array) -> None:
+        """Keep one row for each slot."""
         self._values[list(slots)] = values
 
 

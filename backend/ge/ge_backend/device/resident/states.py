@@ -94,13 +94,8 @@ class StateStore:
     ) -> tuple[dict[str, Array], dict[str, Shape]]:
         """Run the graph on these inputs and the slots' states, and keep their next states.
 
-        Args:
-            inputs: as in `Graph.run`.
-            outputs: as in `Graph.run`.
-            slots: the slot of each real row.
-            fresh: those of them that begin with the initial value.
-            rows: rows of the batch, padding included.
-            exclusive: as in `Graph.run`.
+        Inputs, outputs and `exclusive` are as in `Graph.run`. Each real row has one of the slots;
+        the `fresh` ones begin with the initial value. `rows` counts padding, too.
 
         Returns:
             The outputs that are not hidden, and the shape of one row of each state as it is now.

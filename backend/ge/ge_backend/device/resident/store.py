@@ -34,11 +34,9 @@ class BufferStore:
             return sum(buffer.nbytes for buffer in self._all)
 
     def reserve(self, sizes: Sequence[int], what: str) -> None:
-        """Set buffers of these sizes aside, so that none of them is allocated later.
+        """Set buffers of these bytes aside, so that none of them is allocated later.
 
-        Args:
-            sizes: in bytes, at least 1 each.
-            what: what they are for, in messages.
+        Sizes and `what` are as in `BufferMemory.allocate`.
 
         Raises:
             OutOfMemory: the device has not that much left; then none is.
@@ -56,9 +54,7 @@ class BufferStore:
     def take(self, nbytes: int, what: str) -> DeviceBuffer:
         """Return the smallest idle buffer that is large enough, or a new one for an idle one.
 
-        Args:
-            nbytes: at least 1.
-            what: what it is for, in messages.
+        `nbytes` and `what` are as in `BufferMemory.allocate`.
 
         Raises:
             OutOfMemory: the device has not that much left.
