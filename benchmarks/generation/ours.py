@@ -30,8 +30,10 @@ __all__ = ["Ours"]
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 
+# Nothing is remembered, as with vLLM's `--no-enable-prefix-caching`.
 CONFIG = """backend: "ge"
 parameters {{ key: "precision" value {{ string_value: "{precision}" }} }}
+parameters {{ key: "prefix_cache" value {{ string_value: "off" }} }}
 """
 
 

@@ -27,12 +27,13 @@ class Ask:
 class Workload:
     """A set of requests, drawn from a seed. What is not `watched` gives load and no figures."""
 
+    name: str
     description: str
     draw: Callable[[random.Random], Sequence[Ask]]
 
     def drawn(self, seed: int) -> Sequence[Ask]:
-        """Return the requests of one round."""
-        return self.draw(random.Random(seed))
+        """Return the requests of one round; those of two workloads have nothing in common."""
+        return self.draw(random.Random(f"{self.name}{seed}"))
 
 
 def _prompt(drawn: random.Random, tokens: int) -> tuple[int, ...]:
@@ -68,15 +69,22 @@ def _single(drawn: random.Random) -> Sequence[Ask]:
 
 
 STEADY_PER_S = 3.0
-WORKLOADS: Mapping[str, Workload] = {
-    "mixed": Workload(
-        description="32 at once, prompts 16 to 512 tokens, outputs 8 to 128", draw=_mixed
+_ALL = (
+    Workload(
+        name="mixed",
+        description="32 at once, prompts 16 to 512 tokens, outputs 8 to 128",
+        draw=_mixed,
     ),
-    "steady": Workload(
-        description=f"48 of the same, by chance, {STEADY_PER_S} a second", draw=_steady
+    Workload(
+        name="steady",
+        description=f"48 of the same, by chance, {STEADY_PER_S} a second",
+        draw=_steady,
     ),
-    "intruder": Workload(
-        description="eight streams of 160 tokens, then a prompt of 2,000", draw=_intruder
+    Workload(
+        name="intruder",
+        description="eight streams of 160 tokens, then a prompt of 2,000",
+        draw=_intruder,
     ),
-    "single": Workload(description="one request, 64 tokens in, 128 out", draw=_single),
-}
+    Workload(name="single", description="one request, 64 tokens in, 128 out", draw=_single),
+)
+WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
