@@ -40,6 +40,9 @@ CEILING_ROWS = 256
 POISSON_ROUNDS = 2
 # A queue needs more time to show itself than a closed loop does to settle.
 POISSON_WINDOWS = 2
+# What a run consists of: a whole one unless told otherwise, and a quick one.
+WHOLE = {"mix": list(MIXES), "concurrency": [1, 8, 32, 64], "rounds": 3, "window": 2.0}
+QUICK = {"mix": ["lognormal"], "concurrency": [1, 32], "rounds": 2, "window": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,10 +282,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_serving", description=__doc__)
     add = parser.add_argument
     add("--engine", nargs="+", choices=tuple(ENGINES), default=["onnx"])
-    add("--mix", nargs="+", choices=tuple(MIXES), default=list(MIXES))
-    add("--concurrency", nargs="+", type=int, default=[1, 8, 32, 64])
-    add("--rounds", type=int, default=3)
-    add("--window", type=float, default=2.0, help="seconds measured per system and round")
+    add("--mix", nargs="+", choices=tuple(MIXES))
+    add("--concurrency", nargs="+", type=int)
+    add("--rounds", type=int)
+    add("--window", type=float, help="seconds measured per system and round")
     add("--instances", type=int, default=2, help="instances of our backend")
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
@@ -290,23 +293,28 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--output", type=Path, default=Path(".cache/bench"))
     add("--quick", action="store_true", help="one mix, short windows; says what has moved")
     add("--keep", action="store_true", help="with --quick: expect from now on what was found")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for name, value in (QUICK if options.quick else WHOLE).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+        elif options.quick:
+            parser.error(f"--quick decides --{name} itself: leave one of the two out")
+    return options
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    quick = options.quick
     return Settings(
-        mixes=("lognormal",) if quick else tuple(options.mix),
-        concurrencies=(1, 32) if quick else tuple(options.concurrency),
-        rounds=2 if quick else options.rounds,
+        mixes=tuple(options.mix),
+        concurrencies=tuple(options.concurrency),
+        rounds=options.rounds,
         settle_s=0.4,
-        measure_s=1.0 if quick else options.window,
-        warm_s=1.0 if quick else 2.0,
+        measure_s=options.window,
+        warm_s=1.0 if options.quick else 2.0,
         instances=options.instances,
         protocol=options.protocol,
         seed=options.seed,
         bound_s=60 * options.minutes,
-        brief=quick,
+        brief=options.quick,
     )
 
 

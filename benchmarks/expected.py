@@ -38,7 +38,7 @@ def ratios(results: Iterable[Result]) -> dict[str, float]:
 
 
 def moved(found: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
-    """Return a line for each ratio that is not as expected; the worst first."""
+    """Return a line for each ratio that is not as expected, the worst first, or not there."""
     lines = []
     for cell, ratio in found.items():
         if cell in expected:
@@ -48,7 +48,8 @@ def moved(found: Mapping[str, float], expected: Mapping[str, float]) -> list[str
                 lines.append(
                     (change, f"{way}: {cell}: {ratio:.2f}x, expected {expected[cell]:.2f}x")
                 )
-    return [line for _, line in sorted(lines)]
+    gone = [f"gone: {cell}: expected {expected[cell]:.2f}x" for cell in expected.keys() - found]
+    return [line for _, line in sorted(lines)] + sorted(gone)
 
 
 def expected_of(engine: str, processor: str, file: Path = FILE) -> dict[str, float]:

@@ -35,11 +35,13 @@ def test_ratios_are_by_cell_and_leave_ourselves_out():
 
 def test_only_what_moved_is_named_the_worst_first():
     """Within the noise of a run nothing is said, nor of a cell that nothing is known of."""
-    expected = {"a": 2.0, "b": 1.0, "c": 1.0, "d": 1.0}
+    expected = {"a": 2.0, "b": 1.0, "c": 1.0, "d": 1.0, "z": 1.0, "y": 1.5}
     assert moved({"a": 1.7, "b": 0.5, "c": 1.5, "d": 0.7, "e": 9.0}, expected) == [
         "worse: b: 0.50x, expected 1.00x",
         "worse: d: 0.70x, expected 1.00x",
         "better: c: 1.50x, expected 1.00x",
+        "gone: y: expected 1.50x",
+        "gone: z: expected 1.00x",
     ]
 
 

@@ -1,0 +1,48 @@
+"""What the serving benchmark runs, by its options."""
+
+import pytest
+
+pytest.importorskip("demo.encoder")
+
+from benchmarks import bench_serving
+
+
+def settings(*arguments):
+    return bench_serving._settings(bench_serving._parse(list(arguments)))
+
+
+def test_a_quick_run_is_one_mix_at_two_loads():
+    """In two rounds of short windows; what it does not decide may be said."""
+    quick = settings("--quick", "--seed", "7", "--protocol", "grpc")
+    assert (quick.mixes, quick.concurrencies, quick.rounds) == (("lognormal",), (1, 32), 2)
+    assert (quick.measure_s, quick.brief, quick.seed, quick.protocol) == (1.0, True, 7, "grpc")
+
+
+def test_a_whole_run_is_all_mixes_unless_told():
+    """And what is told counts."""
+    whole = settings()
+    assert (whole.mixes, whole.rounds, whole.measure_s) == (("lognormal", "uniform"), 3, 2.0)
+    assert whole.concurrencies == (1, 8, 32, 64)
+    told = settings("--mix", "uniform", "--concurrency", "4", "--rounds", "1", "--window", "0.5")
+    assert (told.mixes, told.concurrencies, told.rounds) == (("uniform",), (4,), 1)
+    assert (told.measure_s, told.brief) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    "option", [("--mix", "uniform"), ("--rounds", "3"), ("--concurrency", "8"), ("--window", "2")]
+)
+def test_a_quick_run_refuses_what_it_would_ignore(option, capsys):
+    """Even where it is what a whole run has by default."""
+    with pytest.raises(SystemExit, match="2"):
+        settings("--quick", *option)
+    assert f"--quick decides {option[0]} itself" in capsys.readouterr().err
+
+
+def test_a_ratio_that_has_gone_is_not_as_expected(monkeypatch, capsys):
+    """A system that is no longer served would pass otherwise."""
+    monkeypatch.setattr(bench_serving, "expected_of", lambda *_: {"a": 1.0, "b": 2.0})
+    monkeypatch.setattr(bench_serving, "ratios", lambda found: found)
+    bench_serving._compare("onnx", "Xeon", {"a": 1.0, "c": 9.0}, keep_it=False)
+    assert capsys.readouterr().out == "gone: b: expected 2.00x\n"
+    bench_serving._compare("onnx", "Xeon", {"a": 1.0, "b": 2.1, "c": 9.0}, keep_it=False)
+    assert capsys.readouterr().out == "onnx: 2 ratios are as expected\n"
