@@ -104,7 +104,12 @@ def failing(error, times):
 
 
 @pytest.mark.parametrize(
-    "error", [DeviceUnavailable("no more of it"), FileNotFoundError(2, "no more of it")]
+    "error",
+    [
+        DeviceUnavailable("no more of it"),
+        FileNotFoundError(2, "no more of it"),
+        RuntimeError("no more of it"),
+    ],
 )
 def test_what_could_not_be_measured_is_measured_later(bench, caplog, monkeypatch, error):
     """After a pause, each longer than the one before: meanwhile answers go by estimates."""
@@ -116,7 +121,8 @@ def test_what_could_not_be_measured_is_measured_later(bench, caplog, monkeypatch
     assert instance.ask(8, 50) == [8.0, 50.0]
     assert measured_in(instance) is not None
     assert len(calls) == 3
-    assert caplog.text.count("costs are not measured: ") == caplog.text.count("no more of it") == 1
+    (told,) = [message for message in caplog.messages if "no more of it" in message]
+    assert told.startswith("costs are not measured: ")
     assert "buckets stay as they are" not in caplog.text
     instance.ask()
     left = bench.executors[0]
@@ -384,6 +390,34 @@ def test_a_device_that_is_busy_may_be_asked_again(bench, caplog):
     one.ask(50)
     assert one.swapped()
     assert one.ask(50) == [50]
+
+
+@pytest.mark.parametrize(
+    "unforeseen", [RuntimeError("can't start new thread"), ZeroDivisionError("by zero")]
+)
+def test_what_nobody_foresaw_ends_no_learning(bench, caplog, unforeseen):
+    """It may be over at the next attempt; the log has the traceback."""
+    one = bench.instance(overflow="extend")
+    bench.refuse = unforeseen
+    one.ask(50)
+    assert comes_true(lambda: f"stay as they are: {unforeseen}" in caplog.text)
+    assert "Traceback" in caplog.text
+    bench.refuse = None
+    one.ask(50)
+    assert one.swapped()
+
+
+def test_a_fleet_that_was_opened_in_vain_is_left(bench, monkeypatch):
+    """Whatever the reason."""
+
+    def failing(*_):
+        raise RuntimeError("can't start new thread")
+
+    one = bench.instance(overflow="extend")
+    monkeypatch.setattr(learner, "added_costs", failing)
+    one.ask(50)
+    assert comes_true(lambda: len(bench.sockets) == 2)
+    assert comes_true(lambda: bench.executors[0].num_connections == 1)
 
 
 def test_a_model_file_that_was_replaced_is_not_mixed_with_the_old_one(bench, caplog):

@@ -139,15 +139,16 @@ class Learner:
     ) -> Exception | None:
         """Do what serving can do without: it goes on as before if this fails; return why.
 
-        The log says `so` and the reason, each reason once.
+        The log says `so` and the reason, each reason once, and where from if nobody foresaw it.
         """
         try:
             action()
-        except (GeError, OSError) as error:
+        except Exception as error:
             reason = f"{so}: {error}"
             if reason not in self._said and not self._stop.is_set():
                 self._said = {reason} if len(self._said) > LEAST_GRAPHS else {*self._said, reason}
-                log.warning("%s", reason)
+                foreseen = isinstance(error, (GeError, OSError))
+                log.warning("%s", reason, exc_info=not foreseen)
             return error
         return None
 
@@ -187,7 +188,7 @@ class Learner:
             )
             if stopped():
                 raise Cancelled("the model is unloaded before its buckets are measured")
-        except (GeError, OSError):
+        except BaseException:
             fleet.close()
             raise
         self._take(fleet, costs)
@@ -236,7 +237,7 @@ class Learner:
             self._check_source(fleet)
             layout, stopped = self._pipeline.layout, self._stop.is_set
             costs = added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
-        except (GeError, OSError):
+        except BaseException:
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
             raise

@@ -73,22 +73,25 @@ def open_fleet(
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: it cannot be loaded on one of them.
     """
+    sessions: dict[str, Session] = {}
 
-    def opened(device: str) -> Session:
+    def opened(device: str) -> None:
         restarted = functools.partial(on_restart, device)
-        return open_session(config, device, on_restart=restarted, served_as=served_as)
+        session = open_session(config, device, on_restart=restarted, served_as=served_as)
+        sessions[device] = session
 
     first, *others = config.placement.devices
-    sessions = {first: opened(first)}
-    with ThreadPoolExecutor(max(1, len(others))) as threads:
-        loading = {device: threads.submit(opened, device) for device in others}
-    failures = [error for future in loading.values() if (error := future.exception())]
-    sessions |= {d: future.result() for d, future in loading.items() if not future.exception()}
-    if failures:
+    try:
+        opened(first)
+        with ThreadPoolExecutor(max(1, len(others))) as threads:
+            loading = [threads.submit(opened, device) for device in others]
+        for future in loading:
+            future.result()
+    except BaseException:
         for session in sessions.values():
             session.close()
-        raise failures[0]
-    return Fleet(sessions)
+        raise
+    return Fleet({device: sessions[device] for device in config.placement.devices})
 
 
 def open_session(
