@@ -16,7 +16,7 @@ from ge_backend.cli.model.replacing import replacing
 from ge_backend.cli.report.table import table
 from ge_backend.cli.report.waiting import waiting
 from ge_backend.config.model import MachineConfig
-from ge_backend.device.acl.chip import chip_name
+from ge_backend.device.acl.runtime import chip_name
 from ge_backend.device.atc.cache import CompileCache, Compiled
 from ge_backend.device.atc.compile import compile_onnx
 from ge_backend.device.atc.options import gears_of

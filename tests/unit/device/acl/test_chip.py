@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from acl_simulator import Simulator
-from ge_backend.device.acl.chip import chip_name
+from ge_backend.device.acl.runtime import chip_name
 from ge_backend.errors import DeviceUnavailable
 
 

@@ -197,7 +197,7 @@ def test_another_type_after_compiling_is_refused(npu, monkeypatch):
     graph = npu.load(write(npu, TokenRows()))
     wrong = npu.load(write(npu, Sums(), "other.onnx"))
     wrong.compile(buckets((1, 8)))
-    monkeypatch.setattr(graph, "_load", lambda _: wrong)
+    monkeypatch.setattr(graph, "_compiled", lambda _: wrong)
     with pytest.raises(ModelError, match=r"takes input_ids INT64.*compiled, it takes x FP32"):
         graph.compile(buckets((1, 8), name="input_ids"))
 
@@ -247,7 +247,7 @@ def test_no_other_type_is_taken_for_the_files_own(npu, wanted, made):
 
     closed = []
     om = SimpleNamespace(signature=signed(made), close=lambda: closed.append(True))
-    graph = CompiledGraph(npu.folder / "m.onnx", signed(wanted), lambda _: npu.folder, lambda _: om)
+    graph = CompiledGraph(npu.folder / "m.onnx", signed(wanted), lambda _: om)
     with pytest.raises(ModelError, match=f"indices {wanted} .* indices {made}"):
         graph.compile(())
     assert closed
@@ -265,8 +265,7 @@ def accumulator(npu, shapes):
     graph = CompiledGraph(
         npu.folder / "model.onnx",
         signature,
-        compiled=lambda _: npu.write(Accumulate(), shapes),
-        load=npu.load,
+        compiled=lambda _: npu.load(npu.write(Accumulate(), shapes)),
     )
     graph.compile(())
     return graph

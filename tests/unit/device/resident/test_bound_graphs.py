@@ -59,7 +59,7 @@ class OnCompiled(OnNpu):
         file = self.npu.write(Affine(), gears)
         spec = TensorSpec(name="x", dtype=FP32, dims=X["x"], axes=("batch", "length", ""))
         signature = Signature(inputs=(spec,), outputs=(replace(spec, name="y"),), axis_limits={})
-        graph = CompiledGraph(file, signature, lambda _: file, self.npu.load)
+        graph = CompiledGraph(file, signature, lambda _: self.npu.load(file))
         graph.compile([{"x": shape} for shape in SHAPES])
         return graph
 

@@ -60,8 +60,7 @@ class CompiledGraph(Graph):
         path: the ONNX file.
         signature: what it says about its tensors. The offline model has the same outputs in the
             same order; their names are made from this, and INT32 is made INT64 where this says so.
-        compiled: compiles it for these sets of input shapes and returns the `.om` file.
-        load: loads such a file.
+        compiled: compiles it for these sets of input shapes and loads the `.om` file.
     """
 
     static_shapes = True
@@ -70,13 +69,11 @@ class CompiledGraph(Graph):
         self,
         path: Path,
         signature: Signature,
-        compiled: Callable[[tuple[Mapping[str, Shape], ...]], Path],
-        load: Callable[[Path], Graph],
+        compiled: Callable[[Sequence[Mapping[str, Shape]]], Graph],
     ) -> None:
         self.signature = signature
         self._path = path
         self._compiled = compiled
-        self._load = load
         self._current: _Held | None = None
         self._changed = threading.Condition()
 
@@ -85,7 +82,7 @@ class CompiledGraph(Graph):
 
         For a while both are loaded. If the new one cannot be, the former one stays.
         """
-        graph = self._load(self._compiled(tuple(shapes)))
+        graph = self._compiled(shapes)
         try:
             held = self._checked(graph)
         except BaseException:

@@ -134,16 +134,14 @@ class LoadedModel:
                 self._models, self._described, str(path), source.order, source.aipp
             )
             self._images = source.aipp
-            self._gear: Block | None = None
-            if described.gear_bytes:
-                self._gear = Block(device.runtime, described.gear_bytes, f"a gear of {path}")
-                taken.callback(self._gear.close)
-            self._aipp: Block | None = None
-            if described.aipp_bytes:
-                self._aipp = Block(
-                    device.runtime, described.aipp_bytes, f"image parameters, {path}"
-                )
-                taken.callback(self._aipp.close)
+            self._beside: dict[int, Block] = {}  # inputs that carry no data, by index
+            for index, size, what in (
+                (described.gear_at, described.gear_bytes, f"a gear of {path}"),
+                (described.aipp_at, described.aipp_bytes, f"image parameters, {path}"),
+            ):
+                if size:
+                    self._beside[index] = Block(device.runtime, size, what)
+                    taken.callback(self._beside[index].close)
             self.runs = () if described.freely else self._tried(described)
             self.description = _with_room(described, self.runs)
             self._taken = taken.pop_all()
@@ -157,10 +155,8 @@ class LoadedModel:
         """Let runs read and write these slots, which are at least as large as its tensors."""
         described = self.description
         inputs = [(transfer.inputs[t.name].device, t.nbytes) for t in described.inputs]
-        extra = ((described.gear_at, self._gear), (described.aipp_at, self._aipp))
-        for at, block in sorted(extra, key=lambda pair: pair[0]):
-            if block is not None:
-                inputs.insert(at, (block.address, block.nbytes))
+        for at, block in sorted(self._beside.items(), key=lambda item: item[0]):
+            inputs.insert(at, (block.address, block.nbytes))
         outputs = [(transfer.outputs[t.name].device, t.nbytes) for t in described.outputs]
         self.inputs, self.outputs = self._dataset(inputs), self._dataset(outputs)
         if self._images is not None:
@@ -198,8 +194,8 @@ class LoadedModel:
         if gears.tell is None:
             outputs = {tensor.name: tensor.dims for tensor in described.outputs}
             return tuple(OmRun(shapes, outputs) for shapes in gears.shapes)
-        gear = (self._gear.address, self._gear.nbytes) if self._gear is not None else (0, 0)
-        dataset = self._models.dataset([gear] * (described.gear_at + 1))
+        gear = self._beside[described.gear_at]
+        dataset = self._models.dataset([(gear.address, gear.nbytes)] * (described.gear_at + 1))
         try:
             runs = []
             for shapes, value in zip(gears.shapes, gears.values, strict=True):

@@ -10,6 +10,7 @@ Source: the open pyACL source (cann/runtime, python/pyACL).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 from typing import Any
 
@@ -26,9 +27,9 @@ from ge_backend.device.acl.codes import (
 )
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.health import Health
-from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, OutOfMemory
 
-__all__ = ["AclRuntime"]
+__all__ = ["AclRuntime", "chip_name"]
 
 log = logging.getLogger(__name__)
 
@@ -219,3 +220,33 @@ class AclRuntime:
             int(target), int(nbytes), int(source), int(nbytes), kind, int(stream)
         )
         self.check("rt.memcpy_async", code)
+
+
+def chip_name() -> str:
+    """Return this machine's chip, as `atc --soc_version` takes it, without using it: `Ascend910B3`.
+
+    Raises:
+        DeviceUnavailable: there is no NPU, or CANN's Python module is not there.
+    """
+    try:
+        runtime = AclRuntime(importlib.import_module("acl"))
+    except ImportError as error:
+        raise _unknown(str(error)) from error
+    ours = runtime.initialise()
+    try:
+        name = runtime.chip()
+    finally:
+        if ours:
+            runtime.finalise()
+    if not name:
+        raise _unknown("ACL sees no chip")
+    return name
+
+
+def _unknown(reason: str) -> DeviceUnavailable:
+    return DeviceUnavailable(
+        f"which chip to compile for is not known here ({reason}); give --soc-version: on the "
+        "machine that will serve, the Name of 'npu-smi info' with 'Ascend' before it (Ascend910B3, "
+        "Ascend310P3); on Atlas A3 and Ascend 950 the Chip Name and the NPU Name of "
+        "'npu-smi info -t board -i <id> -c <chip>' with '_' between (Ascend910_9382)"
+    )

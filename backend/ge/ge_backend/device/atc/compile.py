@@ -26,7 +26,7 @@ from ge_backend.device.files.model_file import named_files
 from ge_backend.device.files.onnx_file import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
 
-__all__ = ["Quiet", "compile_onnx"]
+__all__ = ["compile_onnx"]
 
 log = logging.getLogger(__name__)
 

@@ -21,15 +21,15 @@ class CpuDevice:
     runs do that have been alone for a while is found out per graph (`ThreadChoice`).
 
     Args:
-        lanes: how many runs may be in flight; None is one per usable core.
+        lanes: how many runs may be in flight; 0 is one per usable core.
     """
 
     name = "cpu"
 
-    def __init__(self, lanes: int | None = None) -> None:
+    def __init__(self, lanes: int = 0) -> None:
         cores = Cores(usable_cores())
         self._engines = Engines("cpu", cores)
-        self.lanes = cores.count if lanes is None else lanes
+        self.lanes = lanes or cores.count
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
@@ -40,7 +40,7 @@ class CpuDevice:
         """
         if index:
             raise DeviceUnavailable(f"device 'cpu:{index}': there is one cpu device; say 'cpu'")
-        return cls(lanes or None)
+        return cls(lanes)
 
     def reserve(self, nbytes: int) -> int:
         """Return `nbytes`: nothing is set aside, the engines' own scratch counts as the pool's."""

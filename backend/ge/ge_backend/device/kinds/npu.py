@@ -7,7 +7,7 @@ import importlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from ge_backend.device.acl.memory import Block, SharedWeights
 from ge_backend.device.acl.om_model import OmSource
 from ge_backend.device.atc.aipp import preprocessing_of
 from ge_backend.device.atc.cache import CompileCache
-from ge_backend.device.atc.compile import Quiet, compile_onnx
+from ge_backend.device.atc.compile import compile_onnx
 from ge_backend.device.atc.options import CompileRequest
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
@@ -183,18 +183,17 @@ class NpuDevice:
             precision=source.precision,
             options=tuple(o for o in source.options if not o[0].startswith(OPTIONS)),
         )
-
         images = preprocessing_of(request)
         order = tuple(spec.name for spec in signature.inputs)
 
-        def load(file: Path) -> Graph:
-            return self._load_file(file, source, workspace, order)
-
-        def compiled(shapes: tuple[Mapping[str, Shape], ...]) -> Path:
+        def compiled(shapes: Sequence[Mapping[str, Shape]]) -> Graph:
             own = tuple(images.shapes(bucket) for bucket in shapes)
-            return _compiled(request, self._quiet, own)
+            machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+            folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
+            made = compile_onnx(replace(request, shapes=own), CompileCache(folder), self._quiet)
+            return self._load_file(made.path, source, workspace, order)
 
-        return CompiledGraph(path, images.signature(signature), compiled, load)
+        return CompiledGraph(path, images.signature(signature), compiled)
 
     def _load_file(
         self, path: Path, source: GraphSource, workspace: Workspace, order: tuple[str, ...]
@@ -259,15 +258,6 @@ def _open_torch(index: int, enter: Callable[[], None], *, puts_rows: bool) -> St
             "pip install 'triton-ge-backend[npu]'"
         ) from error
     return Streams(open_npu(index, enter, puts_rows=puts_rows))
-
-
-def _compiled(
-    request: CompileRequest, quiet: Quiet, shapes: tuple[Mapping[str, Shape], ...]
-) -> Path:
-    """Return the `.om` of a request with these shapes, from the cache or made now."""
-    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
-    folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
-    return compile_onnx(replace(request, shapes=shapes), CompileCache(folder), quiet).path
 
 
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:

@@ -42,9 +42,8 @@ class HostStates:
 
     def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
         """Return the inputs of a run that are states; as `StateStore.run`."""
-        return {
-            name: self._rows(kept.gather(slots, fresh, rows)) for name, kept in self._kept.items()
-        }
+        found = {name: kept.gather(slots, fresh, rows) for name, kept in self._kept.items()}
+        return found if self._plan.batched else {name: value[0] for name, value in found.items()}
 
     def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
         """Keep the outputs of a run that are states; return the shape of one row of each.
@@ -56,9 +55,6 @@ class HostStates:
         for name, values in following.items():
             self._kept[name].scatter(slots, values)
         return {name: values.shape[1:] for name, values in following.items()}
-
-    def _rows(self, values: Array) -> Array:
-        return values if self._plan.batched else values[0]
 
     def _next(self, state: State, results: Mapping[str, Array], slots: Sequence[int]) -> Array:
         values = results.get(state.output)

@@ -42,10 +42,7 @@ def engine_arguments(
     """
     parser = _Parser()
     AsyncEngineArgs.add_cli_args(parser)
-    words = [
-        f"--dtype={DTYPES[precision]}",
-        f"--served-model-name={served_as}",
-    ]
+    words = [f"--dtype={DTYPES[precision]}", f"--served-model-name={served_as}"]
     if not all((folder / name).is_file() for name in TOKENIZER):
         words.append("--skip-tokenizer-init")
     for given, value in sorted(options.items()):
