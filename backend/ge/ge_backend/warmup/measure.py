@@ -134,7 +134,8 @@ def added_costs(
         failed = len(to_measure) - len(measured)
         raise GraphFailed(f"{failed} of {len(to_measure)} new buckets cannot be run")
     bounded = {
-        bucket: min(cost, _covering_cost(bucket, known)) for bucket, cost in measured.items()
+        bucket: min([cost, *(known[other] for other in known if covers(other, bucket))])
+        for bucket, cost in measured.items()
     }
     completed = _completed([*known, *fresh], {**known, **bounded})
     return {bucket: completed[bucket] for bucket in buckets}
@@ -270,11 +271,6 @@ def _samples(entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]
     alone = sorted((bucket for bucket in entries if bucket[0] == fewest), key=math.prod)
     chosen = {alone[(len(alone) - 1) * part // SAMPLED_SIZES] for part in range(SAMPLED_SIZES + 1)}
     return [bucket for bucket in chosen if bucket in kept]
-
-
-def _covering_cost(bucket: Bucket, known: Mapping[Bucket, float]) -> float:
-    """Return the cost of the cheapest known bucket that covers this one; inf where none does."""
-    return min((cost for other, cost in known.items() if covers(other, bucket)), default=math.inf)
 
 
 def _completed(entries: Sequence[Bucket], costs: Mapping[Bucket, float]) -> dict[Bucket, float]:
