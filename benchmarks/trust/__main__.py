@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.trust.faults import FAULTS, Fault, mounted
 from benchmarks.trust.soak import soak
-from benchmarks.trust.trial import Figures, tried
+from benchmarks.trust.trial import SLOW_S, Figures, tried
 
 HEAD = (
     "| fault | requests | right | errors | lost | wrong | longest gap | longest request "
@@ -20,7 +20,11 @@ UNSHARE = ("unshare", "--mount")
 
 
 def main() -> int:
-    """Try every fault; return 1 if a request was lost or wrongly answered, or failed needlessly."""
+    """Try every fault; return 1 if one, or the soak, is not as it should be.
+
+    That is: no request is lost or wrongly answered, or fails needlessly, none runs twice where
+    nothing makes it, and the server answers at the end.
+    """
     parser = argparse.ArgumentParser(prog="benchmarks.trust", description=__doc__)
     parser.add_argument("--clients", type=int, default=32, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=15.0, help="after each fault")
@@ -28,12 +32,17 @@ def main() -> int:
     parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS", help="and a soak")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    chosen = [fault for fault in FAULTS if arguments.only in fault.name]
+    if not chosen:
+        names = "; ".join(fault.name for fault in FAULTS)
+        parser.error(f"no fault has {arguments.only!r} in its name; there are: {names}")
     if not arguments.alone:
         print(HEAD, "|---" + "|---:" * CELLS + "|", sep="\n", flush=True)
-    chosen = [fault for fault in FAULTS if arguments.only in fault.name]
     bad = [fault.name for fault in chosen if not _is_well(fault, arguments)]
-    if arguments.soak:
-        print(soak(arguments.clients, arguments.soak), flush=True)
+    if arguments.soak and not arguments.alone:
+        text, well = soak(arguments.clients, arguments.soak)
+        print(text, flush=True)
+        bad += [] if well else ["soak"]
     if bad:
         print(f"not as it should be: {', '.join(bad)}", file=sys.stderr)
     return 1 if bad else 0
@@ -51,7 +60,9 @@ def _is_well(fault: Fault, arguments: argparse.Namespace) -> bool:
     found = tried(fault, clients=arguments.clients, before_s=2.0, after_s=seconds)
     print(_row(found), flush=True)
     lost = found.lost and not fault.may_lose
-    return not (lost or found.wrong or (found.errors and not fault.may_fail))
+    away = not found.right or found.silent_s > SLOW_S
+    repeated = found.run is not None and found.run != found.requests
+    return not (lost or found.wrong or away or repeated or (found.errors and not fault.may_fail))
 
 
 def _in_its_own_sight(fault: Fault, given: Sequence[str]) -> bool:

@@ -25,7 +25,7 @@ __all__ = ["FAULTS", "Fault", "executors"]
 BOUNDED = 'parameters { key: "max_queue_size" value { string_value: "64" } }\n'
 TWO_INSTANCES = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
 EXECUTOR = "ge_backend.executor.process.main"
-# So many clients ask for ten times what the device can compute, and more than may wait.
+# So many clients ask for several times what the server answers, and more than may wait.
 CROWD = 400
 CROWDED_S = 120.0
 HANG_UPS = 10_000
@@ -50,6 +50,7 @@ class Fault:
             and bytes.
         may_fail: some requests may be answered with an error: it is the host's doing, or theirs.
         may_lose: some may be never answered: it is the host's doing.
+        once: nothing makes a request run again, so the backend counts each one once.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Fault:
     disks: Mapping[str, str] = field(default_factory=dict)
     may_fail: bool = False
     may_lose: bool = False
+    once: bool = False
 
 
 def executors(server: TritonServer) -> list[int]:
@@ -122,7 +124,7 @@ def _reload(server: TritonServer) -> None:
         api.replace(MODEL, times)
 
 
-def _second_server(server: TritonServer) -> None:
+def _second_server(server: TritonServer) -> Sequence[Answer]:
     """Serve the same from another server on the same device, and kill its executor."""
     del server
     with serving() as other:
@@ -130,7 +132,7 @@ def _second_server(server: TritonServer) -> None:
         time.sleep(2.0)
         _signal_executors(signal.SIGKILL)(other)
         time.sleep(2.0)
-        load.close()
+        return load.close()
 
 
 def _grow(server: TritonServer) -> None:
@@ -175,7 +177,7 @@ def struck(value: float, deed: str) -> dict[str, object]:
 
 TEMPORARY = str(Path(tempfile.gettempdir()) / "ge-full")
 FAULTS = (
-    Fault(name="none", strike=_nothing),
+    Fault(name="none", strike=_nothing, once=True),
     Fault(name="executor killed", strike=_signal_executors(signal.SIGKILL)),
     Fault(name="executor killed three times", strike=_kill_three_times),
     Fault(name="executor stopped for good", strike=_signal_executors(signal.SIGSTOP)),

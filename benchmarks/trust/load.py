@@ -56,10 +56,17 @@ def ask(
         lost = "Deadline Exceeded" in str(error.message())
         outcome, text = ("lost" if lost else "error"), f"{error.status()}: {error.message()}"
     else:
-        answered = result.as_numpy("y").ravel().tolist()
-        outcome = "right" if answered == [length * value] else "wrong"
-        text = ""
+        outcome, text = ("right" if _read(result) == [length * value] else "wrong"), ""
     return Answer(sent_s=sent_s, done_s=time.monotonic(), outcome=outcome, text=text)
+
+
+def _read(result: grpcclient.InferResult) -> list[float] | None:
+    """Return what an answer holds; None if that is nothing, or cannot be read."""
+    try:
+        answered = result.as_numpy("y")
+    except (TypeError, ValueError):
+        return None
+    return None if answered is None else answered.ravel().tolist()
 
 
 def ask_for(url: str, value: float, count: int) -> None:
@@ -119,17 +126,26 @@ class Load:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._sent = 0
+        self._waiting: dict[int, float] = {}
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(clients)]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> list[Answer]:
-        """Let what is in flight end; return every answer in the order of their coming."""
+        """Let what is in flight end; return every answer in the order of their coming.
+
+        A request whose client ended, or waits, without an answer comes last and is lost.
+        """
         self._stop.set()
         for thread in self._threads:
             thread.join(2 * LOST_S)
+        now = time.monotonic()
         with self._lock:
-            return list(self._answers)
+            lost = [
+                Answer(sent_s=sent_s, done_s=now, outcome="lost", text="no answer")
+                for sent_s in self._waiting.values()
+            ]
+            return [*self._answers, *lost]
 
     def _work(self) -> None:
         client = grpcclient.InferenceServerClient(self._url)
@@ -138,9 +154,11 @@ class Load:
                 with self._lock:
                     self._sent += 1
                     number = self._sent
+                    self._waiting[number] = time.monotonic()
                 answer = ask(client, number, timeout_us=self._timeout_us)
                 with self._lock:
                     self._answers.append(answer)
+                    del self._waiting[number]
                 if answer.outcome != "right":
                     time.sleep(PAUSE_S)  # a server that is down would be asked a thousand times
         finally:

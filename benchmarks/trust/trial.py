@@ -6,18 +6,21 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.trust.faults import Fault
-from benchmarks.trust.load import Answer, Load
+from benchmarks.trust.load import MODEL, Answer, Load
 from benchmarks.trust.served import serving
+from ge_backend.cli.watch.scrape import scrape
 
-__all__ = ["Figures", "figures_of", "tried"]
+__all__ = ["PUBLISHED_S", "SLOW_S", "Figures", "figures_of", "tried"]
 
 # A gap between right answers that counts: shorter ones are what a busy machine has anyway.
 GAP_S = 0.25
 # An answer that takes longer is not as usual.
 SLOW_S = 1.0
+# The backend publishes its metrics four times a second.
+PUBLISHED_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +28,13 @@ class Figures:
     """What became of the requests that were sent while something went wrong.
 
     Attributes:
-        recovery_s: the longest time without a right answer; 0 if it is not worth mentioning.
+        requests, right, errors, lost, wrong: of all clients.
+        recovery_s: the longest time in which the clients that ask all the time had no right answer;
+            0 if it is not worth mentioning.
         longest_s: the longest that a request took.
         settled_s: from the end of the fault to the last answer that was wrong, an error, or slow.
+        silent_s: from the last right answer until clients were told to stop.
+        run: how many requests the backend says it took; None where a fault may repeat some.
     """
 
     name: str
@@ -39,6 +46,8 @@ class Figures:
     recovery_s: float
     longest_s: float
     settled_s: float = 0.0
+    silent_s: float = 0.0
+    run: int | None = None
 
 
 def tried(fault: Fault, *, clients: int, before_s: float, after_s: float) -> Figures:
@@ -49,21 +58,40 @@ def tried(fault: Fault, *, clients: int, before_s: float, after_s: float) -> Fig
         further = fault.strike(server) or ()
         struck_s = time.monotonic()
         time.sleep(after_s)
-        return figures_of(fault.name, [*further, *load.close()], struck_s)
+        ended_s = time.monotonic()
+        answers = load.close()
+        found = figures_of(fault.name, answers, struck_s, further=further, ended_s=ended_s)
+        if not fault.once:
+            return found
+        time.sleep(PUBLISHED_S)
+        run = scrape(server.metrics).total("ge_requests_total", model=MODEL)
+        return replace(found, run=round(run))
 
 
-def figures_of(name: str, answers: Sequence[Answer], struck_s: float = 0.0) -> Figures:
+def figures_of(
+    name: str,
+    answers: Sequence[Answer],
+    struck_s: float = 0.0,
+    *,
+    further: Sequence[Answer] = (),
+    ended_s: float = 0.0,
+) -> Figures:
     """Return the figures of a table's row.
 
     Args:
         name: of the fault.
-        answers: of all clients.
+        answers: of the clients that ask all the time.
         struck_s: when the fault was over, CLOCK_MONOTONIC.
+        further: of others, which may have asked another server.
+        ended_s: when clients were told to stop, on the same clock.
     """
-    counts = Counter(answer.outcome for answer in answers)
     right = sorted(answer.done_s for answer in answers if answer.outcome == "right")
+    times = [min((answer.sent_s for answer in answers), default=ended_s), *right]
+    silent_s = max(0.0, ended_s - times[-1])
+    gap_s = max([silent_s, *(b - a for a, b in itertools.pairwise(times))])
+    answers = [*further, *answers]
+    counts = Counter(answer.outcome for answer in answers)
     odd = (a.done_s for a in answers if a.outcome != "right" or a.took_s > SLOW_S)
-    gap_s = max((b - a for a, b in itertools.pairwise(right)), default=0.0)
     return Figures(
         name=name,
         requests=len(answers),
@@ -74,4 +102,5 @@ def figures_of(name: str, answers: Sequence[Answer], struck_s: float = 0.0) -> F
         recovery_s=gap_s if gap_s > GAP_S else 0.0,
         longest_s=max((answer.took_s for answer in answers), default=0.0),
         settled_s=max(0.0, max(odd, default=0.0) - struck_s),
+        silent_s=silent_s,
     )

@@ -2,16 +2,15 @@
 
 import signal
 import time
-import urllib.request
 
 import psutil
 import pytest
 from benchmarks.trust.faults import FAULTS
 from benchmarks.trust.load import LOST_S, MODEL, Load
 from benchmarks.trust.served import serving
-from benchmarks.trust.trial import tried
-from benchmarks.where import PUBLISHED_S, sums
+from benchmarks.trust.trial import PUBLISHED_S, tried
 
+from ge_backend.cli.watch.scrape import scrape
 from ge_backend.tritonserver import processes_of, shared_memory_of
 from ge_backend.tritonserver.stubs import stubs_of
 
@@ -25,11 +24,19 @@ def test_requests_share_batches_and_are_padded(installation):
         time.sleep(2.0)
         answers = load.close()
         time.sleep(PUBLISHED_S)
-        with urllib.request.urlopen(server.metrics) as response:
-            counted = sums(response.read().decode(), MODEL)
+        counted = scrape(server.metrics)
+    names = ("requests", "batches", "elements_real", "elements_run")
+    requests, batches, real, run = (counted.total(f"ge_{n}_total", model=MODEL) for n in names)
     assert {answer.outcome for answer in answers} == {"right"}
-    assert counted["ge_batches_total"] < counted["ge_requests_total"] / 2
-    assert counted["ge_elements_run_total"] > counted["ge_elements_real_total"]
+    assert batches < requests / 2
+    assert run > real
+
+
+def test_without_a_fault_each_request_runs_once(installation):
+    """One that ran twice would have the right answer, too."""
+    fault = next(f for f in FAULTS if f.name == "none")
+    found = tried(fault, clients=8, before_s=1, after_s=1)
+    assert found.run == found.requests == found.right > 0
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.name in SHORT], ids=lambda f: f.name)
