@@ -147,6 +147,16 @@ def test_a_key_restricts_the_control_of_models_by_both_protocols():
         (["--http-restricted-api=model-repository:a=1"], ["grpc"], {"a": "1"}),
         (["--http-restricted-api", "health,model-repository:a=1=2"], ["grpc"], {"a": "1=2"}),
         (["--grpc-restricted-protocol=model-repository:a=1"], ["http"], {KEY_HEADER: "abc"}),
+        (["--http-restricted=model-repository:a=1"], ["grpc"], {"a": "1"}),
+        (["--grpc-r", "certificate.pem"], ["http", "grpc"], {KEY_HEADER: "abc"}),
+        (
+            [
+                "--http-restricted-api=model-repository:a=1",
+                "--http-restricted-api=health:a=2",
+            ],
+            ["grpc"],
+            {"a": "1"},
+        ),
         (
             ["--http-restricted-api=statistics:model-repository=1"],
             ["http", "grpc"],

@@ -95,9 +95,10 @@ class ServerOptions:
 
     @property
     def http_keys(self) -> dict[str, str]:
-        """The headers that open all of HTTP, with their values."""
+        """The headers that open HTTP, with their values; of two for one, that of loads."""
         ours = {KEY_HEADER: self.control_key} if self._own(HTTP_RESTRICTED) else {}
-        return ours | {header: key for _, header, key in _groups(self.arguments, HTTP_RESTRICTED)}
+        groups = sorted(_groups(self.arguments, HTTP_RESTRICTED), key=lambda g: CONTROL in g[0])
+        return ours | {header: key for _, header, key in groups}
 
     def checked(self) -> ServerOptions:
         """Return these options with the host in numbers, every port chosen and known to be free.
@@ -163,11 +164,12 @@ class ServerOptions:
 def _groups(arguments: Sequence[str], flag: str) -> Iterator[tuple[list[str], str, str]]:
     """Yield the groups that arguments restrict, with the header and the key that open them.
 
+    The flag may be shortened, as getopt_long(3) takes it: `--http-re` says which it is.
     Source: server r24.10 src/command_line_parser.cc, ParseRestrictedFeatureOption.
     """
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
-        if name == flag:
+        if flag.startswith(name) and len(name) >= len("--http-re"):
             names, _, pair = (value if equals else following).partition(":")
             header, _, key = pair.partition("=")
             yield names.split(","), header, key

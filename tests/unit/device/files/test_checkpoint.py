@@ -278,6 +278,7 @@ def test_a_graph_without_a_checkpoints_weights_is_served(tmp_path, graph, names)
     write(tmp_path, {"architectures": names}, weights=False, tokenizer={})
     (tmp_path / graph).touch()
     assert not is_checkpoint(tmp_path)
+    assert is_checkpoint(tmp_path, "config.json") == (names != ["BertModel"])
     assert find_model_file(tmp_path, "").name == graph
 
 
@@ -287,6 +288,7 @@ def test_weights_beside_a_graph_are_a_decoders_checkpoint(tmp_path):
     (tmp_path / "model.onnx").touch()
     assert is_checkpoint(tmp_path)
     assert is_checkpoint(tmp_path, "config.json")
+    assert is_checkpoint(tmp_path, "model.safetensors")
     assert not is_checkpoint(tmp_path, "model.onnx")
     assert not is_checkpoint(tmp_path, "tokenizer.json")
     write(tmp_path, {"architectures": []})

@@ -238,6 +238,13 @@ def test_what_is_being_closed_is_waited_for(closing):
     assert registry.evictions == 0
 
 
+def test_who_needs_no_memory_does_not_wait(closing):
+    """The loop that takes new connections asks again soon."""
+    registry, _, thread, _ = closing
+    assert registry.close_idle() == 0
+    assert thread.is_alive()
+
+
 def test_what_has_been_closed_since_is_room_too(closing):
     """Nothing is left to wait for then, and memory is free."""
     registry, gate, thread, source = closing

@@ -166,14 +166,17 @@ def is_checkpoint(folder: Path, filename: str = "") -> bool:
 
     A `config.json` that names a model type is one, whatever weights lie beside it, unless its
     architecture is an encoder's: that is a graph like any other. So is a graph beside it that
-    `default_model_filename` names, or that has no decoder's safetensors beside it.
+    `default_model_filename` names, or, where that does not name `config.json` or weights, one that
+    has no decoder's safetensors beside it.
     """
-    if filename not in ("", CONFIG):
+    if filename not in ("", CONFIG) and not filename.endswith((".safetensors", INDEX)):
         return False
     try:
         config = read_json(folder / CONFIG)
         if "model_type" not in config or is_encoder(folder):
             return False
+        if filename:  # it names the checkpoint
+            return True
         weights = config.get("architectures") and any(folder.glob("*.safetensors"))
         # An NPU's own files count, too, which come first there.
         return bool(weights) or find_model_file(folder, "", "npu").name == CONFIG

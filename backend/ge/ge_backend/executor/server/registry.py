@@ -170,12 +170,14 @@ class Registry:
     def close_idle(self, *, now: bool = False) -> int:
         """Close the graphs that nobody has held for the linger time, or all of those at once.
 
-        What others are closing is waited for.
+        With `now` what others are closing is waited for.
 
         Returns:
             How many were closed.
         """
-        with self._closing:
+        if not self._closing.acquire(blocking=now):
+            return 0
+        try:
             due = time.monotonic() - (0.0 if now else self._linger_s)
             with self._lock:
                 idle = [e for e in self._entries.values() if not e.holders and e.idle_since <= due]
@@ -187,7 +189,9 @@ class Registry:
                         entry.graph.close()
                         self._pool.remove(entry.holder)
             self._closed += len(idle)
-        return len(idle)
+            return len(idle)
+        finally:
+            self._closing.release()
 
     def defects(self) -> list[str]:
         """Return the graphs that are loaded and are not in the pool; there should be none."""

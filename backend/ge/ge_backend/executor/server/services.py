@@ -175,10 +175,12 @@ class Services:
         """Close the services that have had no client for the linger time, or all of those.
 
         Returns:
-            How many were closed meanwhile; what others are closing is waited for.
+            How many were closed meanwhile; with `now` what others are closing is waited for.
         """
         closed = self._closed
-        with self._closing:
+        if not self._closing.acquire(blocking=now):
+            return 0
+        try:
             due = time.monotonic() - (0.0 if now else self._linger_s)
             with self._lock:
                 unused = {k: o for k, o in self._opened.items() if not o.clients}
@@ -191,6 +193,8 @@ class Services:
                         opened.service.close()
             self._closed += len(idle)
             return self._closed - closed
+        finally:
+            self._closing.release()
 
     def _made(self, kind: str, key: str) -> Service:
         if kind not in self._kinds:
