@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.aims import aims, verdicts
 from benchmarks.ceiling import Ceiling
+from benchmarks.client import BenchmarkError
 from benchmarks.expected import expected_of, keep, moved, ratios
 from benchmarks.load import Report
 from benchmarks.mixes import MIXES
@@ -78,7 +79,7 @@ def main() -> None:
     context = machine()
     print(", ".join(f"{key} {value}" for key, value in context.items()))
     for engine in options.engine:
-        found, offered = run(engine, settings)
+        found, offered, failed = run(engine, settings)
         for mix in settings.mixes:
             title = f"\n{engine}, {MIXES[mix].help}, over {settings.protocol}"
             print(table(title, [result for result in found if result.mix == mix]), flush=True)
@@ -86,6 +87,8 @@ def main() -> None:
             print(f"\n{engine}, Poisson, over gRPC\n{poisson_table(offered)}")
         print(f"\n{verdicts(aims(found, offered, bf16=engine.endswith('bf16')))}", flush=True)
         _write(found, engine, context, options.output)
+        if failed is not None:
+            raise failed
         if options.quick:
             _compare(engine, str(context["cpu"]), found, keep_it=options.keep)
 
@@ -107,8 +110,13 @@ def _compare(engine: str, processor: str, found: list[Result], *, keep_it: bool)
     print("\n".join(lines) if lines else f"{engine}: {len(expected)} ratios are as expected")
 
 
-def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
-    """Return what one engine's closed loops and its open ones gave."""
+def run(
+    engine: str, settings: Settings
+) -> tuple[list[Result], list[Poisson], BenchmarkError | None]:
+    """Return what one engine's closed loops and its open ones gave, and what the latter failed by.
+
+    The former are worth keeping then: they took a quarter of an hour.
+    """
     begun = time.monotonic()
     missing = absent(find_server())
     if settings.brief:
@@ -143,17 +151,21 @@ def run(engine: str, settings: Settings) -> tuple[list[Result], list[Poisson]]:
             print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
             found = results(samples)
             if settings.brief:
-                return found, []
+                return found, [], None
             _say(f"{engine}: requests at random")
-            offered = poisson(
-                served.server.grpc,
-                found,
-                load_pools(traffic.pools),
-                rounds=POISSON_ROUNDS,
-                seconds=POISSON_WINDOWS * settings.measure_s,
-                seed=settings.seed,
-            )
-            return found, list(offered)
+            offered: list[Poisson] = []
+            try:
+                offered += poisson(
+                    served.server.grpc,
+                    found,
+                    load_pools(traffic.pools),
+                    rounds=POISSON_ROUNDS,
+                    seconds=POISSON_WINDOWS * settings.measure_s,
+                    seed=settings.seed,
+                )
+            except BenchmarkError as error:
+                return found, offered, error
+            return found, offered, None
 
 
 def _plan_errors(before: Reading, after: Reading) -> str:

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("demo.encoder")
 
 from benchmarks import bench_serving
+from benchmarks.client import BenchmarkError
 
 
 def settings(*arguments):
@@ -36,6 +37,18 @@ def test_a_quick_run_refuses_what_it_would_ignore(option, capsys):
     with pytest.raises(SystemExit, match="2"):
         settings("--quick", *option)
     assert f"--quick decides {option[0]} itself" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_kept_where_requests_at_random_fail(monkeypatch):
+    """Closed loops take a quarter of an hour."""
+    written = []
+    error = BenchmarkError("1 of 2 requests were refused")
+    monkeypatch.setattr("sys.argv", ["bench_serving", "--mix", "uniform"])
+    monkeypatch.setattr(bench_serving, "run", lambda *_: ([], [], error))
+    monkeypatch.setattr(bench_serving, "_write", lambda *given: written.append(given))
+    with pytest.raises(BenchmarkError, match="were refused"):
+        bench_serving.main()
+    assert len(written) == 1
 
 
 def test_a_ratio_that_has_gone_is_not_as_expected(monkeypatch, capsys):

@@ -126,6 +126,7 @@ def test_what_a_fused_model_leaves_to_its_steps_is_noted():
     others = {
         "device": "cuda:0", "precision": "bf16", "learn": "serve", "buckets.length": "4",
         "generate.x": "zeros", "npu.timeouts": "5", "lanes": "3", "static_model": "1",
+        "graph.ge.inputShape": "x:-1",
     }  # fmt: skip
     (note,) = read(parameters={**own, **others}, input=[tensor]).notes
     assert note.startswith(f"{', '.join(sorted(others))}: no effect on a fused model")

@@ -133,6 +133,8 @@ def test_options_of_a_stream_are_one_switch(read):
         with pytest.raises(ApiError, match=f"stream_options.{name} (is not|has to)") as caught:
             read(stream=True, stream_options=options)
         assert caught.value.param == f"stream_options.{name}"
+    with pytest.raises(ApiError, match=r"stream_options\.include_usage is not known"):
+        read(stream=True, stream_options={}, **{"stream_options.include_usage": True})
 
 
 def test_special_tokens_of_a_chat_are_its_templates():

@@ -324,9 +324,7 @@ def _read_model(
         placement=placement,
         declared_buckets=ours.declared_buckets,
         notes=(
-            *placement.notes,
-            *ours.notes,
-            *(_of_steps(given) if values["fuse"] else idle),
+            *(_of_steps(given) if values["fuse"] else (*placement.notes, *ours.notes, *idle)),
             *(_unused(placement, instances) if sequence is not None else ()),
             *(sequence.notes if sequence is not None else ()),
         ),

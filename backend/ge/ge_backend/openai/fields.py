@@ -36,7 +36,13 @@ class Fields:
         return {name: self._given.pop(name) for name in names if name in self._given}
 
     def open_up(self, name: str, given: Mapping[str, Any]) -> None:
-        """Let the fields of an object, which was taken, be taken as `name.field`."""
+        """Let the fields of an object, which was taken, be taken as `name.field`.
+
+        Raises:
+            ApiError: the body has a field of such a name beside it.
+        """
+        for stray in (field for field in self._given if field.startswith(f"{name}.")):
+            raise _unknown(stray)
         self._given |= {f"{name}.{key}": one for key, one in given.items() if one is not None}
 
     def text(self, name: str) -> str:
@@ -76,11 +82,13 @@ class Fields:
     def end(self) -> None:
         """Raise if there is a field that nobody has taken."""
         for name in self._given:
-            raise ApiError(
-                f"{name} is not known to this server; leave it out",
-                param=name,
-                code="unknown_parameter",
-            )
+            raise _unknown(name)
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(
+        f"{name} is not known to this server; leave it out", param=name, code="unknown_parameter"
+    )
 
 
 def _is_token(value: Any) -> bool:

@@ -58,10 +58,14 @@ def has_adapters(checkpoint: Path) -> bool:
 def adapter_names(checkpoint: Path) -> list[str]:
     """Return the names of the adapters beside a checkpoint; they may be broken.
 
-    Raises:
-        ModelError: `multi_lora.json` cannot be read.
+    Those of a `multi_lora.json` that cannot be read are left out: who asks for one is told.
     """
-    return sorted({*_beside(checkpoint), *_listed(checkpoint)})
+    try:
+        listed = _listed(checkpoint)
+    except ModelError as error:
+        log.warning("adapters that are listed cannot be served: %s", error)
+        listed = {}
+    return sorted({*_beside(checkpoint), *listed})
 
 
 def _beside(checkpoint: Path) -> dict[str, Path]:
