@@ -7,6 +7,7 @@ import pytest
 
 from ge_backend.errors import InvalidRequest
 from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.layout.text_tensors import SWITCHES
 
 DELTA = Delta(number=1, sample=0, text=" world", ids=(5, 6), cumulative=-1.5, prompt_tokens=2)
 
@@ -35,7 +36,7 @@ def test_a_prompt_alone_is_enough(pb_utils):
     """Without switches there is one response, which begins with the prompt."""
     asked = read(pb_utils, text_input="hello")
     assert (asked.prompt.text, asked.prompt.ids, asked.prompt.parameters) == ("hello", (), "{}")
-    assert (asked.stream, asked.prepend, asked.wanted) == (False, True, frozenset())
+    assert (asked.stream, asked.prepend, asked.wanted) == (False, True, {"text_output"})
 
 
 def test_a_stream_holds_new_text_only(pb_utils):
@@ -105,13 +106,14 @@ def test_tokens_may_stand_for_the_prompt(pb_utils):
     """There is no text to begin the answer with then."""
     asked = read(pb_utils, input_ids=[4, 5], outputs=("text_output", "output_ids"))
     assert (asked.prompt.text, asked.prompt.ids, asked.prepend) == (None, (4, 5), False)
-    assert asked.wanted == {"output_ids"}
+    assert asked.wanted == {"text_output", "output_ids"}
 
 
 def test_a_wish_for_the_sum_of_log_probabilities_goes_along(pb_utils):
     """It has to be known before tokens are drawn."""
-    assert read(pb_utils, text_input="a", return_cumulative_logprob=[True]).prompt.cumulative
-    assert not read(pb_utils, text_input="a", return_logprobs=[True]).prompt.cumulative
+    given = {"text_input": "a", "outputs": ("logprobs", "cumulative_logprob")}
+    assert read(pb_utils, **given, return_cumulative_logprob=[True]).prompt.cumulative
+    assert not read(pb_utils, **given, return_logprobs=[True]).prompt.cumulative
 
 
 def test_a_response_has_what_was_asked_for(pb_utils):
@@ -126,7 +128,7 @@ def test_a_response_has_what_was_asked_for(pb_utils):
         return_num_output_tokens=[True],
         return_cumulative_logprob=[True],
         return_logprobs=[True],
-        outputs=("text_output", "output_ids"),
+        outputs=("text_output", *SWITCHES),
     )
     response = write_text_response(asked, [DELTA], first=True)
     arrays = {tensor.name(): tensor.as_numpy().tolist() for tensor in response.output_tensors()}
@@ -141,3 +143,14 @@ def test_a_response_has_what_was_asked_for(pb_utils):
     }
     plain = write_text_response(read(pb_utils, text_input="hello"), [DELTA], first=False)
     assert [t.as_numpy().tolist() for t in plain.output_tensors()] == [[b" world"]]
+
+
+def test_a_response_has_nothing_that_was_not_named(pb_utils):
+    """Neither the text nor what a switch asks for: the host would drop it, which crashed stubs."""
+    from ge_backend.host.text_requests import write_text_response
+
+    asked = read(
+        pb_utils, text_input="a", return_finish_reason=[True], outputs=("output_ids", "logprobs")
+    )
+    response = write_text_response(asked, [DELTA], first=True)
+    assert [tensor.name() for tensor in response.output_tensors()] == ["output_ids"]

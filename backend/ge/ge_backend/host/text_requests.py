@@ -31,7 +31,7 @@ class TextRequest:
         prompt: what goes to the executor.
         stream: every delta is a response; else there is exactly one.
         prepend: the prompt's text stands before the answer's.
-        wanted: the outputs beside `text_output`, by name.
+        wanted: the outputs that the response is to have, by name.
     """
 
     prompt: Prompt
@@ -55,9 +55,11 @@ def read_text_request(request: Any) -> TextRequest:
             "leave one of them out"
         )
     text, ids = _prompt(tensors)
-    wanted = {name for name, switch in SWITCHES.items() if switch and _switch(tensors, switch)}
-    if "output_ids" in request.requested_output_names():
-        wanted.add("output_ids")
+    wanted = {
+        name
+        for name in request.requested_output_names()
+        if not (switch := SWITCHES.get(name)) or _switch(tensors, switch)
+    }
     prompt = Prompt(
         text=text,
         ids=ids,
@@ -74,7 +76,12 @@ def read_text_request(request: Any) -> TextRequest:
 
 
 def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: bool) -> Any:
-    """Return the response that carries what is new, one element per sample of the request."""
+    """Return the response that carries what is new, one element per sample of the request.
+
+    It has nothing that the client has not named. A sender drops such tensors without holding
+    Python's lock, which ended stubs of Python 3.12 and races in older ones. Source: python_backend
+    r24.10 src/response_sender.cc, Send; seen on 2.51.
+    """
     before = asked.prompt.text or "" if first and asked.prepend else ""
     arrays: dict[str, Any] = {
         "text_output": _strings([before + delta.text for delta in deltas]),
@@ -87,9 +94,7 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     }
     return pb_utils.InferenceResponse(
         output_tensors=[
-            pb_utils.Tensor(name, array)
-            for name, array in arrays.items()
-            if name == "text_output" or name in asked.wanted
+            pb_utils.Tensor(name, array) for name, array in arrays.items() if name in asked.wanted
         ]
     )
 
