@@ -64,7 +64,8 @@ class AclModels:
     ) -> int:
         """Load a file into given memory and return its id; at address 0 it takes its own.
 
-        `priority` is that of its runs on the device, 0 (the first) to 7.
+        `work` and `weights` are addresses, the caller's to free. `priority` is that of its runs on
+        the device, 0 (the first) to 7.
         """
         if priority:
             options: list[tuple[int, int | str]] = [

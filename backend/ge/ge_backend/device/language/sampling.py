@@ -98,9 +98,10 @@ class Sampling:
 
 
 def uniform(seeds: Array, positions: Array) -> Array:
-    """Return float64 [S] from [0, 1) by nothing but seeds and positions from 0 on, int64 [S] each.
+    """Return float64 [S] from [0, 1) by nothing but seeds and positions, int64 [S] each.
 
-    The position-th output of SplitMix64 whose state is the mixed seed; 32 bits of it.
+    Seeds have any value, positions are 0 or more. It is the position-th output of SplitMix64 whose
+    state is the mixed seed; 32 bits of it.
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
     state = _mixed(seeds.astype(np.int64).view(np.uint64))

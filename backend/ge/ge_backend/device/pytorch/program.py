@@ -98,6 +98,8 @@ class Program:
 def load_program(path: str, device: str = "cpu", declared: Declared = NOTHING_DECLARED) -> Program:
     """Return the program of a `.pt2` or `.pt` file, its weights on a device of torch's.
 
+    `declared` is what config.pbtxt lists, for a `.pt`, which says too little itself.
+
     Raises:
         ModelError: the file is corrupt, or its signature is none that can be served.
         OutOfMemory: it unpacks to more than the machine has.

@@ -40,6 +40,8 @@ TENSORS = ("Tensor", "Optional[Tensor]")
 class Script:
     """One loaded TorchScript module on a device of torch's, called with tensors by name.
 
+    `declared` is what config.pbtxt lists, nothing where nobody said.
+
     Attributes:
         module: the module itself.
         signature: what the file states, else what is declared; inputs of clients that `forward`
