@@ -154,20 +154,30 @@ def test_a_model_whose_load_failed_is_loaded_until_it_is_ready(rig):
 @pytest.mark.parametrize(
     ("state", "reason"), [("READY", ""), ("UNAVAILABLE", "unloaded")], ids=["loaded", "unloaded"]
 )
-def test_what_somebody_else_has_done_with_a_model_stays_so(rig, state, reason):
-    """Whoever has loaded or unloaded it meanwhile is in charge of it."""
+def test_what_somebody_else_has_done_with_a_model_stays_so(rig, monkeypatch, state, reason):
+    """Whoever has loaded or unloaded it meanwhile is in charge of it.
+
+    Meanwhile is between two tries: right behind its own load the healer looks what became of that.
+    """
     rig.living = []
     rig.http.models(m="READY")
     assert comes_true(lambda: rig.asked("load") >= 1, 10)
     rig.http.models(m="UNAVAILABLE")
     assert comes_true(lambda: rig.asked("load") >= 3, 10)
+    for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(healer_module, pause, 0.5)
+    tried = rig.asked("load")
+    looked_after = [("POST", f"/v2/repository/{what}") for what in ("models/m/load", "index")]
+    assert comes_true(
+        lambda: rig.asked("load") > tried + 1 and rig.http.asked[-2:] == looked_after, 10
+    )
     rig.living = [rig.stub(2)]
     entry = {"name": "m", "version": "1", "state": state, "reason": reason}
     rig.http.answers["POST", "/v2/repository/index"] = [entry]
-    looks(rig)
+    looks(rig, 15)  # longer than the pause
     tried = rig.asked("load")
     rig.http.models(m="UNAVAILABLE")
-    looks(rig)
+    looks(rig, 15)
     assert rig.asked("load") == tried
 
 
