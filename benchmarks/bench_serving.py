@@ -25,10 +25,11 @@ from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.poisson import Poisson, poisson, poisson_table
 from benchmarks.pool import load_pools
+from benchmarks.random_encoder import SIZES
 from benchmarks.report import json_lines, machine, plot, table
 from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
-from benchmarks.served import POOL_ROWS, Served, Traffic, Window, make_traffic, serve
+from benchmarks.served import MINILM, POOL_ROWS, Served, Traffic, Window, make_traffic, serve
 from benchmarks.systems import OURS_OPENVINO, System, absent, systems
 from ge_backend.cli.watch.models import model_numbers
 from ge_backend.cli.watch.readings import Reading
@@ -56,6 +57,8 @@ class Settings:
         bound_s: no further round begins that would end later than this; 0: none is left out.
         brief: no requests at random, no ceiling, no system that takes long to load, and of a rival
             the layout that fits the cell.
+        device: where all systems run. On an accelerator there is no ceiling.
+        encoder: as `make_traffic` takes it.
     """
 
     mixes: tuple[str, ...]
@@ -69,6 +72,13 @@ class Settings:
     warm_s: float = 2.0
     bound_s: float = 0.0
     brief: bool = False
+    device: str = "cpu"
+    encoder: str = MINILM
+
+    @property
+    def bare(self) -> bool:
+        """Whether only closed loops are run: no ceiling, no requests at random."""
+        return self.brief or self.device != "cpu"
 
 
 def main() -> None:
@@ -118,25 +128,29 @@ def run(
     The former are worth keeping then: they took a quarter of an hour.
     """
     begun = time.monotonic()
-    missing = absent(find_server())
+    missing = absent(find_server(), settings.device)
     if settings.brief:
         missing[OURS_OPENVINO] = "it takes long to load"
     for name, reason in missing.items():
         print(f"{name} is left out: {reason}")
-    served_systems = systems(settings.instances, without=missing)
+    served_systems = systems(settings.instances, without=missing, device=settings.device)
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        traffic = make_traffic(engine, settings.mixes, settings.seed, Path(temporary))
+        traffic = make_traffic(
+            engine, settings.mixes, settings.seed, Path(temporary), encoder=settings.encoder
+        )
         with (
             nullcontext()
-            if settings.brief
+            if settings.bare
             else closing(_ceiling(engine, traffic, settings)) as ceiling,
-            serve(served_systems, engine, traffic, settings.protocol) as served,
+            serve(
+                served_systems, engine, traffic, settings.protocol, device=settings.device
+            ) as served,
         ):
             _say(f"{engine}: warming")
             _warm(served, served_systems, settings)
             samples: list[Sample] = []
             before = scrape(served.server.metrics)
-            round_s, random_s = 0.0, 0.0 if settings.brief else _poisson_s(settings)
+            round_s, random_s = 0.0, 0.0 if settings.bare else _poisson_s(settings)
             for number in range(settings.rounds):
                 started = time.monotonic()
                 if number and 0 < settings.bound_s < started - begun + round_s + random_s:
@@ -150,7 +164,7 @@ def run(
                 round_s = time.monotonic() - started
             print(_plan_errors(before, scrape(served.server.metrics)), flush=True)
             found = results(samples)
-            if settings.brief:
+            if settings.bare:
                 return found, [], None
             _say(f"{engine}: requests at random")
             offered: list[Poisson] = []
@@ -208,10 +222,12 @@ def _compared(
 
     That is one instance on all cores for requests that come alone, else one instance per core.
     """
+    if not settings.brief or settings.device != "cpu":
+        return list(served_systems)
     return [
         system
         for system in served_systems
-        if system.ours or not settings.brief or (system.instances == 1) == (concurrency == 1)
+        if system.ours or (system.instances == 1) == (concurrency == 1)
     ]
 
 
@@ -302,6 +318,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
     add("--minutes", type=float, default=0, help="of each engine; leaves out rounds at the end")
+    add("--device", default="cpu", help="of all systems; with torch also cuda:0")
+    add("--encoder", choices=(MINILM, *SIZES), default=MINILM, help="others have random weights")
     add("--output", type=Path, default=Path(".cache/bench"))
     add("--quick", action="store_true", help="one mix, short windows; says what has moved")
     add("--keep", action="store_true", help="with --quick: expect from now on what was found")
@@ -327,6 +345,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         seed=options.seed,
         bound_s=60 * options.minutes,
         brief=options.quick,
+        device=options.device,
+        encoder=options.encoder,
     )
 
 

@@ -1,8 +1,9 @@
 """All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
 
-`python -m benchmarks.gpu` needs torch with CUDA and numpy; no network, no server, no pytest, though
-with pytest the contract tests run too. It comes in parts, each of which takes less than ten
-minutes. Put what it prints into docs/devices.md.
+`python -m benchmarks.gpu` needs torch with CUDA and numpy, and no network; with pytest the contract
+tests run too, and with a Triton server, `tritonclient` and transformers the backend is compared
+with plain Python models on it. It comes in parts, each of which takes less than ten minutes. Put
+what it prints into docs/devices.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ __all__ = ["main", "run_checks"]
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT_TIMEOUT_S = 240.0
 BENCH_TIMEOUT_S = 150.0
-PARTS = ("works", "figures", "generation")
+SERVING_TIMEOUT_S = 250.0
+PARTS = ("works", "figures", "generation", "serving")
+# What is compared on the server: large enough that a GPU has something to do.
+ENCODERS = ("bert-small", "bert-large")
+SERVING = (
+    *("--engine", "torch-bf16", "--mix", "lognormal", "--rounds", "3", "--window", "1"),
+    *("--concurrency", "1", "8", "32", "128"),
+)
 # Without the project's own settings: those name plugins that need not be installed here.
 PYTEST = (
     *("-c", "/dev/null", "--rootdir", str(ROOT), "-o", f"pythonpath={ROOT / 'tests'}"),
@@ -63,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed += not _bench(f"cuda:{options.index}", precision)
     for precision in ("FP32", "BF16") if "generation" in parts else ():
         failed += not _steps(f"cuda:{options.index}", precision)
+    for encoder in ENCODERS if "serving" in parts else ():
+        failed += not _serving(f"cuda:{options.index}", encoder)
     print("all is well" if not failed else f"{failed} failed")
     return int(failed > 0)
 
@@ -106,6 +116,23 @@ def _steps(device: str, precision: str) -> bool:
     return _python(f"graph_steps {precision}", arguments, BENCH_TIMEOUT_S)
 
 
+def _serving(device: str, encoder: str) -> bool:
+    """Compare on the real server, if there is one."""
+    needed = ("pytriton", "tritonclient", "transformers")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"SKIP  bench_serving {encoder}: {', '.join(missing)} is not installed")
+        return True
+    arguments = ("-m", "benchmarks.bench_serving", "--device", device, "--encoder", encoder)
+    # Without gpu.sh's path to the backend, whose `model.py` other models of Python would load.
+    return _python(
+        f"bench_serving {encoder}",
+        (*arguments, *SERVING),
+        SERVING_TIMEOUT_S,
+        PYTHONPATH=str(ROOT),
+    )
+
+
 def _onnx() -> str:
     """Return whether ONNX models can be run on the GPU here; nothing else of this script does."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -116,9 +143,10 @@ def _onnx() -> str:
     return "NOTE  ONNX on CUDA: the provider is there; only the contract tests use it"
 
 
-def _python(what: str, arguments: Sequence[str], timeout_s: float) -> bool:
+def _python(what: str, arguments: Sequence[str], timeout_s: float, **variables: str) -> bool:
     print(f"----  {what}", flush=True)
-    environment = {**os.environ, "GE_REQUIRE": "cuda"}  # tests that need a GPU must not skip
+    # Tests that need a GPU must not skip.
+    environment = {**os.environ, "GE_REQUIRE": "cuda", **variables}
     try:
         done = subprocess.run(
             [sys.executable, *arguments], env=environment, timeout=timeout_s, check=False

@@ -8,22 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.encoder import prepare
-from rich.console import Console
-
 from benchmarks.client import LoadProcess
 from benchmarks.cpu import roles_of
 from benchmarks.load import Order, Report
 from benchmarks.mixes import MIXES, draw
 from benchmarks.pool import Pool, save_pools, truth
-from benchmarks.rivals.forward import load_forward
-from benchmarks.systems import CHECKPOINT, System, write_repository
+from benchmarks.random_encoder import write_encoder
+from benchmarks.rivals.forward import ENGINES, load_forward
+from benchmarks.systems import CHECKPOINT, ONNX_FILE, WIDTH, System, write_repository
 from ge_backend.tritonserver.directory import processes_of
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
 from ge_backend.tritonserver.server import TritonServer
 
-__all__ = ["POOL_ROWS", "Served", "Traffic", "Window", "make_traffic", "serve"]
+__all__ = ["MINILM", "POOL_ROWS", "Served", "Traffic", "Window", "make_traffic", "serve"]
 
 POOL_ROWS = 1024
 # Largest allowed absolute difference of an element from the float32 truth, by engine.
@@ -31,6 +29,7 @@ TOLERANCES = {"onnx": 1e-4, "torch": 1e-4, "torch-bf16": 1e-2}
 # A window in which others used more of the machine than this is measured again, so many times.
 QUIET_CORES = 0.15
 ATTEMPTS = 3
+MINILM = "all-MiniLM-L6-v2"
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "encoder"
 
 
@@ -41,10 +40,12 @@ class Traffic:
     Attributes:
         pools: file of the sequences and their truth.
         encoder: the model files, and the checkpoint's folder, by name.
+        width: of its embeddings.
     """
 
     pools: Path
     encoder: Mapping[str, Path]
+    width: int = WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +94,21 @@ def _noise(report: Report) -> float:
     return report.cpu_s["others"] / report.wall_s
 
 
-def make_traffic(engine: str, mixes: Sequence[str], seed: int, folder: Path) -> Traffic:
-    """Prepare the encoder, draw the sequences and run the checked ones for their truth."""
-    encoder = prepare(CACHE, Console(stderr=True))
-    forward = load_forward("onnx", encoder.onnx, 1)
+def make_traffic(
+    engine: str, mixes: Sequence[str], seed: int, folder: Path, *, encoder: str = MINILM
+) -> Traffic:
+    """Prepare the encoder, draw the sequences and run the checked ones for their truth.
+
+    Args:
+        engine: a key of `ENGINES`.
+        mixes: keys of `MIXES`.
+        seed: of what is drawn.
+        folder: for the files.
+        encoder: `MINILM`, or a size of `random_encoder.SIZES`.
+    """
+    files, width = _encoder(encoder, folder)
+    checked = "onnx" if ONNX_FILE in files else "torch"
+    forward = load_forward(checked, files[ENGINES[checked]], 1)
     drawn = {name: draw(MIXES[name], POOL_ROWS, seed) for name in mixes}
     pools = folder / "pools.npz"
     save_pools(
@@ -106,22 +118,37 @@ def make_traffic(engine: str, mixes: Sequence[str], seed: int, folder: Path) -> 
         },
         pools,
     )
-    files = {
-        "model.onnx": encoder.onnx,
-        "model.pt2": encoder.program,
-        CHECKPOINT: encoder.checkpoint,
-    }
-    return Traffic(pools=pools, encoder=files)
+    return Traffic(pools=pools, encoder=files, width=width)
+
+
+def _encoder(name: str, folder: Path) -> tuple[dict[str, Path], int]:
+    """Return files and width of an encoder; a bare machine has no package of the real one."""
+    program = ENGINES["torch"]
+    if name != MINILM:
+        width = write_encoder(name, folder)
+        return {program: folder / program, CHECKPOINT: folder / CHECKPOINT}, width
+    from demo.encoder import prepare  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    real = prepare(CACHE, Console(stderr=True))
+    return {ONNX_FILE: real.onnx, program: real.program, CHECKPOINT: real.checkpoint}, WIDTH
 
 
 @contextmanager
 def serve(
-    systems: tuple[System, ...], engine: str, traffic: Traffic, protocol: str
+    systems: tuple[System, ...],
+    engine: str,
+    traffic: Traffic,
+    protocol: str,
+    *,
+    device: str = "cpu",
 ) -> Iterator[Served]:
     """Start one server with all systems, and a load generator for it."""
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary) / "models"
-        write_repository(repository, systems, engine, traffic.encoder)
+        write_repository(
+            repository, systems, engine, traffic.encoder, width=traffic.width, device=device
+        )
         options = ServerOptions(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",

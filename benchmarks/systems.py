@@ -22,11 +22,13 @@ __all__ = [
     "ALL_OURS",
     "CHECKPOINT",
     "CPP_ONNX",
+    "ONNX_FILE",
     "OURS",
     "OURS_INLINE",
     "OURS_OPENVINO",
     "OURS_PACKED",
     "RIVALS",
+    "WIDTH",
     "System",
     "absent",
     "systems",
@@ -41,6 +43,9 @@ ALL_OURS = (OURS, OURS_PACKED, OURS_INLINE, OURS_OPENVINO)
 RIVALS = ("one_forward", "pad_longest", "packed")
 CPP_ONNX = "cpp_onnx"
 ONNX_FILE = "model.onnx"
+WIDTH = 384  # of all-MiniLM-L6-v2's embeddings
+# What only runs on the CPU, and a device that each instance would open for itself.
+CPU_ONLY = (OURS_INLINE, OURS_OPENVINO, CPP_ONNX)
 CHECKPOINT = "checkpoint"
 SOURCES = Path(__file__).parent / "rivals"
 # Those that do not run the file of the run's engine.
@@ -50,7 +55,7 @@ _CONFIG = """\
 backend: "{backend}"
 max_batch_size: 32
 input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
-output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 384 ] }} ]
+output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ {width} ] }} ]
 instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 """
 # Without a batcher every request is its own call, which is what one forward per request wants: in
@@ -83,9 +88,11 @@ class System:
         return f"{self.name}_{self.instances}x{self.threads}" if self.threads else self.name
 
 
-def absent(installation: ServerInstallation) -> dict[str, str]:
+def absent(installation: ServerInstallation, device: str = "cpu") -> dict[str, str]:
     """Return the systems that cannot be served here, each with the reason."""
-    missing = {}
+    missing: dict[str, str] = {}
+    if device != "cpu":
+        return dict.fromkeys(CPU_ONLY, "it is compared on the CPU")
     if importlib.util.find_spec("openvino") is None:
         missing[OURS_OPENVINO] = "OpenVINO is not installed: pip install openvino"
     if not (installation.backends / "onnxruntime").is_dir():
@@ -98,7 +105,11 @@ def absent(installation: ServerInstallation) -> dict[str, str]:
 
 
 def systems(
-    instances: int, cores: int | None = None, *, without: Collection[str] = ()
+    instances: int,
+    cores: int | None = None,
+    *,
+    without: Collection[str] = (),
+    device: str = "cpu",
 ) -> tuple[System, ...]:
     """Return our backend, and each rival in both layouts that make sense.
 
@@ -106,10 +117,11 @@ def systems(
 
     One instance whose forward pass uses every core is what the engines do unasked; one instance
     per core with one thread each keeps all cores busy without synchronising them. Both are run, and
-    in every cell of the report a rival's better one counts.
+    in every cell of the report a rival's better one counts. On another device than the CPU rivals
+    have as many instances as we.
     """
     cores = cores or os.cpu_count() or 1
-    layouts = dict.fromkeys(((1, cores), (cores, 1)))
+    layouts = dict.fromkeys(((1, cores), (cores, 1)) if device == "cpu" else ((instances, 1),))
     served = (
         *(System(name=n, instances=1 if n == OURS_INLINE else instances) for n in ALL_OURS),
         *(System(name=r, instances=i, threads=t) for r in (*RIVALS, CPP_ONNX) for i, t in layouts),
@@ -118,9 +130,24 @@ def systems(
 
 
 def write_repository(
-    root: Path, served: tuple[System, ...], engine: str, encoder: Mapping[str, Path]
+    root: Path,
+    served: tuple[System, ...],
+    engine: str,
+    encoder: Mapping[str, Path],
+    *,
+    width: int = WIDTH,
+    device: str = "cpu",
 ) -> None:
-    """Write one model per system; `encoder` holds the model files and the checkpoint by name."""
+    """Write one model per system.
+
+    Args:
+        root: the model repository, new.
+        served: what is in it.
+        engine: what runs the encoder: a key of `ENGINES`.
+        encoder: the model files and the checkpoint by name.
+        width: of the encoder's output.
+        device: where all of them run.
+    """
     for system in served:
         version = root / system.model / "1"
         version.parent.mkdir(parents=True)
@@ -136,13 +163,13 @@ def write_repository(
         if not (system.ours or system.name == CPP_ONNX):
             shutil.copy(SOURCES / f"{system.name}.py", version / "model.py")
             shutil.copy(SOURCES / "forward.py", version)
-        (root / system.model / "config.pbtxt").write_text(_config(system, engine))
+        (root / system.model / "config.pbtxt").write_text(_config(system, engine, width, device))
 
 
-def _config(system: System, engine: str) -> str:
+def _config(system: System, engine: str, width: int, device: str) -> str:
     ours = system.ours
     backend = "ge" if ours else "onnxruntime" if system.name == CPP_ONNX else "python"
-    text = _CONFIG.format(backend=backend, instances=system.instances)
+    text = _CONFIG.format(backend=backend, instances=system.instances, width=width)
     if system.name != "one_forward":
         text += _BATCHING
     if ours:
@@ -150,11 +177,12 @@ def _config(system: System, engine: str) -> str:
             "buckets.rows": "1,2,4,8,16",
             "buckets.sequence": "16,32,64,128,256",
             "precision": "bf16" if engine.endswith("bf16") else "origin",
+            "device": device,
             **({"engine": "openvino"} if system.name == OURS_OPENVINO else {}),
             **({"executor": "inline"} if system.name == OURS_INLINE else {}),
         }
     elif system.name == CPP_ONNX:
         parameters = {"intra_op_thread_count": str(system.threads)}
     else:
-        parameters = {"engine": engine, "threads": str(system.threads)}
+        parameters = {"engine": engine, "threads": str(system.threads), "device": device}
     return text + parameter_lines(parameters)

@@ -24,11 +24,14 @@ Forward = Callable[[Ids, Ids], Rows]
 ENGINES = {"onnx": "model.onnx", "torch": "model.pt2", "torch-bf16": "model.pt2"}
 
 
-def load_forward(engine: str, path: Path, threads: int) -> Forward:
-    """Return the forward pass of the encoder in `path`, with so many CPU threads per run."""
+def load_forward(engine: str, path: Path, threads: int, device: str = "cpu") -> Forward:
+    """Return the forward pass of the encoder in `path`, with so many CPU threads per run.
+
+    Another device than the CPU is torch's: `cuda:0`.
+    """
     if engine == "onnx":
         return _load_onnx(path, threads)
-    return _load_torch(path, threads, bf16=engine == "torch-bf16")
+    return _load_torch(path, threads, device, bf16=engine == "torch-bf16")
 
 
 def pad(rows: list[Ids]) -> tuple[Ids, Ids]:
@@ -57,17 +60,23 @@ def _load_onnx(path: Path, threads: int) -> Forward:
     return forward
 
 
-def _load_torch(path: Path, threads: int, *, bf16: bool) -> Forward:
+def _load_torch(path: Path, threads: int, device: str, *, bf16: bool) -> Forward:
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(threads)
-    module: Any = torch.export.load(str(path)).module()
+    program = torch.export.load(str(path))
+    if device != "cpu":
+        from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - since torch 2.7
+
+        program = move_to_device_pass(program, device)
+    module: Any = program.module()
     if bf16:
         module = module.to(torch.bfloat16)
 
     def forward(ids: Ids, mask: Ids) -> Rows:
+        given = (torch.from_numpy(array).to(device) for array in (ids, mask))
         with torch.inference_mode():
-            rows: Rows = module(torch.from_numpy(ids), torch.from_numpy(mask)).float().numpy()
+            rows: Rows = module(*given).float().cpu().numpy()
         return rows
 
     return forward

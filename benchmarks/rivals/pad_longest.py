@@ -22,9 +22,11 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the engine."""
         parameters = json.loads(args["model_config"])["parameters"]
-        engine = parameters["engine"]["string_value"]
+        engine, threads, device = (
+            parameters[name]["string_value"] for name in ("engine", "threads", "device")
+        )
         path = Path(__file__).parent / ENGINES[engine]
-        self.forward = load_forward(engine, path, int(parameters["threads"]["string_value"]))
+        self.forward = load_forward(engine, path, int(threads), device)
         self.forward(np.full((8, 24), 7), np.ones((8, 24), np.int64))
 
     def execute(self, requests: list[Any]) -> list[Any]:

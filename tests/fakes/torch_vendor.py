@@ -2,7 +2,8 @@
 
 Nothing that is queued in a stream happens before someone waits for it, and then only what has to:
 a forgotten wait gives wrong results here each time, not now and then. Device and pinned memory
-begin as garbage. A capture refuses what a real one refuses because it would have to wait.
+begin as garbage, and device memory may still be in use by the stream in which it was asked for: the
+allocator gives it out again as soon as the tensor that had it is gone. A capture refuses what a real one refuses because it would have to wait.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Stream:
         self.vendor = vendor
         self.name = name
         self.work = deque()
+        self.behind = set()  # streams that this one has waited for
 
     def queue(self, step):
         with self.vendor.lock:
@@ -32,6 +34,7 @@ class Stream:
 
     def wait_event(self, event):
         mark = event.mark
+        self.behind.add(mark.stream)
         self.queue(lambda: self.vendor.reach(mark))
 
 
@@ -123,6 +126,7 @@ class FakeVendor:
         self.streams = []
         self.used_bytes = self.reserved_bytes = 0
         self._local = threading.local()
+        self._given = {}  # address of a block -> where its stream was when it was given out
 
     def enter(self):
         self._local.entered = True
@@ -195,19 +199,28 @@ class FakeVendor:
         block = torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
         self.used_bytes += nbytes
         self.reserved_bytes = max(self.reserved_bytes, self.used_bytes)
-        weakref.finalize(block, self._free, nbytes)
+        weakref.finalize(block, self._free, nbytes, block.data_ptr())
+        if (stream := getattr(self._local, "stream", None)) is not None:
+            self._given[block.data_ptr()] = mark = Mark(stream)
+            stream.queue(mark.happen)
         return block
 
-    def _free(self, nbytes):
+    def _free(self, nbytes, address):
         self.used_bytes -= nbytes
+        self._given.pop(address, None)
 
     def pinned(self, nbytes):
         self.count("allocate")
         return torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
 
     def copy(self, target, source):
-        self.count("copy", self.current())
-        self.current().queue(lambda: target.copy_(source))
+        stream = self.current()
+        self.count("copy", stream)
+        for tensor in (target, source):
+            mark = self._given.get(tensor.untyped_storage().data_ptr())
+            ready = mark is None or mark.done or mark.stream in {stream, *stream.behind}
+            assert ready, "the memory's last user may not be done with it"
+        stream.queue(lambda: target.copy_(source))
 
     def pick(self, target, source, index):
         self.count("pick", self.current())

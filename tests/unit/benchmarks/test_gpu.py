@@ -33,7 +33,7 @@ def steps(monkeypatch):
     """Note the steps instead of taking them; those in `failing` fail."""
     taken, failing = [], set()
 
-    def step(what, arguments, timeout_s):
+    def step(what, arguments, timeout_s, **_):
         taken.append(what)
         return what not in failing
 
@@ -56,6 +56,8 @@ ALL = [
     "bench_device bf16",
     "graph_steps FP32",
     "graph_steps BF16",
+    "bench_serving bert-small",
+    "bench_serving bert-large",
 ]
 
 
@@ -71,7 +73,7 @@ def test_everything_is_done_in_order(steps, capsys):
 def test_whatever_is_done_is_done_on_the_gpu(steps, monkeypatch):
     """A command that names none would measure the CPU, and say so nowhere."""
     commands = []
-    monkeypatch.setattr(gpu, "_python", lambda what, command, _: commands.append(command) or True)
+    monkeypatch.setattr(gpu, "_python", lambda _, given, *__, **___: commands.append(given) or True)
     assert main(["--index", "1"]) == 0
     tests, *benchmarks = commands
     assert tests[tests.index("-k") + 1] == "cuda"
@@ -95,7 +97,8 @@ def test_what_fails_does_not_stop_the_rest(steps, failing, capsys):
     [
         ("works", ALL[:2]),
         ("figures", ALL[2:4]),
-        ("generation", ALL[4:]),
+        ("generation", ALL[4:6]),
+        ("serving", ALL[6:]),
     ],
 )
 def test_each_part_fits_into_ten_minutes(steps, part, taken):
@@ -103,6 +106,7 @@ def test_each_part_fits_into_ten_minutes(steps, part, taken):
     assert main(["--part", part]) == 0
     assert steps[0] == taken
     assert gpu.CONTRACT_TIMEOUT_S + 60 < 600 > 2 * gpu.BENCH_TIMEOUT_S
+    assert 2 * gpu.SERVING_TIMEOUT_S < 600
 
 
 def test_onnx_on_cuda_is_not_claimed(steps, monkeypatch, capsys):
@@ -118,6 +122,14 @@ def test_without_pytest_the_checks_have_to_do(steps, monkeypatch, capsys):
     assert main(["--part", "works"]) == 0
     assert steps[0] == ["checks"]
     assert "SKIP  contract tests: pytest is not installed" in capsys.readouterr().out
+
+
+def test_without_a_server_nothing_is_compared_on_it(steps, monkeypatch, capsys):
+    """Said with what is missing."""
+    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: name != "pytriton" or None)
+    assert main(["--part", "serving"]) == 0
+    assert not steps[0]
+    assert "SKIP  bench_serving bert-large: pytriton is not installed" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_fails_with_the_reason(monkeypatch, capsys):

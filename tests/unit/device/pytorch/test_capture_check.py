@@ -66,6 +66,14 @@ def test_a_number_of_the_host_is_passed_by_value():
     assert obstacles(lambda x: x * torch.tensor(2.0), NOWHERE) == []
 
 
+def test_what_comes_with_a_result_on_the_host_moves_nothing():
+    """Fused attention on CUDA gives the state of its random numbers there (seen on an H100)."""
+    with torch.library._scoped_library("ge_test", "DEF") as library:
+        library.define("attention(Tensor x) -> (Tensor, Tensor, Tensor)")
+        library.impl("attention", lambda x: (x * 2, torch.zeros(()), torch.zeros(2)), "Meta")
+        assert obstacles(torch.ops.ge_test.attention, NOWHERE) == []
+
+
 def test_torchscript_is_watched_too():
     """Its interpreter calls the same operators."""
     assert obstacles(torch.jit.script(torch.nn.Sequential(torch.nn.ReLU()))) == []

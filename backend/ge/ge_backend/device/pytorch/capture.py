@@ -70,6 +70,9 @@ class CapturedShape:
             for name, result in call(given).items():
                 wanted[name].copy_(result)
 
+        # Torch gives memory out again while this stream may still compute with it, and another one
+        # is to write there. Source: PyTorch documentation, torch.Tensor.record_stream.
+        streams.finish()
         places[0].upload(example)
         streams.compute.wait_event(places[0].uploaded)
         vendor.copy(self._inputs, places[0].inputs)

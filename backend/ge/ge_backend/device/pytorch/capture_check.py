@@ -25,6 +25,7 @@ INDEXING = frozenset(
     }
 )
 MASKS = (torch.bool, torch.uint8)
+COPY = _aten._to_copy.default  # noqa: SLF001 - what every `to` of another device becomes
 
 
 class CaptureCheck(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
@@ -56,7 +57,7 @@ class CaptureCheck(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         result = func(*args, **(kwargs or {}))
         if _waits(func, args):
             self.obstacles.append(f"{func} needs the device's result on the host")
-        elif _moves(args, result):
+        elif _moves(func, args, result):
             self.obstacles.append(f"{func} moves data between host and device")
         return result
 
@@ -67,12 +68,15 @@ def _waits(func: Any, args: tuple[Any, ...]) -> bool:
     return not WAITING.isdisjoint(func.tags)
 
 
-def _moves(args: tuple[Any, ...], result: Any) -> bool:
+def _moves(func: Any, args: tuple[Any, ...], result: Any) -> bool:
     """Whether tensors of several devices take part.
 
     A single number on the host beside tensors on the device is no matter: it is passed by value.
+    Nor is what else is made on the host: CUDA's fused attention returns the state of random numbers
+    there, unless it is captured. Source: pytorch 2.11, transformers/cuda/attention.cu.
     """
     given = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     tensors = [tensor for tensor in given if tensor.dim()] or given
-    made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    return bool(given) and len({tensor.device for tensor in (*tensors, *made)}) > 1
+    if func is COPY:
+        tensors.append(result)
+    return len({tensor.device for tensor in tensors}) > 1

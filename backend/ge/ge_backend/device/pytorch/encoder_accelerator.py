@@ -7,7 +7,7 @@ tokens, so everything that runs while serving was captured at load.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +18,12 @@ from ge_backend.device.pytorch.accelerator import AcceleratorGraph
 from ge_backend.device.pytorch.device_errors import device_errors
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
-from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
+from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens, masks
 from ge_backend.device.pytorch.packed_rows import rounded_tokens
 from ge_backend.device.pytorch.pretrained import UNUSED
 from ge_backend.device.pytorch.program import Program
 from ge_backend.device.pytorch.streams import Streams
+from ge_backend.device.pytorch.varlen import LEAST_LENGTH, find_varlen, row_ends, varlen
 from ge_backend.device.threads import Cores
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
@@ -33,7 +34,8 @@ MOST_TOKENS = 2048
 LEAST_TOKENS = 16
 # Numbers of tokens per power of two: padding is a tenth on average, and graphs are few.
 STEPS = 4
-INPUTS = "input_ids", "positions", "rows"
+# The axis of each; "rows" has what keeps rows apart, per token or per row.
+INPUTS = {"input_ids": "tokens", "positions": "tokens", "rows": "rows"}
 HIDDEN = "hidden"
 
 
@@ -79,10 +81,16 @@ class DeviceLayers:
     """
 
     def __init__(self, encoder: PackedEncoder, source: GraphSource, streams: Streams) -> None:
-        self._pieces = Pieces(encoder=encoder, most=MOST_TOKENS, rounded=_rounded)
+        device = streams.vendor.device
+        with streams.computing(), device_errors(source.path, streams.vendor):
+            kernel = find_varlen(encoder.dtype, torch.device(device), encoder.head_size)
+        self._varlen = kernel is not None
+        least = LEAST_LENGTH if self._varlen else 0
+        self._pieces = Pieces(encoder=encoder, most=MOST_TOKENS, rounded=_rounded, least=least)
         self._sizes = _sizes(encoder.max_length)
+        apart = varlen(kernel, encoder.max_length) if kernel else masks(encoder.dtype)
         with device_errors(source.path, streams.vendor):
-            program = _program(encoder, streams.vendor.device)
+            program = _program(MaskedLayers(encoder, apart), encoder, device)
         # The weights have their precision already, and no file is read.
         own = replace(source, precision="origin")
         self._graph = AcceleratorGraph(own, streams, program=program)
@@ -101,23 +109,29 @@ class DeviceLayers:
 
     def scratch_bytes(self) -> int:
         """Return what the largest run needs beside weights and tokens."""
-        return self._graph.workspace_bytes(dict.fromkeys(INPUTS, self._sizes[-1:]))
+        largest = self._inputs(_blank(self._sizes[-1]))
+        return self._graph.workspace_bytes({name: array.shape for name, array in largest.items()})
 
     def close(self) -> None:
         """Free weights and graphs."""
         self._graph.close()
 
     def _prepare(self, size: int) -> None:
-        self._graph.prepare(_inputs(np.zeros((len(INPUTS), size), np.int64)))
+        self._graph.prepare(self._inputs(_blank(size)))
 
     def _run(self, tokens: Tokens) -> Array:
-        found = self._graph.run(_inputs(tokens.inputs), {}, exclusive=False)
+        found = self._graph.run(self._inputs(tokens), {}, exclusive=False)
         return found[HIDDEN][: tokens.count]
 
+    def _inputs(self, tokens: Tokens) -> dict[str, Array]:
+        ids, positions, rows = tokens.inputs
+        return dict(
+            zip(INPUTS, (ids, positions, row_ends(tokens) if self._varlen else rows), strict=True)
+        )
 
-def _program(encoder: PackedEncoder, device: str) -> Program:
+
+def _program(module: MaskedLayers, encoder: PackedEncoder, device: str) -> Program:
     """Return the layers on a device; what is behind them stays on the host."""
-    module = MaskedLayers(encoder)
     if (pooler := getattr(encoder.base, UNUSED, None)) is not None:
         setattr(encoder.base, UNUSED, copy.deepcopy(pooler))
     module.to(device)
@@ -131,7 +145,8 @@ def _program(encoder: PackedEncoder, device: str) -> Program:
         module=module,
         signature=Signature(
             inputs=tuple(
-                TensorSpec(name=name, dtype=whole, dims=(-1,), axes=("tokens",)) for name in INPUTS
+                TensorSpec(name=name, dtype=whole, dims=(-1,), axes=(axis,))
+                for name, axis in INPUTS.items()
             ),
             outputs=(hidden,),
             axis_limits={},
@@ -151,5 +166,8 @@ def _sizes(longest: int) -> tuple[int, ...]:
     return tuple(sorted({_rounded(count) for count in range(1, longest + 1)}))
 
 
-def _inputs(arrays: Iterable[Array]) -> dict[str, Array]:
-    return dict(zip(INPUTS, arrays, strict=True))
+def _blank(tokens: int) -> Tokens:
+    """Return so many tokens of one row."""
+    return Tokens(
+        inputs=np.zeros((len(INPUTS), tokens), np.int64), count=tokens, ends=np.array([0, tokens])
+    )

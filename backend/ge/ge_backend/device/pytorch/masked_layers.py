@@ -1,15 +1,15 @@
 """An encoder's layers as one module whose shapes follow from the number of tokens alone.
 
-Rows lie end to end, and a mask that is made in the module keeps them apart. So a batch of any shape
-is a run of one of few sizes: OpenVINO computes a trace of the module with that size free,
-accelerators capture it once for each.
+Rows lie end to end, and a mask that is made in the module keeps them apart, or a kernel that is
+told where they end. So a batch of any shape is a run of one of few sizes: OpenVINO computes a trace
+of the module with that size free, accelerators capture it once for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +20,9 @@ from ge_backend.device.pytorch.packed_rows import PackedRows
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
-__all__ = ["MaskedLayers", "Pieces", "Tokens"]
+__all__ = ["Apart", "MaskedLayers", "Pieces", "Tokens", "masks"]
 
-DENSE = "ge_dense"
+APART_ROWS = "ge_apart"
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
 APART = -1e9
 NOBODY = -1  # the row of what is behind the last token
@@ -35,10 +35,12 @@ class Tokens:
     Attributes:
         inputs: INT64 `[3, R]`: tokens, positions, and whose they are.
         count: how many of the tokens are real; the rest is nobody's.
+        ends: INT64 `[rows + 1]`: where rows begin and end, from 0 to `count`.
     """
 
     inputs: Array
     count: int
+    ends: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,14 @@ class Pieces:
         encoder: whose run it is.
         most: so many tokens at once, of whole rows; a row with more is by itself.
         rounded: how many tokens a piece of so many gets.
+        least: what a row, and what is behind the last one, counts as, at least. So a piece of R
+            tokens has less than `R / least` rows.
     """
 
     encoder: PackedEncoder
     most: int
     rounded: Callable[[int], int]
+    least: int = 0
 
     def of(self, packed: PackedRows) -> Iterator[Tokens]:
         """Yield the rows in turn.
@@ -64,13 +69,17 @@ class Pieces:
         """
         self._check(packed)
         positions = self.encoder.positions(packed)
-        for begin, end in _cuts([*packed.firsts[1:].tolist(), len(packed.rows)], self.most):
+        all_ends = np.append(packed.firsts, len(packed.rows))
+        for first, last in self._cuts(np.diff(all_ends).tolist()):
+            ends = all_ends[first : last + 1]
+            begin, end = ends[[0, -1]].tolist()
             count = end - begin
-            inputs = np.zeros((3, self.rounded(count)), np.int64)
+            size = self.rounded(max(count, self.least * len(ends)))
+            inputs = np.zeros((3, size), np.int64)
             inputs[2] = NOBODY
             for place, given in zip(inputs, (packed.ids, positions, packed.rows), strict=True):
                 place[:count] = given[begin:end]
-            yield Tokens(inputs=inputs, count=count)
+            yield Tokens(inputs=inputs, count=count, ends=ends - begin)
 
     def layers(self, compute: Callable[[Tokens], Array]) -> Layers:
         """Return layers that are computed so.
@@ -85,6 +94,17 @@ class Pieces:
 
         return run
 
+    def _cuts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield which rows are a piece: the first, and the one behind the last."""
+        first, size = 0, self.least
+        for row, length in enumerate(lengths):
+            own = max(length, self.least)
+            if size + own > self.most and row > first:
+                yield first, row
+                first, size = row, self.least
+            size += own
+        yield first, len(lengths)
+
     def _check(self, packed: PackedRows) -> None:
         low, high = int(packed.ids.min()), int(packed.ids.max())
         if low < 0 or high >= self.encoder.vocabulary:
@@ -97,34 +117,69 @@ class Pieces:
             raise GraphFailed(f"a row of {longest} tokens; the model takes {most}")
 
 
+class Apart(Protocol):
+    """How the tokens of one run see those of their own row, and no others."""
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None,
+        window: int | None,
+    ) -> torch.Tensor:
+        """Return FP `[1, H, R, D]`, or views of that, of FP `[1, H, R, D]` each.
+
+        Keys and values may be of fewer heads. A token sees those of its row that are less than
+        `window` away; None: all.
+        """
+
+
 class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """The layers of one encoder, whose modules are changed and of no use to another engine.
 
-    One thread at a time computes them: modules find the masks of the present run on themselves.
+    One thread at a time computes them: modules find what keeps rows apart on themselves.
+
+    Args:
+        encoder: whose modules they are.
+        apart: makes, of what `forward` is told of rows and of its positions, what keeps rows apart;
+            None: masks.
     """
 
-    def __init__(self, encoder: PackedEncoder) -> None:
+    def __init__(
+        self,
+        encoder: PackedEncoder,
+        apart: Callable[[torch.Tensor, torch.Tensor], Apart] | None = None,
+    ) -> None:
         import transformers
 
         super().__init__()
         # No mask of transformers' is registered for ours: none is made then.
-        transformers.AttentionInterface.register(DENSE, _attention)
-        encoder.whole.set_attn_implementation(DENSE)
+        transformers.AttentionInterface.register(APART_ROWS, _attention)
+        encoder.whole.set_attn_implementation(APART_ROWS)
         self._base = encoder.base
-        self._dtype = encoder.dtype
+        self._apart = apart or masks(encoder.dtype)
 
     def forward(
         self, ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
     ) -> torch.Tensor:
-        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions, and whose they are."""
-        masks = _Masks(rows, positions, self._dtype)
+        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions, and whose they are.
+
+        The last is what `apart` takes; masks take it so.
+        """
+        apart = self._apart(rows, positions)
         for module in self._base.modules():
-            module.ge_masks = masks
+            module.ge_apart = apart
         found = self._base(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
         for module in self._base.modules():
-            del module.ge_masks
+            del module.ge_apart
         hidden: torch.Tensor = found.last_hidden_state[0]
         return hidden.float()
+
+
+def masks(dtype: torch.dtype) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
+    """Return what keeps rows apart by masks, in layers that compute in this type."""
+    return lambda rows, positions: _Masks(rows, positions, dtype)
 
 
 class _Masks:
@@ -135,7 +190,24 @@ class _Masks:
         self._positions, self._dtype = positions, dtype
         self._made: dict[int | None, torch.Tensor] = {}
 
-    def within(self, window: int | None) -> torch.Tensor:
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None,
+        window: int | None,
+    ) -> torch.Tensor:
+        """See `Apart`."""
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1:
+            key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
+        found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=self._within(window), scale=scale
+        )
+        return found
+
+    def _within(self, window: int | None) -> torch.Tensor:
         """Return the mask for tokens that are less than so far away; None: all of the row."""
         if window not in self._made:
             seen = self._same
@@ -158,22 +230,6 @@ def _attention(
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend among the tokens of a row; arguments and result as in `packed_attention`."""
-    masks: Any = module.ge_masks
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
-    found = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=masks.within(sliding_window), scale=scaling
-    )
+    apart: Any = module.ge_apart
+    found: torch.Tensor = apart.attend(query, key, value, scaling, sliding_window)
     return found.transpose(1, 2), None
-
-
-def _cuts(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield where pieces begin and end, of rows that end there; see `Pieces`."""
-    begin = end = 0
-    for following in ends:
-        if following - begin > most and end > begin:
-            yield begin, end
-            begin = end
-        end = following
-    yield begin, end

@@ -1,0 +1,117 @@
+"""Attention of rows end to end by a kernel that is told where they end: flash attention on a GPU.
+
+A mask lets every token be compared with every other one of a run, and most of that thrown away;
+this compares those of one row. It computes in 16 bits.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from ge_backend.device.failures import reason
+from ge_backend.device.pytorch.masked_layers import Apart, Tokens
+from ge_backend.tensors import Array
+
+__all__ = ["LEAST_LENGTH", "find_varlen", "row_ends", "varlen"]
+
+log = logging.getLogger(__name__)
+
+Kernel: TypeAlias = Callable[..., Any]  # torch's `varlen_attn`
+
+# A captured run has room for as many rows as it would have if each had so many tokens. The kernel
+# has blocks for all of them, and those of rows that are not there end at once.
+LEAST_LENGTH = 4
+
+
+def find_varlen(dtype: torch.dtype, device: torch.device, head: int) -> Kernel | None:
+    """Return the kernel, where it takes heads of so many numbers, in this type and there.
+
+    It is tried, in the current stream: that takes a GPU from Ampere on, a build of torch with the
+    kernels, and heads that are not too wide for them.
+    """
+    kernel = _kernel()
+    if device.type != "cuda" or dtype not in {torch.bfloat16, torch.float16} or kernel is None:
+        return None
+    heads = torch.zeros(LEAST_LENGTH, 1, head, dtype=dtype, device=device)
+    ends = torch.tensor([0, LEAST_LENGTH], dtype=torch.int32, device=device)
+    try:
+        kernel(heads, heads, heads, ends, ends, LEAST_LENGTH, LEAST_LENGTH).cpu()
+    except RuntimeError as error:
+        log.info("masks keep rows apart, for lack of flash attention: %s", reason(error))
+        return None
+    return kernel
+
+
+def row_ends(tokens: Tokens) -> Array:
+    """Return INT64 `[R // LEAST_LENGTH + 1]`: where rows begin and end, from 0 to R.
+
+    What is behind the last token is a row of its own, and those that are not there are empty.
+    """
+    size = tokens.inputs.shape[1]
+    ends = np.full(size // LEAST_LENGTH + 1, size, np.int64)
+    ends[: len(tokens.ends)] = tokens.ends
+    return ends
+
+
+def varlen(kernel: Kernel, longest: int) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
+    """Return what keeps rows apart that have up to so many tokens; it takes `row_ends`."""
+
+    def apart(ends: torch.Tensor, positions: torch.Tensor) -> Apart:
+        most = min(longest, len(positions))
+        return _Varlen(kernel=kernel, ends=ends.to(torch.int32), longest=most)
+
+    return apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Varlen:
+    """See `Apart`; INT32 `[rows + 1]` ends on the device."""
+
+    kernel: Kernel
+    ends: torch.Tensor
+    longest: int
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None,
+        window: int | None,
+    ) -> torch.Tensor:
+        """See `Apart`."""
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1:
+            key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
+        near = -1 if window is None else window - 1
+        found: torch.Tensor = self.kernel(
+            *(item[0].transpose(0, 1) for item in (query, key, value)),
+            self.ends,
+            self.ends,
+            self.longest,
+            self.longest,
+            scale=scale,
+            window_size=(near, near),
+        )
+        return found.transpose(0, 1).unsqueeze(0)
+
+
+def _kernel() -> Kernel | None:
+    """Return torch's function, of a torch that has it with all that is used of it: 2.11 or newer.
+
+    Source: torch/nn/attention/varlen.py of the wheels 2.11.0 and 2.13.0.
+    """
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    kernel: Kernel = varlen_attn
+    known = inspect.signature(kernel).parameters
+    return kernel if {"scale", "window_size"} <= set(known) else None

@@ -1,0 +1,125 @@
+"""Rows end to end whose attention is told where they end; the kernel is a stand-in, on the CPU."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
+from fakes.torch_vendor import FakeVendor  # noqa: E402
+from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.kinds.cuda import CudaDevice  # noqa: E402
+from ge_backend.device.pytorch import encoder_accelerator, varlen  # noqa: E402
+from ge_backend.device.pytorch.masked_layers import Tokens, masks  # noqa: E402
+
+
+def kernel(query, key, value, ends, _, most, __, *, scale=None, window_size=(-1, -1)):
+    """What flash attention computes, row by row; what no block is for stays as it was found."""
+    assert ends.dtype == torch.int32
+    found = torch.full_like(query, torch.nan)
+    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        if begin == end:
+            continue
+        places = torch.arange(end - begin)
+        apart = (places - places[:, None]).abs()
+        near = apart <= window_size[0] if window_size[0] >= 0 else apart >= 0
+        parts = (item[begin:end].transpose(0, 1) for item in (query, key, value))
+        own = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=near, scale=scale)
+        found[begin : begin + min(most, end - begin)] = own.transpose(0, 1)[:most]
+    return found
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """Return what opens an encoder on the accelerator, with the kernel or without it."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path))
+    monkeypatch.setattr(encoder_accelerator, "MOST_TOKENS", 64)
+    opened = []
+
+    def loaded(found, precision="bf16"):
+        monkeypatch.setattr(encoder_accelerator, "find_varlen", lambda *_: found)
+        source = GraphSource.of(folder / "config.json", precision=precision)
+        opened.append(CudaDevice(FakeVendor()).load(source))
+        return opened[-1]
+
+    yield loaded
+    for graph in opened:
+        graph.close()
+
+
+@pytest.mark.parametrize(
+    "lengths", [(3, 30, 1, 0, 17, 8), (1,) * 40, (30,) * 3, (1,), (30, 2, 2, 2, 2, 2, 2)]
+)
+def test_it_answers_as_masks_do(load, lengths):
+    """Rows of all lengths, also many short ones, for which a run has room all the same."""
+    mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
+    ids = np.random.default_rng(2).integers(3, 200, mask.shape)
+    given = {"input_ids": ids, "attention_mask": mask}
+    answers = [
+        load(found).run(given, {}, exclusive=False)["sentence_embedding"]
+        for found in (kernel, None)
+    ]
+    np.testing.assert_allclose(*answers, atol=0.02)
+    assert np.isfinite(answers[0]).all()
+
+
+def test_rows_that_are_not_there_are_empty():
+    """And what is behind the last token is a row of its own."""
+    tokens = Tokens(inputs=np.zeros((3, 16), np.int64), count=9, ends=np.array([0, 4, 9]))
+    np.testing.assert_array_equal(varlen.row_ends(tokens), [0, 4, 9, 16, 16])
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_windows_and_grouped_heads_are_as_with_masks(window, kv_heads):
+    """A token sees what is less than a window away."""
+    ends, size = torch.tensor([0, 4, 13, 16]), 16
+    rows = torch.bucketize(torch.arange(size), ends[1:], right=True)
+    positions = torch.arange(size) - ends[rows]
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (
+        torch.randn(1, heads, size, 8, generator=generator) for heads in (4, kv_heads, kv_heads)
+    )
+    ours = varlen.varlen(kernel, 12)(ends, positions)
+    theirs = masks(torch.float32)(rows, positions)
+    found, expected = (apart.attend(query, key, value, 0.3, window) for apart in (ours, theirs))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device"), [(torch.float32, "cuda"), (torch.bfloat16, "cpu"), (torch.bfloat16, "npu")]
+)
+def test_only_16_bits_on_a_gpu_are_tried(monkeypatch, dtype, device):
+    """No other device has the kernel, and it knows no FP32."""
+    monkeypatch.setattr(varlen, "_kernel", lambda: pytest.fail)
+    kind = type("Device", (), {"type": device})
+    assert varlen.find_varlen(dtype, kind, 64) is None
+
+
+def test_masks_do_it_where_the_kernel_does_not(monkeypatch, caplog):
+    """An older GPU, or a head that is too wide for it."""
+    caplog.set_level("INFO")
+
+    def refuse(*_):
+        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+
+    def made(*what, device, dtype, _make):
+        return _make(*what, dtype=dtype)
+
+    monkeypatch.setattr(varlen, "_kernel", lambda: refuse)
+    for name in ("zeros", "tensor"):
+        monkeypatch.setattr(torch, name, partial(made, _make=getattr(torch, name)))
+    kind = type("Device", (), {"type": "cuda"})
+    assert varlen.find_varlen(torch.bfloat16, kind, 64) is None
+    assert "FlashAttention only supports Ampere GPUs or newer." in caplog.text
+
+
+def test_a_torch_whose_function_knows_less_is_not_used(monkeypatch):
+    """Newer ones have all parameters that are used; the first one did not."""
+    module = pytest.importorskip("torch.nn.attention.varlen")
+    assert varlen._kernel() is module.varlen_attn
+    monkeypatch.setattr(module, "varlen_attn", lambda query, key, value, is_causal=False: None)
+    assert varlen._kernel() is None
