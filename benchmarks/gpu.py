@@ -34,7 +34,7 @@ BENCH_TIMEOUT_S = 150.0
 SERVING_TIMEOUT_S = 250.0
 PARTS = ("works", "figures", "generation", "serving")
 # What is compared on the server: large enough that a GPU has something to do.
-ENCODERS = ("bert-small", "bert-large")
+ENCODERS = ("bert-small", "bert-base")
 SERVING = (
     *("--engine", "torch-bf16", "--mix", "lognormal", "--rounds", "3", "--window", "1"),
     *("--concurrency", "1", "8", "32", "128"),

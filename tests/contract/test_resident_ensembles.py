@@ -122,16 +122,12 @@ class OnTwoEngines(OnTorch):
 
     def __init__(self, folder):
         super().__init__(folder)
-        pytest.importorskip("onnx")
-        from builders.graphs import doubled_plus_one
         from ge_backend.device.ort import cuda
 
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(cuda, "PROVIDER", "CPUExecutionProvider")
         self.patch.setattr(cuda, "OPTIONS", {})
-        path = folder / "model.onnx"
-        path.write_bytes(doubled_plus_one(WIDTH))
-        self.sources[1] = GraphSource.of(path)
+        self.sources[1] = in_onnx(folder)
 
     def close(self):
         self.patch.undo()
@@ -148,6 +144,34 @@ class OnCuda(OnTorch):
 
     def bus(self):
         return None  # nobody counts there
+
+
+class OnCudaWithOnnx(OnCuda):
+    """The same with ONNX Runtime in the middle."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        runtime = pytest.importorskip("onnxruntime")
+        if "CUDAExecutionProvider" not in runtime.get_available_providers():
+            pytest.skip("this onnxruntime is built without CUDA")
+        self.sources[1] = in_onnx(folder)
+
+
+class OnCudaInOnnx(OnCudaWithOnnx):
+    """The same in ONNX Runtime alone."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.sources = self.sources[1:2] * 3
+
+
+def in_onnx(folder):
+    pytest.importorskip("onnx")
+    from builders.graphs import doubled_plus_one
+
+    path = folder / "model.onnx"
+    path.write_bytes(doubled_plus_one(WIDTH))
+    return GraphSource.of(path)
 
 
 class Ensemble:
@@ -245,6 +269,8 @@ class Ensemble:
         pytest.param(OnTorch, id="torch"),
         pytest.param(OnTwoEngines, id="torch-onnx"),
         pytest.param(OnCuda, id="cuda", marks=pytest.mark.cuda),
+        pytest.param(OnCudaWithOnnx, id="cuda-torch-onnx", marks=pytest.mark.cuda),
+        pytest.param(OnCudaInOnnx, id="cuda-onnx", marks=pytest.mark.cuda),
     ]
 )
 def ensemble(request, tmp_path):

@@ -57,7 +57,7 @@ ALL = [
     "graph_steps FP32",
     "graph_steps BF16",
     "bench_serving bert-small",
-    "bench_serving bert-large",
+    "bench_serving bert-base",
 ]
 
 
@@ -129,7 +129,7 @@ def test_without_a_server_nothing_is_compared_on_it(steps, monkeypatch, capsys):
     monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: name != "pytriton" or None)
     assert main(["--part", "serving"]) == 0
     assert not steps[0]
-    assert "SKIP  bench_serving bert-large: pytriton is not installed" in capsys.readouterr().out
+    assert "SKIP  bench_serving bert-base: pytriton is not installed" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_fails_with_the_reason(monkeypatch, capsys):
