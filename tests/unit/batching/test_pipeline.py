@@ -361,6 +361,38 @@ def test_a_successor_that_never_served_is_closed(open_pipeline):
     assert first.sessions[0].arena.descriptor < 0
 
 
+class Keeping:
+    """A fleet that notes for whom it keeps tensors; `meanwhile` happens as it is first told."""
+
+    def __init__(self, meanwhile=lambda: None):
+        self.owners = []
+        self.meanwhile = meanwhile
+
+    def keep_tensors(self, owner, rooms=()):
+        self.owners.append(owner)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+
+    def close(self):
+        self.owners.append("closed")
+
+
+def test_whoever_serves_keeps_tensors_for_their_owner(open_pipeline):
+    """Also a fleet that was handed over before that was asked for, and one that is meanwhile."""
+    pipeline = open_pipeline()
+    before, during, after = Keeping(), Keeping(), Keeping()
+    pipeline.hand_over(before, pipeline.costs)
+    before.meanwhile = lambda: pipeline.hand_over(during, pipeline.costs)
+    pipeline.keep_tensors("first")
+    assert before.owners == ["first"]
+    assert during.owners == ["first"]
+    after.meanwhile = lambda: pipeline.keep_tensors("second")
+    pipeline.hand_over(after, pipeline.costs)
+    assert after.owners == ["first", "second"]
+    pipeline.close()
+    assert after.owners[-1] == during.owners[-1] == before.owners[-1] == "closed"
+
+
 def test_the_arena_grows_with_the_batch(open_pipeline):
     """A batch larger than any before finds room, and the next small one too."""
     pipeline = open_pipeline(arena_bytes=1)

@@ -77,14 +77,18 @@ class Pipeline:
         The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
         again if an executor is restarted. May be called from any thread.
         """
-        if self._owner:
+        told = ""
+        while True:
+            with self._changing:
+                if told == self._owner:
+                    unused, self._successor = self._successor, (fleet, costs)
+                    break
+                told = self._owner
             try:
-                fleet.keep_tensors(self._owner)
+                fleet.keep_tensors(told)
             except GeError:
                 fleet.close()
                 raise
-        with self._changing:
-            unused, self._successor = self._successor, (fleet, costs)
         if unused is not None:
             unused[0].close()
 
@@ -94,8 +98,13 @@ class Pipeline:
         self.fleet.close()
 
     def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
-        """Let batches leave tensors on the device; see `Fleet.keep_tensors`."""
-        self._owner = owner
+        """Let batches leave tensors on the device; see `Fleet.keep_tensors`.
+
+        What was handed over before knows nothing of it, so it is taken over first.
+        """
+        with self._changing:
+            self._owner = owner
+        self._take_over()
         return self.fleet.keep_tensors(owner, rooms)
 
     def free_tensors(self, keys: Sequence[int]) -> None:
