@@ -22,8 +22,8 @@ OUTPUT = "sentence_embedding"
 
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch):
-    """So that loading takes a moment only; the longest row has more, and is by itself."""
-    monkeypatch.setattr(module, "MOST_TOKENS", 24)
+    """So that loading takes a moment only; the longest row is by itself."""
+    monkeypatch.setattr(module, "MOST_TOKENS", 24 + module.LEAST_LENGTH)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,27 @@ def test_it_gives_what_the_cpu_gives(folder, load):
     found = graph.run(unequal(), {}, exclusive=False)[OUTPUT]
     np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
     assert not found[LENGTHS.index(0)].any()
+
+
+@pytest.mark.parametrize(
+    ("pooling", "reduced"), [("mean_tokens", True), ("cls_token", True), ("max_tokens", False)]
+)
+def test_rows_are_reduced_on_the_device(tmp_path, load, pooling, reduced):
+    """Where that is a matter of simple operators; the answers are the same."""
+    folder = as_sentence_encoder(write_checkpoint(tmp_path), pooling)
+    graph = load(folder)
+    assert graph._layers.reduced == reduced
+    found = graph.run(unequal(), {}, exclusive=False)[OUTPUT]
+    np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
+
+
+def test_an_output_for_each_token_is_not_reduced(tmp_path, load):
+    """All hidden states come to the host."""
+    folder = write_checkpoint(tmp_path)
+    graph = load(folder)
+    assert not graph._layers.reduced
+    found = graph.run(unequal(), {}, exclusive=False)["token_embeddings"]
+    np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
 
 
 def test_a_classifiers_head_stays_on_the_host(tmp_path, load):

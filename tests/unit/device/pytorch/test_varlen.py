@@ -13,7 +13,7 @@ from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.kinds.cuda import CudaDevice  # noqa: E402
 from ge_backend.device.pytorch import encoder_accelerator, varlen  # noqa: E402
-from ge_backend.device.pytorch.masked_layers import Tokens, masks  # noqa: E402
+from ge_backend.device.pytorch.masked_layers import masks  # noqa: E402
 
 
 def kernel(query, key, value, ends, _, most, __, *, scale=None, window_size=(-1, -1)):
@@ -36,7 +36,8 @@ def kernel(query, key, value, ends, _, most, __, *, scale=None, window_size=(-1,
 def load(monkeypatch, tmp_path):
     """Return what opens an encoder on the accelerator, with the kernel or without it."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path))
-    monkeypatch.setattr(encoder_accelerator, "MOST_TOKENS", 64)
+    for most in ("MOST_TOKENS", "MOST_APART"):
+        monkeypatch.setattr(encoder_accelerator, most, 64)
     opened = []
 
     def loaded(found, precision="bf16"):
@@ -64,12 +65,6 @@ def test_it_answers_as_masks_do(load, lengths):
     ]
     np.testing.assert_allclose(*answers, atol=0.02)
     assert np.isfinite(answers[0]).all()
-
-
-def test_rows_that_are_not_there_are_empty():
-    """And what is behind the last token is a row of its own."""
-    tokens = Tokens(inputs=np.zeros((3, 16), np.int64), count=9, ends=np.array([0, 4, 9]))
-    np.testing.assert_array_equal(varlen.row_ends(tokens), [0, 4, 9, 16, 16])
 
 
 @pytest.mark.parametrize("window", [None, 3])

@@ -25,7 +25,7 @@ from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemor
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["AcceleratorGraph", "CaptureCounts"]
+__all__ = ["MODE", "AcceleratorGraph", "CaptureCounts"]
 
 log = logging.getLogger(__name__)
 

@@ -97,7 +97,15 @@ class PackedEncoder:
         heads = getattr(config, "num_attention_heads", 1)
         self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
 
-    def run(self, layers: Layers, ids: Array, mask: Array) -> Array:
+    @property
+    def reduction(self) -> str:
+        """What of a row's hidden states counts: the `first`, their `mean` or `max`; "" is all."""
+        if self._folder.per_token:
+            return ""
+        first = self._folder.classifies or self._folder.pooling == "cls"
+        return "first" if first else self._folder.pooling
+
+    def run(self, layers: Layers, ids: Array, mask: Array, *, reduced: bool = False) -> Array:
         """Return FP32 `[B, width]`, or `[B, L, width]` of a folder that gives a vector per token.
 
         Args:
@@ -105,6 +113,8 @@ class PackedEncoder:
             ids: INT64 `[B, L]`.
             mask: INT64 `[B, L]`, not 0 where a token is real. What is not costs nothing, and is 0
                 in an output per token. A row without any token is 0.
+            reduced: the layers give, of each row that has tokens, what `reduction` says: FP32
+                `[B', W]` in the order of the packed rows.
         """
         packed = pack_rows(ids, mask)
         tokens = len(packed.rows)
@@ -112,13 +122,13 @@ class PackedEncoder:
         found = np.zeros((*shape, self.width), np.float32)
         if not tokens:
             return found
-        hidden = layers(packed)[:tokens]
+        hidden = layers(packed)
         if self._folder.per_token:
-            found[packed.rows, packed.columns[:tokens]] = self._told(hidden)
-        elif self._folder.classifies:
-            found[packed.owners] = self._scores(hidden[packed.firsts])
-        else:
-            found[packed.owners] = self._pooled(hidden, packed)
+            found[packed.rows, packed.columns[:tokens]] = self._told(hidden[:tokens])
+            return found
+        rows = hidden if reduced else self._reduced(hidden[:tokens], packed)
+        own = self._scores(rows) if self._folder.classifies else self._normalised(rows)
+        found[packed.owners] = own
         return found
 
     def positions(self, packed: PackedRows) -> Array:
@@ -188,17 +198,20 @@ class PackedEncoder:
         """Say what there is instead, too."""
         return refusing(self._folder.folder, "transformers does not run it end to end", _INSTEAD)
 
-    def _pooled(self, hidden: Array, packed: PackedRows) -> Array:
-        """Return one vector for each row of `packed.owners`."""
-        if self._folder.pooling == "cls":
-            pooled = hidden[packed.firsts]
-        else:
-            rows = np.split(hidden, packed.firsts[1:])
-            mean = self._folder.pooling == "mean"
-            pooled = np.stack([row.sum(0) / len(row) if mean else row.max(0) for row in rows])
-        if self._folder.normalised:
-            pooled /= np.maximum(np.sqrt((pooled**2).sum(1, keepdims=True)), LEAST_LENGTH)
-        return pooled
+    def _reduced(self, hidden: Array, packed: PackedRows) -> Array:
+        """Return what `reduction` says of each row of `packed.owners`."""
+        if self.reduction == "first":
+            return hidden[packed.firsts]
+        rows = np.split(hidden, packed.firsts[1:])
+        mean = self.reduction == "mean"
+        return np.stack([row.sum(0) / len(row) if mean else row.max(0) for row in rows])
+
+    def _normalised(self, rows: Array) -> Array:
+        if not self._folder.normalised:
+            return rows
+        lengths = np.sqrt((rows**2).sum(1, keepdims=True))
+        normalised: Array = rows / np.maximum(lengths, LEAST_LENGTH)
+        return normalised
 
     def _scores(self, firsts: Array) -> Array:
         """Return what the classifier says of each row's first token, FP32 `[B', width]`."""

@@ -61,6 +61,7 @@ class EncoderGraph(Graph):
     ) -> None:
         folder = read_encoder_folder(Path(source.path).parent)
         self._path, self._output, self._freeing = source.path, folder.output, freeing
+        self._reduced = False  # by the engine; see `PackedEncoder.run`
         per_run = source.threads or 1
         torch.set_num_threads(per_run)  # of the calling thread
         self._encoder = PackedEncoder(folder, DTYPES[source.precision])
@@ -103,7 +104,7 @@ class EncoderGraph(Graph):
 
     def _run(self, inputs: Mapping[str, Array], layers: Layers) -> Array:
         try:
-            return self._encoder.run(layers, inputs[IDS], inputs[MASK])
+            return self._encoder.run(layers, inputs[IDS], inputs[MASK], reduced=self._reduced)
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
 

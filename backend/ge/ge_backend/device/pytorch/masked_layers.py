@@ -85,7 +85,8 @@ class Pieces:
         """Return layers that are computed so.
 
         Args:
-            compute: returns FP32 `[T, W]`, the hidden states of a piece's real tokens.
+            compute: returns FP32 `[T, W]`, the hidden states of a piece's real tokens, or what they
+                are reduced to.
         """
 
         def run(packed: PackedRows) -> Array:

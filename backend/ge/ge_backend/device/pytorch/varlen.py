@@ -12,22 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.pytorch.masked_layers import Apart, Tokens
-from ge_backend.tensors import Array
+from ge_backend.device.pytorch.masked_layers import Apart
 
-__all__ = ["LEAST_LENGTH", "find_varlen", "row_ends", "varlen"]
+__all__ = ["find_varlen", "varlen"]
 
 log = logging.getLogger(__name__)
 
 Kernel: TypeAlias = Callable[..., Any]  # torch's `varlen_attn`
 
-# A captured run has room for as many rows as it would have if each had so many tokens. The kernel
-# has blocks for all of them, and those of rows that are not there end at once.
-LEAST_LENGTH = 4
+TRIED = 8  # tokens
 
 
 def find_varlen(dtype: torch.dtype, device: torch.device, head: int) -> Kernel | None:
@@ -39,29 +35,22 @@ def find_varlen(dtype: torch.dtype, device: torch.device, head: int) -> Kernel |
     kernel = _kernel()
     if device.type != "cuda" or dtype not in {torch.bfloat16, torch.float16} or kernel is None:
         return None
-    heads = torch.zeros(LEAST_LENGTH, 1, head, dtype=dtype, device=device)
-    ends = torch.tensor([0, LEAST_LENGTH], dtype=torch.int32, device=device)
+    heads = torch.zeros(TRIED, 1, head, dtype=dtype, device=device)
+    ends = torch.tensor([0, TRIED], dtype=torch.int32, device=device)
     try:
-        kernel(heads, heads, heads, ends, ends, LEAST_LENGTH, LEAST_LENGTH).cpu()
+        kernel(heads, heads, heads, ends, ends, TRIED, TRIED).cpu()
     except RuntimeError as error:
         log.info("masks keep rows apart, for lack of flash attention: %s", reason(error))
         return None
     return kernel
 
 
-def row_ends(tokens: Tokens) -> Array:
-    """Return INT64 `[R // LEAST_LENGTH + 1]`: where rows begin and end, from 0 to R.
-
-    What is behind the last token is a row of its own, and those that are not there are empty.
-    """
-    size = tokens.inputs.shape[1]
-    ends = np.full(size // LEAST_LENGTH + 1, size, np.int64)
-    ends[: len(tokens.ends)] = tokens.ends
-    return ends
-
-
 def varlen(kernel: Kernel, longest: int) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
-    """Return what keeps rows apart that have up to so many tokens; it takes `row_ends`."""
+    """Return what keeps rows apart that have up to so many tokens.
+
+    Of rows it is told where they begin and end, INT64 `[S + 1]`, from 0 to R. Those that are not
+    there are empty: the kernel has blocks for them, too, which end at once.
+    """
 
     def apart(ends: torch.Tensor, positions: torch.Tensor) -> Apart:
         most = min(longest, len(positions))
