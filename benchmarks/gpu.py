@@ -30,7 +30,7 @@ __all__ = ["main", "run_checks"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT_TIMEOUT_S = 240.0
-BENCH_TIMEOUT_S = 150.0
+BENCH_TIMEOUT_S = 140.0
 SERVING_TIMEOUT_S = 250.0
 PARTS = ("works", "figures", "generation", "serving")
 # What is compared on the server: large enough that a GPU has something to do.
@@ -68,9 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed += not _contract()
         print(_onnx())
     for precision in ("origin", "bf16") if "figures" in parts else ():
-        failed += not _bench(f"cuda:{options.index}", precision)
+        failed += not _bench("bench_device", f"cuda:{options.index}", precision)
+        failed += not _bench("bench_encoder", f"cuda:{options.index}", precision)
     for precision in ("FP32", "BF16") if "generation" in parts else ():
-        failed += not _steps(f"cuda:{options.index}", precision)
+        failed += not _bench("graph_steps", f"cuda:{options.index}", precision)
     for encoder in ENCODERS if "serving" in parts else ():
         failed += not _serving(f"cuda:{options.index}", encoder)
     print("all is well" if not failed else f"{failed} failed")
@@ -106,14 +107,9 @@ def _contract() -> bool:
     return _python("contract tests", ("-m", "pytest", *PYTEST), CONTRACT_TIMEOUT_S)
 
 
-def _bench(device: str, precision: str) -> bool:
-    arguments = ("-m", "benchmarks.bench_device", "--device", device, "--precision", precision)
-    return _python(f"bench_device {precision}", arguments, BENCH_TIMEOUT_S)
-
-
-def _steps(device: str, precision: str) -> bool:
-    arguments = ("-m", "benchmarks.graph_steps", "--device", device, "--precision", precision)
-    return _python(f"graph_steps {precision}", arguments, BENCH_TIMEOUT_S)
+def _bench(name: str, device: str, precision: str) -> bool:
+    arguments = ("-m", f"benchmarks.{name}", "--device", device, "--precision", precision)
+    return _python(f"{name} {precision}", arguments, BENCH_TIMEOUT_S)
 
 
 def _serving(device: str, encoder: str) -> bool:

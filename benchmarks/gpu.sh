@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that a borrowed GPU is good for, in parts of less than ten minutes each:
 #   benchmarks/gpu.sh --part works      checks and contract tests
-#   benchmarks/gpu.sh --part figures    eager, captured and planned batches
+#   benchmarks/gpu.sh --part figures    eager, captured and planned batches, encoders without padding
 #   benchmarks/gpu.sh --part generation steps of text generation per bucket, captured and eager
 #   benchmarks/gpu.sh --part serving    on the real server, against plain Python models
 # Without a part, all of them. What it prints is also in .cache/gpu-report.txt.

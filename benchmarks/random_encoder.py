@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["SIZES", "write_encoder"]
+__all__ = ["SIZES", "write_checkpoint", "write_encoder"]
 
 # Layers, width, heads: as all-MiniLM-L6-v2, bge-base-en and bge-large-en have them.
 SIZES = {"bert-small": (6, 384, 12), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16)}
@@ -20,9 +20,17 @@ MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"
 
 def write_encoder(size: str, folder: Path) -> int:
     """Write `checkpoint` and `model.pt2` of a random encoder; return the width of its output."""
-    import torch  # noqa: PLC0415 - seconds, and those who ask for the sizes need none of it
+    from demo.export import load, to_program  # noqa: PLC0415 - seconds, which others need not spend
+
+    write_checkpoint(size, folder / "checkpoint")
+    to_program(load(folder / "checkpoint"), folder / "model.pt2", INPUTS, OUTPUT)
+    return SIZES[size][1]
+
+
+def write_checkpoint(size: str, folder: Path) -> None:
+    """Write a random encoder as sentence-transformers saves it."""
+    import torch  # noqa: PLC0415 - likewise
     import transformers  # noqa: PLC0415
-    from demo.export import SentenceEncoder, to_program  # noqa: PLC0415
 
     layers, width, heads = SIZES[size]
     torch.manual_seed(0)
@@ -33,15 +41,12 @@ def write_encoder(size: str, folder: Path) -> int:
         intermediate_size=4 * width,
     )
     bert = transformers.BertModel(config, add_pooling_layer=False).eval()
-    checkpoint = folder / "checkpoint"
-    bert.save_pretrained(checkpoint)
+    bert.save_pretrained(folder)
     modules = [
         {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for at, (path, kind) in enumerate(MODULES.items())
     ]
-    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    (folder / "modules.json").write_text(json.dumps(modules))
     pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
-    (checkpoint / "1_Pooling").mkdir()
-    (checkpoint / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    to_program(SentenceEncoder(bert).eval(), folder / "model.pt2", INPUTS, OUTPUT)
-    return width
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
