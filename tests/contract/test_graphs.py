@@ -64,8 +64,9 @@ def all_types(bench):
 def not_exported():
     """Types that this torch saves in no program: UINT32 and UINT64 up to 2.11."""
     import torch
-    from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE as saved
+    from torch._export.serde import serialize
 
+    saved = serialize._TORCH_TO_SERIALIZE_DTYPE
     return {
         t for t, d in DATA_TYPES.items() if t != "BYTES" and getattr(torch, d.torch) not in saved
     }
