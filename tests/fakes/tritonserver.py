@@ -1,8 +1,8 @@
 """A stand-in for tritonserver that starts at once: it takes its flags and answers its health URL.
 
 What it does wrong is told by FAKE in its environment: `dies` as it starts, `misreads` a
-configuration, does not know a `flag`, `never ready`, `deaf` to SIGTERM, or leaves a `straggler`: a
-process in a session of its own that outlives it.
+configuration, does not know a `flag`, `never ready`, `locked` without the key `door: open`, `deaf`
+to SIGTERM, or leaves a `straggler`: a process in a session of its own that outlives it.
 """
 
 import os
@@ -19,7 +19,8 @@ PAGES = {"/v2/health/ready": b"", "/v2": b'{"version": "0.0.0"}', "/metrics": b"
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        body = None if FAULT == "never ready" else PAGES.get(self.path)
+        locked = FAULT == "locked" and self.path != "/metrics" and self.headers["door"] != "open"
+        body = None if FAULT == "never ready" or locked else PAGES.get(self.path)
         self.send_response(503 if body is None else 200)
         self.end_headers()
         self.wfile.write(body or b"")

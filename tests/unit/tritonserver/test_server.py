@@ -81,6 +81,13 @@ def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
     assert_nothing_left(directory)
 
 
+def test_readiness_is_asked_for_with_the_key(build):
+    """A server whose health is restricted would seem never to be ready."""
+    restricted = ("--http-restricted-api=health,metadata:door=open",)
+    with build("locked", arguments=restricted) as running:
+        assert running.version() == "0.0.0"
+
+
 def test_it_runs_in_an_empty_folder_with_this_interpreter_first(build, monkeypatch):
     """The server's libraries are for it alone: executors get back what was there before."""
     monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")

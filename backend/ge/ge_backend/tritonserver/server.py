@@ -108,7 +108,7 @@ class TritonServer:
         Raises:
             ServerError: it does not answer.
         """
-        answer = _get(self.options.local_host, self.options.http_port, "/v2")
+        answer = self._asked("/v2")
         if answer is None:
             raise ServerError(f"tritonserver at {self.http} does not answer /v2")
         return str(json.loads(answer)["version"])
@@ -259,11 +259,16 @@ class TritonServer:
 
     def _is_ready(self) -> bool:
         options = self.options
-        ready = _get(options.local_host, options.http_port, "/v2/health/ready") is not None
+        ready = self._asked("/v2/health/ready") is not None
         if not options.has_metrics:
             return ready
         # The metrics port opens last, some 40 ms after HTTP says ready.
         return ready and _get(options.local_host, options.metrics_port, "/metrics") is not None
+
+    def _asked(self, path: str) -> bytes | None:
+        """Return what HTTP answers, with the keys that open it."""
+        options = self.options
+        return _get(options.local_host, options.http_port, path, options.http_keys)
 
 
 def _reason(line: str) -> str:
@@ -271,13 +276,13 @@ def _reason(line: str) -> str:
     return line.partition('"')[2].rstrip('"').partition("\\n\\nAt:")[0]
 
 
-def _get(host: str, port: int, path: str) -> bytes | None:
+def _get(host: str, port: int, path: str, keys: Mapping[str, str] | None = None) -> bytes | None:
     """Return the body of a 200 answer; None for any other, or none at all."""
     connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
     with contextlib.closing(connection):
         try:
             # Without "close" the connection would hold up the server's end.
-            connection.request("GET", path, headers={"Connection": "close"})
+            connection.request("GET", path, headers={**(keys or {}), "Connection": "close"})
             response = connection.getresponse()
             return response.read() if response.status == http.client.OK else None
         except (OSError, http.client.HTTPException):
