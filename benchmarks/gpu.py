@@ -37,6 +37,7 @@ PARTS = ("works", "figures", "generation", "serving")
 ENCODERS = ("bert-small", "bert-base")
 SERVING = (
     *("--engine", "torch-bf16", "--mix", "lognormal", "--rounds", "3", "--window", "1"),
+    *("--minutes", "3"),
     *("--concurrency", "1", "8", "32", "128"),
 )
 # Without the project's own settings: those name plugins that need not be installed here.
