@@ -26,6 +26,12 @@ _SIZES = (
     re.compile(r"broadcast an axis by a dimension other than 1\. (\d+) by (\d+)"),
     re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)"),
 )
+# ONNX Runtime's on CUDA, which counts dimensions of the operand that it names.
+# Source: onnxruntime, core/providers/cuda/math/binary_elementwise_ops.cc, ComputeOutputShape.
+_SHAPES = re.compile(
+    r"(left|right) operand cannot broadcast on dim (\d+) "
+    r"LeftShape: \{([\d,]+)\}, RightShape: \{([\d,]+)\}"
+)
 
 # What a device says of bytes that are to be a text, and of numbers; it names input and element.
 _NOT_TAKEN = ("takes UTF-8 text only", "computes whole numbers in 32 bits")
@@ -69,6 +75,12 @@ def limit_in(text: str) -> int | None:
     index = _INDEX.search(text)
     if index is not None:
         return int(index.group(3)) + 1
+    shapes = _SHAPES.search(text)
+    if shapes is not None:
+        left, right = (tuple(map(int, shape.split(","))) for shape in shapes.groups()[2:])
+        own = left if shapes.group(1) == "left" else right
+        behind = len(own) - int(shapes.group(2))  # counted from the last one
+        return min(shape[-behind] for shape in (left, right) if behind <= len(shape))
     found = (pattern.search(text) for pattern in _SIZES)
     return next((min(map(int, sizes.groups())) for sizes in found if sizes is not None), None)
 
