@@ -17,8 +17,18 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ge_backend.device.base import MemoryInfo
+from ge_backend.device.pytorch import cuda
 
 GARBAGE = 0xAB
+# What torch ends every error of CUDA with.
+# Source: pytorch 2.11, c10/cuda/CUDAException.cpp and CUDADeviceAssertionHost.cpp.
+ADVICE = """
+Search for `cudaErrorX' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+NOT_PERMITTED = f"CUDA error: operation not permitted when stream is capturing{ADVICE}"
 
 
 class Stream:
@@ -86,7 +96,7 @@ class NoWaiting(TorchDispatchMode):
             torch.ops.aten.nonzero.default,
             torch.ops.aten._local_scalar_dense.default,
         } or any(index is not None and index.dtype == torch.bool for index in indices):
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise RuntimeError(NOT_PERMITTED)
         return func(*args, **(kwargs or {}))
 
 
@@ -269,7 +279,7 @@ class FakeVendor:
         return "fake out of memory" in str(error)
 
     def is_fault(self, error):
-        return "fake fault" in str(error)
+        return "fake fault" in str(error) or bool(cuda._FAULT.search(str(error)))
 
 
 class PreparedDevice:

@@ -15,6 +15,10 @@ from ge_backend.errors import GraphFailed, OutOfMemory
             "The following operation failed in the TorchScript interpreter.\nRuntimeError: sizes differ\n",
             "RuntimeError: sizes differ",
         ),
+        (
+            "The following operation failed in the TorchScript interpreter.\nstack\nRuntimeError: CUDA error: no luck\nCompile with",
+            "RuntimeError: CUDA error: no luck",
+        ),
         ("", "RuntimeError"),
         ("x" * 5000, "x" * 600 + " ..."),
     ],

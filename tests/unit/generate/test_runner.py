@@ -1,8 +1,11 @@
 """What becomes of a step's sequences when it fails."""
 
+import gc
 import logging
+import weakref
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from builders.generation import Clock, sequence
@@ -17,9 +20,35 @@ from ge_backend.generate.runner import Runner
 from ge_backend.generate.settings import PreemptionMode
 
 
+class Hungry(FakeLanguageModel):
+    """Has no memory for more than one row, and tells it as an engine does.
+
+    The error's frames hold what the step had; `held` says whether a later step found that alive.
+    """
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self.seen, self.held = None, []
+
+    def step(self, batch):
+        if self.seen is not None:
+            self.held.append(self.seen() is not None)
+        if len(batch.rows) > 1:
+            try:
+                self.layers()
+            except RuntimeError as error:
+                raise OutOfMemory("no memory") from error
+        return super().step(batch)
+
+    def layers(self):
+        scores = np.zeros(1000)
+        self.seen = weakref.ref(scores)
+        raise RuntimeError("out of memory")
+
+
 class Rig:
-    def __init__(self, **model):
-        self.model = FakeLanguageModel(block_size=4, **model)
+    def __init__(self, kind=FakeLanguageModel, **model):
+        self.model = kind(block_size=4, **model)
         self.model.open_cache(40)
         self.tally = Tally()
         shelf = AdapterShelf(self.model, 1000, self.tally)
@@ -218,3 +247,16 @@ def test_a_place_that_failed_behind_right_drafts_is_left_to_the_next_step(bad, k
         assert outcome.failed == {}
         assert [one.token for one in outcome.drawn] == drafts[: kept + 1]
         assert outcome.computed == [span.with_drafts(tuple(drafts[:kept]))]
+
+
+def test_a_step_without_memory_is_repeated_without_what_it_had():
+    """Its halves may fit into what it gives back."""
+    rig = Rig(Hungry)
+    spans = (rig.span(0, (5, 6)), rig.span(1, (7, 8, 9)))
+    gc.disable()
+    try:
+        outcome = rig.runner.run(StepPlan(spans=spans))
+    finally:
+        gc.enable()
+    assert len(outcome.drawn) == 2
+    assert rig.model.held == [False, False]

@@ -21,9 +21,11 @@ _SOURCE = re.compile(r"(?:/[\w.+-]+)+/(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
 def reason(error: BaseException) -> str:
     """Return the line that says something; engines add C++ and Python stacks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # TorchScript begins with a stack and ends with the cause, all others begin with the cause.
-    at = -1 if lines and lines[0].startswith(_STACK_FIRST) else 0
-    text = lines[at] if lines else type(error).__name__
+    # TorchScript begins with a stack, and then says the cause; all others begin with it.
+    if lines and lines[0].startswith(_STACK_FIRST):
+        causes = [line for line in lines if line.startswith("RuntimeError:")]
+        lines = causes[-1:] or lines[-1:]
+    text = lines[0] if lines else type(error).__name__
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 

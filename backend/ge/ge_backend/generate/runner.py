@@ -8,6 +8,7 @@ sequence's seed and position alone.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -189,12 +190,21 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
     except DeviceFault:
         raise
     except GeError as error:
+        _let_go(error)
         return error
     except Exception as error:
         log.exception("a step failed in an unforeseen way")
         text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
         return GraphFailed(text)
     return None
+
+
+def _let_go(error: BaseException) -> None:
+    """Drop what the frames of an error hold: the tensors of a step that had no memory."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__
 
 
 def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fakes.torch_vendor import ADVICE, NOT_PERMITTED  # noqa: E402
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
 from ge_backend.errors import DeviceUnavailable, Unsupported  # noqa: E402
 
@@ -121,6 +122,17 @@ def test_torchair_is_not_for_gpus(gpus):
         (f"CUDA failure 911: {OUTSIDE} ; GPU=0 ; hostname=x", False, True),
         ("CUDA error: peer access is not supported between these two devices", False, False),
         ("CUDA error: operation not permitted when stream is capturing", False, False),
+        (NOT_PERMITTED, False, False),
+        (f"CUDA error: invalid configuration argument{ADVICE}", False, False),
+        (f"CUDA error: out of memory{ADVICE}", True, False),
+        (f"CUDA error: device-side assert triggered{ADVICE}", False, True),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True, False),
+        (
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+            True,
+            False,
+        ),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm`", False, False),
         ("The size of tensor a (3) must match the size of tensor b (4)", False, False),
     ],
 )

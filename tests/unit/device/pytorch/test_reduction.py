@@ -33,6 +33,16 @@ def test_each_row_is_reduced_alone(given, name, expected):
     torch.testing.assert_close(found[: len(LENGTHS)], torch.stack(truth))
 
 
+@pytest.mark.parametrize("odd", [torch.inf, torch.nan])
+def test_a_row_that_is_no_number_spoils_no_other(given, odd):
+    """Texts of other clients lie beside it."""
+    hidden, rows, ends = given
+    hidden[4, 2] = odd
+    found = REDUCTIONS["mean"](hidden, rows, ends)
+    assert found[2].isnan().any()
+    assert found[[0, 1]].isfinite().all()
+
+
 def test_no_other_is_claimed():
     """The largest of each row is left to the host."""
     assert sorted(REDUCTIONS) == ["first", "mean"]

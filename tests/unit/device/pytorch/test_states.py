@@ -7,8 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource, open_device  # noqa: E402
+from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
+from ge_backend.device.pytorch.streams import Streams  # noqa: E402
 from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
 from ge_backend.device.resident.states import open_states  # noqa: E402
 from ge_backend.tensors import DATA_TYPES  # noqa: E402
@@ -38,3 +41,28 @@ def test_they_are_given_by_their_arguments_names_or_places(tmp_path, given, stat
                 x = np.ones((1, 2), np.float32)
                 results, _ = slots.run({given: x}, {}, [1], fresh, rows=1, exclusive=False)
                 assert {n: a.tolist() for n, a in results.items()} == {"OUTPUT__0": [[total] * 2]}
+
+
+class Sum(torch.nn.Module):
+    """Adds up in FP32 what is kept in another type."""
+
+    def forward(self, x, h):
+        total = x + h.to(torch.float32)
+        return total, total.to(h.dtype)
+
+
+@pytest.mark.parametrize("name", ["UINT16", "UINT32", "UINT64", "INT16", "BF16", "BOOL"])
+def test_states_of_every_type_stay_on_an_accelerator(tmp_path, name):
+    """Also in slots that are no neighbours: torch picks and puts rows of few types."""
+    path = tmp_path / "model.pt"
+    torch.jit.script(Sum()).save(str(path))
+    kept = State(
+        input="h", output="OUTPUT__1", dtype=DATA_TYPES[name], dims=(2,), initial_dims=(2,)
+    )
+    plan = SlotPlan(states=(kept,), count=4, batched=True, hidden=frozenset({"OUTPUT__1"}))
+    graph = AcceleratorGraph(GraphSource.of(path), Streams(FakeVendor()))
+    with contextlib.closing(graph), contextlib.closing(open_states(graph, plan)) as slots:
+        for fresh, total in (([0, 2], 1), ([], 2)):
+            x = np.ones((2, 2), np.float32)
+            found, _ = slots.run({"x": x}, {}, [0, 2], fresh, rows=2, exclusive=False)
+            assert found["OUTPUT__0"].tolist() == [[total] * 2] * 2

@@ -24,6 +24,9 @@ __all__ = ["BoundCopies", "RowNumbers", "TorchMemory", "places"]
 
 Tensors = Mapping[str, torch.Tensor]
 INDEX = torch.int64
+# Rows are picked and put as these, whatever they are: torch puts no UINT16, 32 or 64.
+# Source: pytorch 2.11, aten/src/ATen/native/cuda/IndexKernel.cu, index_copy_kernel.
+_BY_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TorchMemory:
@@ -120,7 +123,7 @@ class BoundCopies:
         for (name, item), picked in zip(inputs.items(), rows, strict=False):
             place = given[name].view(-1)
             if picked is not None:
-                place = place.view(len(picked.numbers), -1)
+                place = place.view(picked.table.dtype).view(len(picked.numbers), -1)
                 self._vendor.pick(place, picked.table, picked.numbers)
                 continue
             if item.fill >= 0:
@@ -141,7 +144,8 @@ class BoundCopies:
             # In a lower precision a result may come in that; it is kept as declared.
             result = results[name].to(_kind(item.dtype)).contiguous().view(-1)
             if put is not None:
-                rows = result.view(-1, put.table.shape[1])[: len(put.numbers)]
+                rows = result.view(put.table.dtype).view(-1, put.table.shape[1])
+                rows = rows[: len(put.numbers)]
                 self._vendor.put(put.table, put.numbers, rows)
                 continue
             for copy in merged(item.copies):
@@ -189,7 +193,8 @@ def _table(item: BoundTensor) -> torch.Tensor:
     """Return a buffer as rows of the size that is copied."""
     block, size = _block(item.copies[0].buffer), item.copies[0].nbytes
     whole = block[: block.numel() // size * size]
-    return whole.view(_kind(item.dtype)).view(-1, size // item.dtype.itemsize)
+    kind = _BY_SIZE[item.dtype.itemsize]
+    return whole.view(kind).view(-1, size // item.dtype.itemsize)
 
 
 def _part(tensor: torch.Tensor, copy: Copy) -> torch.Tensor:

@@ -15,18 +15,22 @@ from ge_backend.errors import DeviceUnavailable, Unsupported
 
 __all__ = ["open_cuda"]
 
-# The second is ONNX Runtime's. Source: onnxruntime, core/framework/bfc_arena.cc.
+# The second is ONNX Runtime's. Source: onnxruntime, core/framework/bfc_arena.cc. The last is what a
+# full GPU gives the first product of a thread.
 _NO_MEMORY = re.compile(
-    "out of memory|Failed to allocate memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
+    r"out of memory|Failed to allocate memory|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"CUDNN_STATUS_\w*ALLOC\w*_FAILED|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate"
 )
-# After these every later call of the process fails, too.
-# Source: CUDA Runtime API, cudaError_t: "leaves the process in an inconsistent state".
+# After these every later call of the process fails, too. Torch ends all errors of CUDA with advice
+# on "device-side assertions", whatever they are about.
+# Source: CUDA Runtime API, cudaError_t: "leaves the process in an inconsistent state"; pytorch,
+# c10/cuda/CUDADeviceAssertionHost.cpp.
 _FAULT = re.compile(
     r"CUDA.*("
-    "an illegal memory access|an illegal instruction|device-side assert|hardware stack error|"
-    "invalid program counter|launch timed out|misaligned address|global/shared address space|"
-    "uncorrectable ECC|uncorrectable NVLink|unspecified launch failure|unknown error|"
-    "invalid access of peer GPU memory|tensor memory not completely freed|"
+    "an illegal memory access|an illegal instruction|device-side assert triggered|"
+    "hardware stack error|invalid program counter|launch timed out|misaligned address|"
+    "global/shared address space|uncorrectable ECC|uncorrectable NVLink|"
+    "unspecified launch failure|unknown error|invalid access of peer GPU memory|tensor memory not completely freed|"
     "MPS client has been terminated|external entity outside of CUDA"
     ")",
     re.IGNORECASE | re.DOTALL,

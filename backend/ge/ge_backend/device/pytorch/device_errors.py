@@ -36,11 +36,20 @@ def device_errors(path: str, vendor: Vendor | None) -> Iterator[None]:
     try:
         yield
     except _TOLD as error:
-        found = None if isinstance(error, DeviceFault | OutOfMemory) else _first(error)
-        of_device = None if found is None else _of_device(found, path, vendor)
+        of_device = _told_of_device(error, path, vendor)
         if of_device is None:
             raise
-        raise of_device from error
+        try:
+            raise of_device from error
+        finally:
+            # This frame is in both errors' tracebacks: they would keep each other, and all
+            # frames that had device memory, until circles are collected.
+            del of_device
+
+
+def _told_of_device(error: BaseException, path: str, vendor: Vendor | None) -> GeError | None:
+    found = None if isinstance(error, DeviceFault | OutOfMemory) else _first(error)
+    return None if found is None else _of_device(found, path, vendor)
 
 
 def _first(error: BaseException) -> BaseException | None:
@@ -61,5 +70,5 @@ def _of_device(error: BaseException, path: str, vendor: Vendor | None) -> GeErro
         kind, what = OutOfMemory, f"{PurePath(path).name} on {vendor.device}"
     else:
         return None
-    log.warning("%s on %s: %s", path, vendor.device, error)
+    log.warning("%s on %s: %s", path, vendor.device, str(error))  # not the error: it holds frames
     return kind(f"{what}: {without_folders(reason(error), path)}")

@@ -25,8 +25,10 @@ def _mean(hidden: torch.Tensor, rows: torch.Tensor, ends: torch.Tensor) -> torch
     places = torch.arange(len(hidden), device=hidden.device)
     begins, lasts = ends[:-1, None], ends[1:, None]
     shares = ((begins <= places) & (places < lasts)).float() / (lasts - begins).clamp(min=1)
-    means: torch.Tensor = shares @ hidden.masked_fill(rows[:, None] < 0, 0.0)
-    return means
+    # Nought times what is no number is none either: it would spoil all rows.
+    odd = ~hidden.isfinite().all(1, keepdim=True)
+    means: torch.Tensor = shares @ hidden.masked_fill(odd | (rows[:, None] < 0), 0.0)
+    return means.masked_fill(shares @ odd.float() > 0, torch.nan)
 
 
 # By what `PackedEncoder.reduction` says; any other is left to the host.

@@ -9,6 +9,7 @@ import pytest
 from builders.language import Text, batch_of, make, opened, run, texts_for
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.language.batch import padding_batch
+from ge_backend.device.pytorch.language import model as language_model
 from ge_backend.device.pytorch.language.captured import bucket_of, parts_of
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
@@ -234,6 +235,18 @@ def test_closing_waits_as_whoever_computes(folder, monkeypatch):
     monkeypatch.setattr(vendor, "give_back", lambda: held.append(model._streams._order.locked()))
     model.close()
     assert held == [True, True]
+
+
+def test_that_step_draws_as_who_samples(folder, monkeypatch):
+    """Whoever takes the best alone needs half of that."""
+    model, drawn, real = opened(folder), [], language_model.draw
+    model._streams = Streams(FakeVendor())
+    monkeypatch.setattr(
+        language_model, "draw", lambda scores, rows: drawn.extend(rows) or real(scores, rows)
+    )
+    model.memory_left([(4, 1, 2)])
+    assert drawn
+    assert all(not row.sampling.greedy and row.sampling.top_p < 1 for row in drawn)
 
 
 def test_a_cache_leaves_room_for_the_largest_step(folder):
