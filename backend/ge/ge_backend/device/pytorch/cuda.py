@@ -30,7 +30,8 @@ _FAULT = re.compile(
     "an illegal memory access|an illegal instruction|device-side assert triggered|"
     "hardware stack error|invalid program counter|launch timed out|misaligned address|"
     "global/shared address space|uncorrectable ECC|uncorrectable NVLink|"
-    "unspecified launch failure|unknown error|invalid access of peer GPU memory|tensor memory not completely freed|"
+    "unspecified launch failure|unknown error|invalid access of peer GPU memory|"
+    "tensor memory not completely freed|"
     "MPS client has been terminated|external entity outside of CUDA"
     ")",
     re.IGNORECASE | re.DOTALL,
