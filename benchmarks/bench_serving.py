@@ -30,7 +30,7 @@ from benchmarks.report import json_lines, machine, plot, table
 from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import MINILM, POOL_ROWS, Served, Traffic, Window, make_traffic, serve
-from benchmarks.systems import OURS_OPENVINO, System, absent, systems
+from benchmarks.systems import CPP_ONNX, OURS_OPENVINO, System, absent, systems
 from ge_backend.cli.watch.models import model_numbers
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.cli.watch.scrape import scrape
@@ -129,6 +129,8 @@ def run(
     """
     begun = time.monotonic()
     missing = absent(find_server(), settings.device)
+    if settings.encoder != MINILM:
+        missing |= dict.fromkeys((OURS_OPENVINO, CPP_ONNX), f"{settings.encoder} has no ONNX file")
     if settings.brief:
         missing[OURS_OPENVINO] = "it takes long to load"
     for name, reason in missing.items():
@@ -324,6 +326,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--quick", action="store_true", help="one mix, short windows; says what has moved")
     add("--keep", action="store_true", help="with --quick: expect from now on what was found")
     options = parser.parse_args(arguments)
+    if "onnx" in options.engine and (options.device != "cpu" or options.encoder != MINILM):
+        parser.error(
+            "--device and --encoder are for torch: rivals run ONNX on the CPU, and encoders of "
+            "random weights have no ONNX file; say --engine torch or torch-bf16"
+        )
     for name, value in (QUICK if options.quick else WHOLE).items():
         if getattr(options, name) is None:
             setattr(options, name, value)

@@ -115,7 +115,7 @@ def _bench(name: str, device: str, precision: str) -> bool:
 
 def _serving(device: str, encoder: str) -> bool:
     """Compare on the real server, if there is one."""
-    needed = ("pytriton", "tritonclient", "transformers")
+    needed = ("pytriton", "tritonclient", "transformers", "onnxruntime")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         print(f"SKIP  bench_serving {encoder}: {', '.join(missing)} is not installed")

@@ -5,7 +5,8 @@
 #   benchmarks/gpu.sh --part generation steps of text generation per bucket, captured and eager
 #   benchmarks/gpu.sh --part serving    on the real server, against plain Python models
 # Without a part, all of them. What it prints is also in .cache/gpu-report.txt.
-# Needs Python with torch (CUDA) and numpy, and no network; serving the extras server and generation, too. `PYTHON` names another interpreter.
+# Needs Python with torch (CUDA) and numpy, and no network. Encoders need transformers, too, and
+# serving the project itself, installed with the extras server, import and tools. `PYTHON` names another interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}

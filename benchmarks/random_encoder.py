@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.rivals.forward import ENGINES
+from benchmarks.systems import CHECKPOINT
+
 __all__ = ["SIZES", "write_checkpoint", "write_encoder"]
 
 # Layers, width, heads: as all-MiniLM-L6-v2, bge-base-en and bge-large-en have them.
@@ -19,11 +22,11 @@ MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"
 
 
 def write_encoder(size: str, folder: Path) -> int:
-    """Write `checkpoint` and `model.pt2` of a random encoder; return the width of its output."""
+    """Write the files of a random encoder, as `systems` calls them; return its output's width."""
     from demo.export import load, to_program  # noqa: PLC0415 - seconds, which others need not spend
 
-    write_checkpoint(size, folder / "checkpoint")
-    to_program(load(folder / "checkpoint"), folder / "model.pt2", INPUTS, OUTPUT)
+    write_checkpoint(size, folder / CHECKPOINT)
+    to_program(load(folder / CHECKPOINT), folder / ENGINES["torch"], INPUTS, OUTPUT)
     return SIZES[size][1]
 
 

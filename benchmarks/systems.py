@@ -44,7 +44,7 @@ RIVALS = ("one_forward", "pad_longest", "packed")
 CPP_ONNX = "cpp_onnx"
 ONNX_FILE = "model.onnx"
 WIDTH = 384  # of all-MiniLM-L6-v2's embeddings
-# What only runs on the CPU, and a device that each instance would open for itself.
+# What is compared on the CPU alone.
 CPU_ONLY = (OURS_INLINE, OURS_OPENVINO, CPP_ONNX)
 CHECKPOINT = "checkpoint"
 SOURCES = Path(__file__).parent / "rivals"

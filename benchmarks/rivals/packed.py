@@ -31,7 +31,7 @@ class TritonPythonModel:
         self.device = torch.device(parameters["device"]["string_value"])
         self.lengths: list[int] = []
         # Flash attention, which a GPU has for 16 bits, takes all rows at once.
-        flash = low and self.device.type == "cuda"
+        flash = low and self.device.type == "cuda" and varlen_attn is not None
         transformers.AttentionInterface.register("rows", self.flash if flash else self.attention)
         self.model = transformers.AutoModel.from_pretrained(
             Path(__file__).parent / "checkpoint",
@@ -51,7 +51,7 @@ class TritonPythonModel:
         ]
 
     def forward(self, rows: list[Any]) -> Any:
-        """Return FP32 [rows, 384]."""
+        """Return FP32 [rows, width]."""
         self.lengths = [len(row) for row in rows]
         ids = torch.from_numpy(np.concatenate(rows))[None].to(self.device)
         positions = torch.cat([torch.arange(length) for length in self.lengths])[None]

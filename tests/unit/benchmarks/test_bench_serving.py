@@ -59,3 +59,12 @@ def test_a_ratio_that_has_gone_is_not_as_expected(monkeypatch, capsys):
     assert capsys.readouterr().out == "gone: b: expected 2.00x\n"
     bench_serving._compare("onnx", "Xeon", {"a": 1.0, "b": 2.1, "c": 9.0}, keep_it=False)
     assert capsys.readouterr().out == "onnx: 2 ratios are as expected\n"
+
+
+@pytest.mark.parametrize("further", [("--device", "cuda:0"), ("--encoder", "bert-base")])
+def test_onnx_is_compared_on_the_cpu_alone(further, capsys):
+    """The rivals would stay there, and encoders of random weights have no such file."""
+    with pytest.raises(SystemExit):
+        settings("--engine", "onnx", *further)
+    assert "say --engine torch or torch-bf16" in capsys.readouterr().err
+    assert settings("--engine", "torch-bf16", *further).bare == ("--device" in further)

@@ -85,6 +85,19 @@ def test_batching_and_precision_are_configured(tmp_path):
     assert all("allow_ragged_batch: true" in text for text in texts.values())
 
 
+def test_on_another_device_all_run_there(tmp_path):
+    """What runs on the CPU alone is left out; rivals have as many instances as we."""
+    missing = absent(None, "cuda:0")
+    served = systems(2, without=missing, device="cuda:0")
+    assert [(s.name, s.instances) for s in served] == [(n, 2) for n in (OURS, OURS_PACKED, *RIVALS)]
+    files = {name: tmp_path / name for name in ("model.pt2", CHECKPOINT)}
+    write_repository(tmp_path / "m", served, "torch-bf16", files, width=768, device="cuda:0")
+    for path in (tmp_path / "m").glob("*/config.pbtxt"):
+        text = path.read_text()
+        assert 'key: "device" value { string_value: "cuda:0" }' in text
+        assert "dims: [ 768 ]" in text
+
+
 def test_rivals_are_plain_files():
     """What the rivals run does not import the backend."""
     for path in (Path(__file__).parents[3] / "benchmarks" / "rivals").glob("*.py"):

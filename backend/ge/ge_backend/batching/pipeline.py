@@ -78,7 +78,7 @@ class Pipeline:
         again if an executor is restarted. May be called from any thread.
         """
         told = ""
-        while True:
+        while True:  # told outside of the lock, and anew if the owner has changed meanwhile
             with self._changing:
                 if told == self._owner:
                     unused, self._successor = self._successor, (fleet, costs)

@@ -14,7 +14,13 @@ from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.kinds.cpu import CpuDevice  # noqa: E402
 from ge_backend.device.kinds.cuda import CudaDevice  # noqa: E402
 from ge_backend.device.pytorch import encoder_accelerator as module  # noqa: E402
-from ge_backend.errors import ConfigError, DeviceFault, GraphFailed, OutOfMemory  # noqa: E402
+from ge_backend.errors import (  # noqa: E402
+    ConfigError,
+    DeviceFault,
+    GraphFailed,
+    OutOfMemory,
+    Unsupported,
+)
 
 LENGTHS = 3, 30, 1, 0, 17, 8
 OUTPUT = "sentence_embedding"
@@ -23,7 +29,7 @@ OUTPUT = "sentence_embedding"
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch):
     """So that loading takes a moment only; the longest row is by itself."""
-    monkeypatch.setattr(module, "MOST_TOKENS", 24 + module.LEAST_LENGTH)
+    monkeypatch.setattr(module, "MOST_TOKENS", 24 + module.LEAST_ROW)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +91,31 @@ def test_rows_are_reduced_on_the_device(tmp_path, load, pooling, reduced):
     assert graph._layers.reduced == reduced
     found = graph.run(unequal(), {}, exclusive=False)[OUTPUT]
     np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [1.0, float("nan")])
+def test_what_is_made_ready_is_held_against_what_was_checked(folder, load, monkeypatch, wrong):
+    """The check at load has seen the layers as they run eagerly, and all their states."""
+    monkeypatch.setitem(
+        module.REDUCTIONS, "mean", lambda hidden, _, ends: hidden[: len(ends) - 1] * 0 + wrong
+    )
+    with pytest.raises(Unsupported, match="made ready for cpu, the layers differ by"):
+        load(folder)
+
+
+def test_layers_that_fail_leave_nothing_on_their_modules(folder, load, vendor):
+    """What keeps rows apart is on the device."""
+    graph = load(folder, options=(("torch.mode", "eager"),))
+    modules = list(graph._layers._module.modules())
+
+    def fail(*_, **__):
+        raise RuntimeError("fake out of memory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "scaled_dot_product_attention", fail)
+        with pytest.raises(OutOfMemory):
+            graph.run(unequal(), {}, exclusive=False)
+    assert not any(hasattr(part, "ge_apart") for part in modules)
 
 
 def test_an_output_for_each_token_is_not_reduced(tmp_path, load):

@@ -32,11 +32,22 @@ def kernel(query, key, value, ends, _, most, __, *, scale=None, window_size=(-1,
     return found
 
 
+class Counted:
+    """The kernel, and how often it was called."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, *given, **further):
+        self.calls += 1
+        return kernel(*given, **further)
+
+
 @pytest.fixture
 def load(monkeypatch, tmp_path):
     """Return what opens an encoder on the accelerator, with the kernel or without it."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path))
-    for most in ("MOST_TOKENS", "MOST_APART"):
+    for most in ("MOST_TOKENS", "MOST_TOKENS_VARLEN"):
         monkeypatch.setattr(encoder_accelerator, most, 64)
     opened = []
 
@@ -59,10 +70,11 @@ def test_it_answers_as_masks_do(load, lengths):
     mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
     ids = np.random.default_rng(2).integers(3, 200, mask.shape)
     given = {"input_ids": ids, "attention_mask": mask}
-    answers = [
-        load(found).run(given, {}, exclusive=False)["sentence_embedding"]
-        for found in (kernel, None)
-    ]
+    counted = Counted()
+    graphs = [load(found) for found in (counted, None)]
+    before = counted.calls
+    answers = [graph.run(given, {}, exclusive=False)["sentence_embedding"] for graph in graphs]
+    assert counted.calls > before
     np.testing.assert_allclose(*answers, atol=0.02)
     assert np.isfinite(answers[0]).all()
 
@@ -84,37 +96,73 @@ def test_windows_and_grouped_heads_are_as_with_masks(window, kv_heads):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "device"), [(torch.float32, "cuda"), (torch.bfloat16, "cpu"), (torch.bfloat16, "npu")]
-)
-def test_only_16_bits_on_a_gpu_are_tried(monkeypatch, dtype, device):
-    """No other device has the kernel, and it knows no FP32."""
-    monkeypatch.setattr(varlen, "_kernel", lambda: pytest.fail)
-    kind = type("Device", (), {"type": device})
-    assert varlen.find_varlen(dtype, kind, 64) is None
+class Gpu(FakeVendor):
+    """Whose name torch takes for the CPU."""
+
+    device = "cuda:0"
 
 
-def test_masks_do_it_where_the_kernel_does_not(monkeypatch, caplog):
-    """An older GPU, or a head that is too wide for it."""
-    caplog.set_level("INFO")
-
-    def refuse(*_):
-        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+@pytest.fixture
+def find(monkeypatch):
+    """Return what looks for a kernel that is this function, on a GPU that is not there."""
 
     def made(*what, device, dtype, _make):
         return _make(*what, dtype=dtype)
 
-    monkeypatch.setattr(varlen, "_kernel", lambda: refuse)
-    for name in ("zeros", "tensor"):
-        monkeypatch.setattr(torch, name, partial(made, _make=getattr(torch, name)))
-    kind = type("Device", (), {"type": "cuda"})
-    assert varlen.find_varlen(torch.bfloat16, kind, 64) is None
+    def find(kernel, dtype=torch.bfloat16, vendor=None):
+        monkeypatch.setattr(varlen, "_kernel", lambda: kernel)
+        with monkeypatch.context() as patch:
+            for name in ("zeros", "tensor"):
+                patch.setattr(torch, name, partial(made, _make=getattr(torch, name)))
+            return varlen.find_varlen(dtype, 64, vendor or Gpu())
+
+    return find
+
+
+def test_a_kernel_that_works_is_taken(find):
+    """It is tried once."""
+    counted = Counted()
+    assert find(counted) is counted
+    assert counted.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device"),
+    [(torch.float32, "cuda:0"), (torch.bfloat16, "cpu"), (torch.bfloat16, "npu:0")],
+)
+def test_only_16_bits_on_a_gpu_are_tried(find, dtype, device):
+    """No other device has the kernel, and it knows no FP32."""
+    vendor = Gpu()
+    vendor.device = device
+    assert find(pytest.fail, dtype, vendor) is None
+
+
+def refusing(text):
+    def refuse(*_):
+        raise RuntimeError(text)
+
+    return refuse
+
+
+def test_masks_do_it_where_the_kernel_does_not(find, caplog):
+    """An older GPU, or a head that is too wide for it."""
+    caplog.set_level("INFO")
+    assert find(refusing("FlashAttention only supports Ampere GPUs or newer.")) is None
     assert "FlashAttention only supports Ampere GPUs or newer." in caplog.text
+
+
+@pytest.mark.parametrize("text", ["fake out of memory", "fake fault"])
+def test_what_is_wrong_with_the_device_is_no_lack_of_a_kernel(find, text):
+    """With more memory, or another executor, it may be there."""
+    with pytest.raises(RuntimeError, match=text):
+        find(refusing(text))
 
 
 def test_a_torch_whose_function_knows_less_is_not_used(monkeypatch):
     """Newer ones have all parameters that are used; the first one did not."""
     module = pytest.importorskip("torch.nn.attention.varlen")
+    if varlen._kernel() is None:
+        pytest.skip(f"that of torch {torch.__version__} knows less")
     assert varlen._kernel() is module.varlen_attn
     monkeypatch.setattr(module, "varlen_attn", lambda query, key, value, is_causal=False: None)
     assert varlen._kernel() is None

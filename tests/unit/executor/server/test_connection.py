@@ -1,12 +1,15 @@
 """A connection answers every message, and nothing that one stub sends hurts another."""
 
+import gc
 import logging
 import os
 import socket
 import threading
 import time
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from builders.null_models import comes_true, link_to, num_descriptors, num_ours, write_null
@@ -328,6 +331,25 @@ def test_a_very_long_error_is_cut(stub, monkeypatch):
     monkeypatch.setattr(connection_module, "run", verbose)
     stub.send(stub.run())
     assert stub.receive().message.startswith("eee")
+
+
+def test_what_a_failed_run_had_is_let_go(stub, monkeypatch):
+    """Once it is answered, not when circles are collected: it may be most of a device's memory."""
+    had = []
+
+    def failing(*_, **__):
+        tensors = np.zeros(1000)
+        had.append(weakref.ref(tensors))
+        raise GraphFailed("no")
+
+    monkeypatch.setattr(connection_module, "run", failing)
+    gc.disable()
+    try:
+        stub.send(stub.run())
+        assert stub.receive().error == GraphFailed.__name__
+        assert comes_true(lambda: had[0]() is None)
+    finally:
+        gc.enable()
 
 
 def test_a_model_that_cannot_be_loaded_is_the_stubs_error(stub, tmp_path):

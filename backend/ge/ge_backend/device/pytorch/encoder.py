@@ -21,7 +21,7 @@ from ge_backend.device.pytorch.pretrained import UNUSED, load_encoder, refusing
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
-__all__ = ["EncoderEngine", "Layers", "PackedEncoder"]
+__all__ = ["TOLERANCE", "EncoderEngine", "Layers", "PackedEncoder"]
 
 # Texts that are compared at load with what the model computes for each alone; none is longer than
 # the checkpoint takes. The longest sees beyond a usual local window.
@@ -126,7 +126,7 @@ class PackedEncoder:
         if self._folder.per_token:
             found[packed.rows, packed.columns[:tokens]] = self._told(hidden[:tokens])
             return found
-        rows = hidden if reduced else self._reduced(hidden[:tokens], packed)
+        rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
         own = self._scores(rows) if self._folder.classifies else self._normalised(rows)
         found[packed.owners] = own
         return found
@@ -198,8 +198,13 @@ class PackedEncoder:
         """Say what there is instead, too."""
         return refusing(self._folder.folder, "transformers does not run it end to end", _INSTEAD)
 
-    def _reduced(self, hidden: Array, packed: PackedRows) -> Array:
-        """Return what `reduction` says of each row of `packed.owners`."""
+    def reduced(self, hidden: Array, packed: PackedRows) -> Array:
+        """Return what `reduction` says of each row of `packed.owners`, FP32 `[B', W]`.
+
+        `hidden` is FP32 `[T, W]`, the states of all tokens; it comes back where all of them count.
+        """
+        if not self.reduction:
+            return hidden
         if self.reduction == "first":
             return hidden[packed.firsts]
         rows = np.split(hidden, packed.firsts[1:])

@@ -2,8 +2,8 @@
 
 A batch becomes pieces of whole rows, and each piece is padded to the next of some thirty numbers of
 tokens, so everything that runs while serving was captured at load. What of the hidden states counts
-for a row is made of them there: they are a hundred times as large as that, and on an H100 took
-longer over the bus, and on the host, than they took to be computed.
+for a row is made of them there: they are as many times as large as a row has tokens, and on an H100
+took longer over the bus, and on the host, than they took to be computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from ge_backend.device.base import GraphSource
 from ge_backend.device.pytorch.accelerator import MODE, AcceleratorGraph
 from ge_backend.device.pytorch.device_errors import device_errors
-from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
+from ge_backend.device.pytorch.encoder import TOLERANCE, Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
 from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens, masks
 from ge_backend.device.pytorch.packed_rows import rounded_tokens
@@ -28,6 +28,7 @@ from ge_backend.device.pytorch.reduction import REDUCTIONS
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.pytorch.varlen import find_varlen, varlen
 from ge_backend.device.threads import Cores
+from ge_backend.errors import Unsupported
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
 __all__ = ["AcceleratorEncoder", "DeviceLayers"]
@@ -36,10 +37,10 @@ __all__ = ["AcceleratorEncoder", "DeviceLayers"]
 # and without. On an H100, BERT of 12 layers in BF16, 3,799 tokens: 3.9 ms in two pieces and 4.4 in
 # one with masks, 3.6 and 3.3 without.
 MOST_TOKENS = 2048
-MOST_APART = 4096
+MOST_TOKENS_VARLEN = 4096
 LEAST_TOKENS = 16
 # As how many tokens a row counts, at least: so a run has room for an eighth as many rows as tokens.
-LEAST_LENGTH = 8
+LEAST_ROW = 8
 # Numbers of tokens per power of two: padding is a tenth on average, and graphs are few.
 STEPS = 4
 # Each input's axis: the last one says where rows begin and end, the one before whose a token is.
@@ -97,10 +98,10 @@ class DeviceLayers:
         self._encoder = encoder
         device = streams.vendor.device
         with streams.computing(), device_errors(source.path, streams.vendor):
-            kernel = find_varlen(encoder.dtype, torch.device(device), encoder.head_size)
+            kernel = find_varlen(encoder.dtype, encoder.head_size, streams.vendor)
         self._told = "ends" if kernel else "rows"
-        most = MOST_APART if kernel else MOST_TOKENS
-        self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=LEAST_LENGTH)
+        most = MOST_TOKENS_VARLEN if kernel else MOST_TOKENS
+        self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=LEAST_ROW)
         self._sizes = _sizes(max(encoder.max_length, most))
         apart = varlen(kernel, encoder.max_length) if kernel else masks(encoder.dtype)
         with device_errors(source.path, streams.vendor):
@@ -117,7 +118,13 @@ class DeviceLayers:
         return self._pieces.layers(self._run)
 
     def capture(self) -> None:
-        """Make ready for all numbers of tokens that runs have, as `AcceleratorGraph.prepare`."""
+        """Make ready for all numbers of tokens that runs have, as `AcceleratorGraph.prepare`.
+
+        Raises:
+            Unsupported: the encoder's example comes out otherwise then.
+        """
+        example, compute = self._encoder.example, self._pieces.layers(self._run)
+        hidden = compute(example)[: len(example.rows)]
         reduce = REDUCTIONS.get(self._encoder.reduction)
         program = self._program(
             lambda hidden, given: reduce(hidden, given["rows"], given["ends"]) if reduce else hidden
@@ -127,6 +134,14 @@ class DeviceLayers:
         self._graph, self.reduced = graph, reduce is not None
         for size in reversed(self._sizes):
             graph.prepare(_inputs(_blank(size)))
+        expected = self._encoder.reduced(hidden, example) if self.reduced else hidden
+        apart = float(np.abs(compute(example)[: len(expected)] - expected).max())
+        largest = float(np.abs(expected).max())
+        if not apart <= TOLERANCE[self._encoder.dtype] * largest:
+            raise Unsupported(
+                f"made ready for {self._streams.vendor.device}, the layers differ by {apart:.2g} "
+                f"from what they gave before; the largest number is {largest:.2g}"
+            )
 
     def scratch_bytes(self) -> int:
         """Return what the largest run needs beside weights and tokens."""
@@ -189,11 +204,11 @@ def _sizes(most: int) -> tuple[int, ...]:
 def _inputs(tokens: Tokens) -> dict[str, Array]:
     """Return a run's inputs.
 
-    `ends` is INT64 `[R // LEAST_LENGTH + 1]`, from 0 to R: what is behind the last token is a row
+    `ends` is INT64 `[R // LEAST_ROW + 1]`, from 0 to R: what is behind the last token is a row
     of its own, and those that are not there are empty.
     """
     size = tokens.inputs.shape[1]
-    ends = np.full(size // LEAST_LENGTH + 1, size, np.int64)
+    ends = np.full(size // LEAST_ROW + 1, size, np.int64)
     ends[: len(tokens.ends)] = tokens.ends
     return dict(zip(INPUTS, (*tokens.inputs, ends), strict=True))
 

@@ -171,9 +171,11 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         apart = self._apart(rows, positions)
         for module in self._base.modules():
             module.ge_apart = apart
-        found = self._base(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
-        for module in self._base.modules():
-            del module.ge_apart
+        try:
+            found = self._base(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
+        finally:  # it is on the device
+            for module in self._base.modules():
+                del module.ge_apart
         hidden: torch.Tensor = found.last_hidden_state[0]
         return hidden.float()
 

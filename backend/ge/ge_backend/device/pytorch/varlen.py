@@ -16,6 +16,7 @@ import torch
 
 from ge_backend.device.failures import reason
 from ge_backend.device.pytorch.masked_layers import Apart
+from ge_backend.device.pytorch.vendor import Vendor
 
 __all__ = ["find_varlen", "varlen"]
 
@@ -26,20 +27,26 @@ Kernel: TypeAlias = Callable[..., Any]  # torch's `varlen_attn`
 TRIED = 8  # tokens
 
 
-def find_varlen(dtype: torch.dtype, device: torch.device, head: int) -> Kernel | None:
+def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
     """Return the kernel, where it takes heads of so many numbers, in this type and there.
 
     It is tried, in the current stream: that takes a GPU from Ampere on, a build of torch with the
     kernels, and heads that are not too wide for them.
+
+    Raises:
+        RuntimeError: the device is broken, or has no memory left.
     """
-    kernel = _kernel()
-    if device.type != "cuda" or dtype not in {torch.bfloat16, torch.float16} or kernel is None:
+    kernel, device = _kernel(), vendor.device
+    on_gpu = device.startswith("cuda")
+    if not on_gpu or dtype not in {torch.bfloat16, torch.float16} or kernel is None:
         return None
-    heads = torch.zeros(TRIED, 1, head, dtype=dtype, device=device)
-    ends = torch.tensor([0, TRIED], dtype=torch.int32, device=device)
     try:
+        heads = torch.zeros(TRIED, 1, head, dtype=dtype, device=device)
+        ends = torch.tensor([0, TRIED], dtype=torch.int32, device=device)
         kernel(heads, heads, heads, ends, ends, TRIED, TRIED).cpu()
     except RuntimeError as error:
+        if vendor.is_fault(error) or vendor.is_out_of_memory(error):
+            raise
         log.info("masks keep rows apart, for lack of flash attention: %s", reason(error))
         return None
     return kernel

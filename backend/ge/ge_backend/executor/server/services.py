@@ -217,10 +217,16 @@ def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Res
     except DeviceFault as error:
         log.critical("the device failed: %s", error)
         on_fault()
-        return error
+        return _bare(error)
     except GeError as error:
-        return error
+        return _bare(error)
     except Exception as error:
         log.exception("a request failed in an unforeseen way")
         text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
         return GraphFailed(text)
+
+
+def _bare(error: GeError) -> GeError:
+    """Return the error without frames: they hold what failed had, and whoever keeps the error."""
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    return error
