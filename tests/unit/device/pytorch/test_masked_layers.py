@@ -1,5 +1,7 @@
 """How a batch becomes pieces of whole rows. What the layers compute is in test_encoder."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,12 @@ torch = pytest.importorskip("torch")
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
 from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
-from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces  # noqa: E402
+from ge_backend.device.pytorch.masked_layers import (  # noqa: E402
+    MaskedLayers,
+    Pieces,
+    _attention,
+    masks,
+)
 from ge_backend.device.pytorch.packed_rows import pack_rows  # noqa: E402
 from ge_backend.errors import GraphFailed  # noqa: E402
 
@@ -68,3 +75,14 @@ def test_what_is_in_no_table_is_refused_before_it_is_computed(encoder):
         run(pack_rows(np.full((1, 3), 200), np.ones((1, 3), np.int64)))
     with pytest.raises(GraphFailed, match="a row of 40 tokens; the model takes 32"):
         run(pack_rows(np.full((1, 40), 7), np.ones((1, 40), np.int64)))
+
+
+def test_grouped_heads_are_those_of_as_many():
+    """Keys and values may be of fewer heads."""
+    rows = torch.tensor([0, 0, 0, 1, 1])
+    query, key, value = torch.randn(3, 1, 4, 5, 8, generator=torch.Generator().manual_seed(1))
+    module = SimpleNamespace(ge_apart=masks(torch.float32)(rows, torch.arange(5)))
+    few = (item[:, ::2] for item in (key, value))
+    again = (item[:, ::2].repeat_interleave(2, 1) for item in (key, value))
+    found, expected = (_attention(module, query, *pair, None)[0] for pair in (few, again))
+    torch.testing.assert_close(found, expected)

@@ -129,10 +129,9 @@ class Apart(Protocol):
         scale: float | None,
         window: int | None,
     ) -> torch.Tensor:
-        """Return FP `[1, H, R, D]`, or views of that, of FP `[1, H, R, D]` each.
+        """Return FP `[1, H, R, D]`, perhaps a view, of FP `[1, H, R, D]` each.
 
-        Keys and values may be of fewer heads. A token sees those of its row that are less than
-        `window` away; None: all.
+        A token sees those of its row that are less than `window` away; None: all.
         """
 
 
@@ -202,9 +201,6 @@ class _Masks:
         window: int | None,
     ) -> torch.Tensor:
         """See `Apart`."""
-        groups = query.shape[1] // key.shape[1]
-        if groups > 1:
-            key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
         found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=self._within(window), scale=scale
         )
@@ -234,5 +230,8 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend among the tokens of a row; arguments and result as in `packed_attention`."""
     apart: Any = module.ge_apart
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
     found: torch.Tensor = apart.attend(query, key, value, scaling, sliding_window)
     return found.transpose(1, 2), None

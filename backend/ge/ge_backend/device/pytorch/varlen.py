@@ -83,9 +83,6 @@ class _Varlen:
         window: int | None,
     ) -> torch.Tensor:
         """See `Apart`."""
-        groups = query.shape[1] // key.shape[1]
-        if groups > 1:
-            key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
         near = -1 if window is None else window - 1
         found: torch.Tensor = self.kernel(
             *(item[0].transpose(0, 1) for item in (query, key, value)),
