@@ -8,6 +8,7 @@ transformers and numpy, and downloads nothing.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import sys
 import tempfile
@@ -22,6 +23,7 @@ import torch
 from benchmarks.mixes import MIXES, draw
 from benchmarks.random_encoder import SIZES, write_checkpoint
 from benchmarks.rivals.forward import Ids, Rows, pad
+from benchmarks.turns import fastest_ms
 from ge_backend.device.base import Graph, GraphSource, open_device
 from ge_backend.errors import DeviceUnavailable
 
@@ -83,12 +85,8 @@ def measure(ways: Mapping[str, Embed], rounds: int) -> Iterator[Batch]:
     for count in ROWS:
         ids, mask = pad(drawn[:count])
         answers = {name: embed(ids, mask) for name, embed in ways.items()}
-        fastest = dict.fromkeys(ways, float("inf"))
-        for _ in range(rounds):
-            for name, embed in ways.items():
-                begun = time.perf_counter()
-                embed(ids, mask)
-                fastest[name] = min(fastest[name], 1e3 * (time.perf_counter() - begun))
+        runs = {name: functools.partial(embed, ids, mask) for name, embed in ways.items()}
+        fastest = fastest_ms(runs, rounds)
         yield Batch(
             rows=count,
             tokens=int(mask.sum()),

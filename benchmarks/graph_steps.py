@@ -13,7 +13,6 @@ import functools
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.turns import fastest_ms
 from ge_backend.device.failures import reason
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
 from ge_backend.device.language.batch import Batch, full_batch
@@ -140,7 +140,7 @@ def measure(
         try:
             captured = CapturedStep(streams, decoder, cache, vocabulary, bucket)
         except RuntimeError as error:
-            eager_ms = _fastest({"eager": eager}, rounds)["eager"]
+            eager_ms = fastest_ms({"eager": eager}, rounds)["eager"]
             trouble = f"cannot be captured: {reason(error)}"
             yield Step(bucket=bucket, eager_ms=eager_ms, captured_ms=None, trouble=trouble)
             continue
@@ -149,7 +149,7 @@ def measure(
         trouble = "" if differs <= TOLERANCES[decoder.dtype] else f"scores differ by {differs:.2g}"
         runs: dict[str, Callable[[], object]] = {"eager": eager}
         runs["captured"] = functools.partial(captured.logits, batch)
-        times = _fastest(runs, rounds)
+        times = fastest_ms(runs, rounds)
         yield Step(
             bucket=bucket, eager_ms=times["eager"], captured_ms=times["captured"], trouble=trouble
         )
@@ -216,17 +216,6 @@ def shapes_of(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     for number in range(sizes["num_hidden_layers"]):
         named |= {f"model.layers.{number}.{key}.weight": shape for key, shape in layer.items()}
     return {**named, "model.norm.weight": (hidden,)}
-
-
-def _fastest(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return milliseconds of each run's fastest turn."""
-    found = dict.fromkeys(runs, float("inf"))
-    for _ in range(rounds):
-        for name, run in runs.items():
-            begun = time.perf_counter()
-            run()
-            found[name] = min(found[name], (time.perf_counter() - begun) * 1e3)
-    return found
 
 
 def _streams(device: str) -> Streams:

@@ -33,6 +33,7 @@ from builders.metrics import metric  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from builders.sequences import Steps  # noqa: E402
 from builders.text_stream import GREEDY, TextStream  # noqa: E402
+from builders.torch_modules import MaskedMean  # noqa: E402
 from builders.writer import PROMPTS, make_writer  # noqa: E402
 from fakes.cuda_device import EXECUTORS  # noqa: E402
 
@@ -64,18 +65,6 @@ sequence_batching {{
   state [ {{ input_name: "h" output_name: "h_next" {ONE} }} ]
 }}
 """
-
-
-class MaskedMean(torch.nn.Module):
-    """What `masked_mean` computes."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.from_numpy(TABLE.copy()))
-
-    def forward(self, ids, attention_mask):
-        mask = attention_mask.unsqueeze(-1).to(self.table.dtype)
-        return (self.table[ids] * mask).sum(1) / mask.sum(1)
 
 
 class RowSums(torch.nn.Module):

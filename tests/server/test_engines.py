@@ -16,6 +16,8 @@ from ge_backend.tritonserver.server import TritonServer
 
 torch = pytest.importorskip("torch")
 
+from builders.torch_modules import MaskedMean  # noqa: E402
+
 RAGGED_IO = f"""
 max_batch_size: 16
 input [ {{ name: "ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
@@ -35,18 +37,6 @@ input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, 80 ] allow_ragged_batch: tr
 output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 dynamic_batching { }
 """
-
-
-class MaskedMean(torch.nn.Module):
-    """Mean of the table's rows where the mask is 1."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.from_numpy(TABLE.copy()))
-
-    def forward(self, ids, attention_mask):
-        mask = attention_mask.unsqueeze(-1).to(self.table.dtype)
-        return (self.table[ids] * mask).sum(1) / mask.sum(1)
 
 
 def mean_of_features():

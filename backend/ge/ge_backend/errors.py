@@ -24,7 +24,9 @@ A message says what failed, what was expected, what came, and what to change.
 
 from __future__ import annotations
 
+import traceback
 from enum import Enum
+from typing import TypeVar
 
 __all__ = [
     "Cancelled",
@@ -47,6 +49,7 @@ __all__ = [
     "TensorsLost",
     "Unsupported",
     "error_from_name",
+    "let_go",
 ]
 
 
@@ -183,3 +186,20 @@ def error_from_name(name: str, message: str) -> GeError:
     An unknown name (a newer executor) becomes a plain `GeError`.
     """
     return _BY_NAME.get(name, GeError)(message)
+
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def let_go(error: _Error) -> _Error:
+    """Return an error whose frames, and those of what it was made of, hold nothing any more.
+
+    They had the tensors of what failed, perhaps most of a device's memory, and hold on to them as
+    long as somebody keeps the error; frames that keep it themselves do so until circles are
+    collected.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__
+    return error

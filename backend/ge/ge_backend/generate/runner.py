@@ -8,7 +8,6 @@ sequence's seed and position alone.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from functools import partial
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.batch import Drawn
-from ge_backend.errors import DeviceFault, GeError, GraphFailed
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go
 from ge_backend.generate.adapters import AdapterShelf, adapters_of
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
@@ -190,21 +189,12 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
     except DeviceFault:
         raise
     except GeError as error:
-        _let_go(error)
-        return error
+        return let_go(error)
     except Exception as error:
         log.exception("a step failed in an unforeseen way")
         text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
         return GraphFailed(text)
     return None
-
-
-def _let_go(error: BaseException) -> None:
-    """Drop what the frames of an error hold: the tensors of a step that had no memory."""
-    found: BaseException | None = error
-    while found is not None:
-        traceback.clear_frames(found.__traceback__)
-        found = found.__cause__ or found.__context__
 
 
 def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:

@@ -89,7 +89,9 @@ def test_windows_are_as_with_masks(window):
     query, key, value = torch.randn(3, 1, 4, size, 8, generator=generator)
     ours = varlen.varlen(kernel, 12)(ends, positions)
     theirs = masks(torch.float32)(rows, positions)
-    found, expected = (apart.attend(query, key, value, 0.3, window) for apart in (ours, theirs))
+    found, expected = (
+        apart.attend(query, key, value, scale=0.3, window=window) for apart in (ours, theirs)
+    )
     torch.testing.assert_close(found, expected)
 
 
@@ -106,12 +108,12 @@ def find(monkeypatch):
     def made(*what, device, dtype, _make):
         return _make(*what, dtype=dtype)
 
-    def find(kernel, dtype=torch.bfloat16, vendor=None):
+    def find(kernel, dtype=torch.bfloat16, vendor=None, head=64):
         monkeypatch.setattr(varlen, "_kernel", lambda: kernel)
         with monkeypatch.context() as patch:
             for name in ("zeros", "tensor"):
                 patch.setattr(torch, name, partial(made, _make=getattr(torch, name)))
-            return varlen.find_varlen(dtype, 64, vendor or Gpu())
+            return varlen.find_varlen(dtype, head, vendor or Gpu())
 
     return find
 
@@ -132,6 +134,11 @@ def test_only_16_bits_on_a_gpu_are_tried(find, dtype, device):
     vendor = Gpu()
     vendor.device = device
     assert find(pytest.fail, dtype, vendor) is None
+
+
+def test_heads_of_unknown_size_are_not_tried(find):
+    """They might be refused later, in a run."""
+    assert find(pytest.fail, head=0) is None
 
 
 def refusing(text):

@@ -18,6 +18,8 @@ from ge_backend.tensors import Array
 
 __all__ = ["Batch", "Drawn", "Group", "SampleRow", "full_batch", "padding_batch"]
 
+GREEDY = Sampling(temperature=0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -108,7 +110,7 @@ class Drawn:
     failed: Mapping[int, GeError] = field(default_factory=dict)
 
 
-def padding_batch(shape: tuple[int, int, int]) -> Batch:
+def padding_batch(shape: tuple[int, int, int], sampling: Sampling = GREEDY) -> Batch:
     """Return a step of a shape (batch, query, context blocks) in which every row is padding."""
     rows, query, blocks = shape
     tokens, nothing = np.zeros(rows * query, np.int64), np.zeros(0, np.int64)
@@ -118,7 +120,7 @@ def padding_batch(shape: tuple[int, int, int]) -> Batch:
         tables=np.zeros((rows, blocks), np.int64),
         lengths=np.zeros(rows, np.int64),
     )
-    row = SampleRow(sampling=Sampling(temperature=0.0), position=0, prompt=nothing, output=nothing)
+    row = SampleRow(sampling=sampling, position=0, prompt=nothing, output=nothing)
     return Batch(
         ids=tokens,
         positions=tokens,

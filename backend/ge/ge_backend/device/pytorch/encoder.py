@@ -59,7 +59,6 @@ class PackedEncoder:
         max_length: the most tokens of a text.
         example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
-        head_size: numbers in each head of its attention.
 
     Raises:
         ModelError: the weights are not those of the architecture, or only pickles are there.
@@ -93,9 +92,6 @@ class PackedEncoder:
             whole.set_attn_implementation("eager")
             self._expected = [self._alone(text) for text in texts]
         self.width = int(self._expected[0].shape[-1])
-        config = base.config
-        heads = getattr(config, "num_attention_heads", 1)
-        self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
 
     @property
     def reduction(self) -> str:

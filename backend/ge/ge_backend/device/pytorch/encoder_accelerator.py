@@ -20,7 +20,7 @@ from ge_backend.device.pytorch.accelerator import MODE, AcceleratorGraph
 from ge_backend.device.pytorch.device_errors import device_errors
 from ge_backend.device.pytorch.encoder import TOLERANCE, Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
-from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens, masks
+from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
 from ge_backend.device.pytorch.packed_rows import rounded_tokens
 from ge_backend.device.pytorch.pretrained import UNUSED
 from ge_backend.device.pytorch.program import Program
@@ -98,12 +98,12 @@ class DeviceLayers:
         self._encoder = encoder
         device = streams.vendor.device
         with streams.computing(), device_errors(source.path, streams.vendor):
-            kernel = find_varlen(encoder.dtype, encoder.head_size, streams.vendor)
+            kernel = find_varlen(encoder.dtype, _head_size(encoder), streams.vendor)
         self._told = "ends" if kernel else "rows"
         most = MOST_TOKENS_VARLEN if kernel else MOST_TOKENS
         self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=LEAST_ROW)
         self._sizes = _sizes(max(encoder.max_length, most))
-        apart = varlen(kernel, encoder.max_length) if kernel else masks(encoder.dtype)
+        apart = varlen(kernel, encoder.max_length) if kernel else None
         with device_errors(source.path, streams.vendor):
             self._module = _moved(MaskedLayers(encoder, apart), encoder, device)
         self.reduced = False
@@ -168,7 +168,6 @@ class DeviceLayers:
             return {"shown": shown(hidden, tensors)}
 
         whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]
-        dims = (-1, self._encoder.base.config.hidden_size)
         return Program(
             module=module,
             signature=Signature(
@@ -176,12 +175,20 @@ class DeviceLayers:
                     TensorSpec(name=name, dtype=whole, dims=(-1,), axes=(axis,))
                     for name, axis in INPUTS.items()
                 ),
-                outputs=(TensorSpec(name="shown", dtype=number, dims=dims, axes=("", "")),),
+                outputs=(TensorSpec(name="shown", dtype=number, dims=(-1, -1), axes=("", "")),),
                 axis_limits={},
             ),
             call=call,
             writes_in_place=False,
         )
+
+
+def _head_size(encoder: PackedEncoder) -> int:
+    """Return how many numbers a head of its attention has; 0 where nothing says so."""
+    config = encoder.base.config
+    if size := getattr(config, "head_dim", None):
+        return int(size)
+    return int(getattr(config, "hidden_size", 0) // getattr(config, "num_attention_heads", 1))
 
 
 def _moved(module: MaskedLayers, encoder: PackedEncoder, device: str) -> MaskedLayers:

@@ -121,15 +121,8 @@ class Pieces:
 class Apart(Protocol):
     """How the tokens of one run see those of their own row, and no others."""
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        """Return FP `[1, H, R, D]`, perhaps a view, of FP `[1, H, R, D]` each.
+    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
+        """Return FP `[1, H, R, D]`, perhaps a view, of queries, keys and values of that shape each.
 
         A token sees those of its row that are less than `window` away; None: all.
         """
@@ -192,17 +185,10 @@ class _Masks:
         self._positions, self._dtype = positions, dtype
         self._made: dict[int | None, torch.Tensor] = {}
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
+    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
         """See `Apart`."""
         found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=self._within(window), scale=scale
+            *heads, attn_mask=self._within(window), scale=scale
         )
         return found
 
@@ -233,5 +219,5 @@ def _attention(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
-    found: torch.Tensor = apart.attend(query, key, value, scaling, sliding_window)
+    found: torch.Tensor = apart.attend(query, key, value, scale=scaling, window=sliding_window)
     return found.transpose(1, 2), None

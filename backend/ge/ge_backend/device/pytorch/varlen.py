@@ -28,7 +28,7 @@ TRIED = 8  # tokens
 
 
 def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
-    """Return the kernel, where it takes heads of so many numbers, in this type and there.
+    """Return the kernel, where it takes heads of so many numbers (0: unknown), in this type there.
 
     It is tried, in the current stream: that takes a GPU from Ampere on, a build of torch with the
     kernels, and heads that are not too wide for them.
@@ -38,7 +38,7 @@ def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
     """
     kernel, device = _kernel(), vendor.device
     on_gpu = device.startswith("cuda")
-    if not on_gpu or dtype not in {torch.bfloat16, torch.float16} or kernel is None:
+    if kernel is None or not head or not on_gpu or dtype not in {torch.bfloat16, torch.float16}:
         return None
     try:
         heads = torch.zeros(TRIED, 1, head, dtype=dtype, device=device)
@@ -74,18 +74,11 @@ class _Varlen:
     ends: torch.Tensor
     longest: int
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
+    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
         """See `Apart`."""
         near = -1 if window is None else window - 1
         found: torch.Tensor = self.kernel(
-            *(item[0].transpose(0, 1) for item in (query, key, value)),
+            *(item[0].transpose(0, 1) for item in heads),
             self.ends,
             self.ends,
             self.longest,

@@ -187,7 +187,10 @@ class Connection:
             try:
                 return run(held, segment, message, slots, kept, turn=turn)
             except GeError as error:
-                raise self._told(error, held.source.path) from error
+                told = error
+                if isinstance(error, OutOfMemory):
+                    told = self._shared.registry.explained(error)
+                raise type(told)(without_folders(str(told), held.source.path)) from error
 
         def nbytes(held: Entry) -> int:
             shapes = {ref.name: ref.shape for ref in message.inputs}
@@ -203,16 +206,6 @@ class Connection:
             solo=message.solo,
             here=message.awaited,
         )
-
-    def _told(self, error: GeError, path: str) -> GeError:
-        """Return what a client may see of a run's error.
-
-        Not in the run's own frame, which the error's traceback holds: a name for it there would
-        keep both, and all tensors of the run, until circles are collected.
-        """
-        if isinstance(error, OutOfMemory):
-            error = self._shared.registry.explained(error)
-        return type(error)(without_folders(str(error), path))
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.

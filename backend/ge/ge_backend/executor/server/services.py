@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from ge_backend.device.base import Device
-from ge_backend.errors import DeviceFault, GeError, GraphFailed, ProtocolError
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, ProtocolError, let_go
 from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.lanes import Lanes
@@ -217,16 +217,10 @@ def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Res
     except DeviceFault as error:
         log.critical("the device failed: %s", error)
         on_fault()
-        return _bare(error)
+        return let_go(error)
     except GeError as error:
-        return _bare(error)
+        return let_go(error)
     except Exception as error:
         log.exception("a request failed in an unforeseen way")
         text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
         return GraphFailed(text)
-
-
-def _bare(error: GeError) -> GeError:
-    """Return the error without frames: they hold what failed had, and whoever keeps the error."""
-    error.__cause__ = error.__context__ = error.__traceback__ = None
-    return error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -34,6 +33,8 @@ from ge_backend.errors import GraphFailed, OutOfMemory
 __all__ = ["TorchLanguageModel"]
 
 log = logging.getLogger(__name__)
+
+SORTING = Sampling(top_p=0.9)  # takes the most memory: it sorts the scores
 
 
 class TorchLanguageModel:
@@ -92,10 +93,7 @@ class TorchLanguageModel:
             held = streams.vendor.allocated_bytes()
             streams.vendor.begin_peak()
             for step in steps:
-                batch = padding_batch(step)
-                # Whoever samples needs more than who takes the best; see `scratch_bytes`.
-                wish = replace(batch.rows[0], sampling=Sampling(top_p=0.9))
-                batch = replace(batch, rows=(wish,) * len(batch.rows))
+                batch = padding_batch(step, SORTING)
                 draw(self._decoder.logits(stage(batch, cache, self._decoder.device)), batch.rows)
             streams.vendor.synchronize()
             peak = streams.vendor.peak_bytes()
@@ -113,7 +111,7 @@ class TorchLanguageModel:
             [(rows, min(query, blocks * self.block_size), blocks) for rows, query, blocks in held],
             block_size=self.block_size,
             num_blocks=cache.num_blocks,
-            sampling=Sampling(top_p=0.9),  # which sorts the scores
+            sampling=SORTING,
         )
         with self._running():
             return peak_bytes(lambda: self._drawn(batch))

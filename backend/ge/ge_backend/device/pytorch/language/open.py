@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Iterator
 
 import torch
@@ -21,7 +20,7 @@ from ge_backend.device.pytorch.language.model import TorchLanguageModel
 from ge_backend.device.pytorch.slow_bf16 import tell_slow_bf16
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.pytorch.vendor import Vendor
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import DeviceUnavailable, let_go
 
 __all__ = ["open_torch", "opened_with"]
 
@@ -88,14 +87,8 @@ def _errors(folder: str, vendor: Vendor | None) -> Iterator[None]:
 
 
 def _give_back(streams: Streams, error: BaseException) -> None:
-    """Return the memory of weights that were not all loaded to the device.
-
-    The error that ended it, and those that it was made of, hold on to the frames that had them.
-    """
-    found: BaseException | None = error
-    while found is not None:
-        traceback.clear_frames(found.__traceback__)
-        found = found.__cause__ or found.__context__
+    """Return the memory of weights that were not all loaded to the device."""
+    let_go(error)
     with (
         contextlib.suppress(RuntimeError),
         streams.computing(),
