@@ -69,11 +69,11 @@ def _descriptors():
 
 
 def comes_true(condition, seconds=30.0):
-    """Return whether the condition holds within that time; the last word is the condition's."""
+    """Return whether the condition holds within that time; it is not asked again once it has."""
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not (held := condition()) and time.monotonic() < end:
         time.sleep(0.01)
-    return condition()
+    return held
 
 
 def address_in(

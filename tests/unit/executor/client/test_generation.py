@@ -267,7 +267,7 @@ def test_figures_come_when_asked_for(rig):
     assert comes_true(lambda: [seen.counts for seen in rig.seen] == [{"steps": 1}])
     rig.kill()
     assert comes_true(lambda: rig.restarts == 1 and len(rig.sockets) == 2)
-    assert comes_true(lambda: rig.client.look() or len(rig.seen) == 2)
+    assert comes_true(lambda: rig.client.look() or len(rig.seen) >= 2)
 
 
 def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch):
