@@ -17,7 +17,7 @@ from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
 
-__all__ = ["ShapedModel"]
+__all__ = ["ShapedModel", "recorded_traffic"]
 
 log = logging.getLogger(__name__)
 
@@ -78,12 +78,12 @@ def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -
         layout,
         static_shapes=session.static_shapes,
         bucketed=session.bucketed,
-        traffic=_recorded(config, store),
+        traffic=recorded_traffic(config, store),
         fixed_shapes=session.fixed_shapes,
     )
 
 
-def _recorded(config: ModelConfig, store: Store) -> dict[str, SizeHistogram]:
+def recorded_traffic(config: ModelConfig, store: Store) -> dict[str, SizeHistogram]:
     """Return the recorded traffic where it decides something; a broken file is as good as none."""
     try:
         return store.traffic(config.name) if config.max_graphs else {}

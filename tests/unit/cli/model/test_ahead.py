@@ -46,6 +46,16 @@ def test_recorded_traffic_decides_what_max_graphs_leaves(ahead, tmp_path):
     assert ahead(GRID + parameters(max_graphs="2")).grid.entries == ((1, 64), (8, 64))
 
 
+@pytest.mark.parametrize(("most", "warned"), [("0", False), ("2", True)])
+def test_damaged_traffic_is_as_good_as_none(ahead, tmp_path, caplog, most, warned):
+    """As when a server loads it, which warns where traffic would have decided something."""
+    damaged = Store(tmp_path).traffic_path("m")
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")
+    assert len(ahead(GRID + parameters(max_graphs=most)).grid.entries) == (2 if warned else 4)
+    assert ("buckets are chosen without traffic" in caplog.text) == warned
+
+
 def test_options_given_come_before_those_of_the_configuration(ahead):
     """Sorted, so that their order makes no other request."""
     config = GRID + parameters(ge__aicoreNum="1|1", atc__oo_level="O1")

@@ -16,6 +16,7 @@ from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import build_layout
+from ge_backend.serving.shaped import recorded_traffic
 from ge_backend.tensors import Signature
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import bucket_shapes
@@ -69,7 +70,7 @@ def look_ahead(
     signature = images.signature(own)
     config = folder.config(environment, completed(folder.document, given, signature))
     layout = build_layout(config, signature, static_shapes=True)
-    traffic = Store(cache_dir).traffic(config.name)
+    traffic = recorded_traffic(config, Store(cache_dir))
     grid = build_grid(config, layout, static_shapes=True, traffic=traffic)
     return Ahead(
         name=config.name,
