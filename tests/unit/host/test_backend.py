@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from builders.host_config import instance_of
 from builders.null_models import comes_true
 from ge_backend.config.model import QueuePolicy
 from ge_backend.errors import ConfigError, InvalidRequest, Status
@@ -31,9 +32,8 @@ def test_a_graph_that_is_declared_decoupled_is_refused_at_load(pb_utils):
     from ge_backend.host.backend import Backend
 
     policy = {"name": "m", "model_transaction_policy": {"decoupled": True}}
-    args = {"model_name": "m", "model_version": "1", "model_config": json.dumps(policy)}
     with pytest.raises(ConfigError, match="model_transaction_policy says decoupled"):
-        Backend.open(args)
+        Backend.open(instance_of(policy))
 
 
 GRAPH = {
@@ -57,15 +57,7 @@ def opened_once(pb_utils, monkeypatch, folder, document):
 
     monkeypatch.setenv("GE_CACHE_DIR", "off")
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(folder))
-    name = folder.parent.name
-    Backend.open(
-        {
-            "model_name": name,
-            "model_version": "1",
-            "model_instance_name": f"{name}_0_0",
-            "model_config": json.dumps({"name": name, **document}),
-        }
-    ).close()
+    Backend.open(instance_of({"name": folder.parent.name, **document})).close()
     return {
         (
             family,

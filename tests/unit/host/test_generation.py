@@ -1,6 +1,5 @@
 """What becomes of a request's responses; the rest of it is tested on the real server."""
 
-import json
 import threading
 import time
 from dataclasses import replace
@@ -8,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from builders.host_config import instance_of
 from ge_backend.errors import GraphFailed, Status
 from ge_backend.executor.process.heals import note_heal
 from ge_backend.executor.protocol.generation_messages import Delta
@@ -148,13 +148,7 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
     monkeypatch.setattr(generation, "open_generation", opened)
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
     config = {"name": "m", "parameters": {"device": {"string_value": "cpu"}}}
-    args = {
-        "model_name": "m",
-        "model_version": "1",
-        "model_instance_name": "m_0_0",
-        "model_config": json.dumps(config),
-    }
-    generation.Generation.open(args).close()
+    generation.Generation.open(instance_of(config)).close()
     published = {
         (
             name,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,19 +15,16 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.instances import instance_number
-from ge_backend.config.model import MachineConfig, ModelConfig
+from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.errors import ConfigError, GeError
-from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, write_response
 from ge_backend.host.counters import Counters, begin_at_zero
-from ge_backend.host.logs import install_handler
-from ge_backend.host.npu_smi import NpuSensors, open_sensors
-from ge_backend.host.numpy_check import check_numpy
+from ge_backend.host.instance import Instance
+from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.steps import Steps, is_ready, nothing
-from ge_backend.host.version_folder import version_folder
 from ge_backend.layout.layout import Layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
@@ -66,22 +61,13 @@ class Backend:
         self._backlog = self._opened_backlog()
 
     @classmethod
-    def open(cls, args: dict[str, str]) -> Backend:
-        """Load and warm up the model that the host's `args` describe.
+    def open(cls, instance: Instance) -> Backend:
+        """Load and warm up the model of an instance.
 
         Raises:
             GeError: the model cannot be served as configured; the host reports it at load.
         """
-        install_handler(args["model_name"])
-        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
-        check_numpy(allow_2=machine.numpy_2)
-        given = json.loads(args["model_config"])
-        config = ModelConfig.read(
-            given,
-            directory=version_folder(given),
-            version=args["model_version"],
-            environment=os.environ,
-        )
+        given, config, recorder = instance.given, instance.config, instance.recorder
         if given.get("model_transaction_policy", {}).get("decoupled"):
             raise ConfigError(
                 f"model {config.name!r}: model_transaction_policy says decoupled, and the host "
@@ -92,28 +78,23 @@ class Backend:
         for key in without_effect(given.get("parameters", {}), text=False):
             log.warning("%s: no effect on a graph, which generates no text", key)
         if config.sequence is not None:
-            number = instance_number(given, args["model_instance_name"])
+            number = instance_number(given, instance.name)
             config = replace(config, placement=config.placement.of_instance(number))
-        recorder = Recorder()
-        recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
         sequencer = _sequencer(config)
 
         def note_restart(device: str) -> None:
-            recorder.add("ge_executor_restarts_total", device=device)
+            instance.note_restart(device)
             if sequencer is not None:
                 sequencer.lose_all()
 
-        store = Store(machine.cache_dir)
+        store = Store(instance.machine.cache_dir)
         pipeline, learners = _opened(config, recorder, store, note_restart)
         devices = _count_nothing_yet(pipeline, recorder)
-        device = ",".join(devices)
-        labels = {"model": config.name, "version": config.version, "device": device}
-        instance = args["model_instance_name"]
-        counters = Counters(recorder, labels, pipeline.sample_devices, instance=instance)
-        sensors = open_sensors(devices, os.environ, recorder)
+        beside = instance.companions(
+            pipeline.sample_devices, device=",".join(devices), devices=devices
+        )
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        warm_ups = _warm_ups(given)
-        return cls(config, pipeline, (*learners, *sensors, counters), steps, warm_ups)
+        return cls(config, pipeline, (*learners, *beside), steps, _warm_ups(given))
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch, or let it wait: one response per request, or None where one is sent."""

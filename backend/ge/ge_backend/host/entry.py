@@ -6,14 +6,13 @@ configuration for none.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from typing import TYPE_CHECKING
 
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.executor.process.last_stubs import region_of
-from ge_backend.host.version_folder import version_folder
+from ge_backend.host.instance import Instance
 
 if TYPE_CHECKING:
     from ge_backend.host.backend import Backend
@@ -31,14 +30,14 @@ def open_instance(args: dict[str, str]) -> Backend | Generation:
         GeError: it cannot be served as configured; the host reports it at load.
     """
     _close_region_to_others()
-    config = json.loads(args["model_config"])
-    if is_checkpoint(version_folder(config), config.get("default_model_filename", "")):
+    instance = Instance.read(args)
+    if is_checkpoint(instance.config.directory, instance.config.filename):
         from ge_backend.host.generation import Generation  # noqa: PLC0415
 
-        return Generation.open(args)
+        return Generation.open(instance)
     from ge_backend.host.backend import Backend  # noqa: PLC0415
 
-    return Backend.open(args)
+    return Backend.open(instance)
 
 
 def _close_region_to_others() -> None:

@@ -7,28 +7,22 @@ sender, from one thread. While that thread is busy sending, tokens that come are
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
-from ge_backend.executor.process.heals import times_healed
 from ge_backend.executor.protocol.generation_messages import Delta, joined
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters, begin_at_zero
-from ge_backend.host.logs import install_handler
-from ge_backend.host.npu_smi import NpuSensors, open_sensors
-from ge_backend.host.numpy_check import check_numpy
+from ge_backend.host.instance import Instance
+from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
-from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
 from ge_backend.serving.generation import FINISHED, open_generation
 
@@ -59,32 +53,17 @@ class Generation:
         self._companions = companions
 
     @classmethod
-    def open(cls, args: dict[str, str]) -> Generation:
-        """Load the checkpoint that the host's `args` describe.
+    def open(cls, instance: Instance) -> Generation:
+        """Load the checkpoint of an instance.
 
         Raises:
             GeError: it cannot be served as configured.
         """
-        install_handler(args["model_name"])
-        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
-        check_numpy(allow_2=machine.numpy_2)
-        given = json.loads(args["model_config"])
-        config = ModelConfig.read(
-            given,
-            directory=version_folder(given),
-            version=args["model_version"],
-            environment=os.environ,
-        )
-        for key in without_effect(given.get("parameters", {}), text=True):
+        config, recorder = instance.config, instance.recorder
+        for key in without_effect(instance.given.get("parameters", {}), text=True):
             log.warning("%s: no effect on a model that generates text", key)
-        recorder = Recorder()
-        recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
         _count_nothing_yet(recorder, config.device)
-
-        def note_restart(device: str) -> None:
-            recorder.add("ge_executor_restarts_total", device=device)
-
-        client = open_generation(config, recorder, on_restart=note_restart)
+        client = open_generation(config, recorder, on_restart=instance.note_restart)
 
         def look() -> None:
             for name, value in (
@@ -95,10 +74,9 @@ class Generation:
                 recorder.set(name, float(value), device=config.device)
             client.look()
 
-        labels = {"model": config.name, "version": config.version, "device": config.device}
-        counters = Counters(recorder, labels, look, instance=args["model_instance_name"])
-        sensors = open_sensors(config.placement.devices, os.environ, recorder)
-        return cls(client, recorder, (*sensors, counters))
+        devices = config.placement.devices
+        beside = instance.companions(look, device=config.device, devices=devices)
+        return cls(client, recorder, beside)
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
