@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from builders.null_models import SHORT, comes_true
-from fakes.null_device import NullDevice
+from fakes.null_device import Fault, NullDevice
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
@@ -142,7 +142,7 @@ class Bench:
     """An executor for several sessions, as the process would be, and instances that use it."""
 
     def __init__(self, folder):
-        self.path = folder / "model.null"
+        self.path, self.held = folder / "model.null", folder / "held"
         self.store = Store(folder / "cache")
         self.device = NullDevice()
         self.executors = [Executor(self.device, linger_s=0.0)]
@@ -163,6 +163,11 @@ class Bench:
             with contextlib.suppress(OSError):  # some sessions have been closed
                 sock.shutdown(socket.SHUT_RDWR)
 
+    def hold(self, event, nth=1):
+        """Let one of the next events wait; return the file that is there while it may not go on."""
+        self.device.inject(Fault(on=event, do="hold", nth=nth, file=str(self.held)))
+        return self.held
+
     def instance(self, buckets=BUCKETS, *, graph=ONE_AXIS, static=True, **changes):
         given = {"cost_ms": changes.pop("cost_ms", BY_LENGTH), "faults": changes.pop("faults", [])}
         text = json.dumps({**graph, "static_shapes": static, **given})
@@ -176,6 +181,7 @@ class Bench:
         return self.instances[-1]
 
     def close(self):
+        self.held.unlink(missing_ok=True)
         for instance in self.instances:
             instance.close()
         for executor in self.executors:

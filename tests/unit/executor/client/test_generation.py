@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -199,10 +200,10 @@ def test_a_client_that_gives_up_frees_the_device(rig):
 def test_a_time_limit_is_kept_while_the_executor_says_nothing(rig):
     """The error says the limit, the service is told, and requests without one wait on."""
     rig.service.hold_after = 1
-    patient, pressed = rig.ask("hold"), rig.ask("hold", timeout_s=0.2)
-    assert pressed.over.wait(5)
+    patient, pressed = rig.ask("hold"), rig.ask("hold", timeout_s=1.5)
+    assert pressed.over.wait(20)
     assert isinstance(pressed.error, DeadlineExceeded)
-    assert "not done within its 0.2 s" in str(pressed.error)
+    assert "not done within its 1.5 s" in str(pressed.error)
     assert pressed.ids == [0]
     assert comes_true(lambda: rig.service.withdrawn == [2])
     assert not patient.over.is_set()
@@ -214,13 +215,13 @@ def test_a_time_limit_is_kept_while_the_executor_says_nothing(rig):
 def test_a_time_limit_is_kept_while_the_next_executor_is_started(rig, monkeypatch):
     """Nobody has the request then, and its client is told all the same."""
     rig.service.hold_after = 1
-    sink = rig.ask("hold", timeout_s=0.5)
+    sink = rig.ask("hold", timeout_s=1.5)
     assert comes_true(lambda: sink.ids == [0])
     started = threading.Event()
     connect = rig.connect
     rig.client.connect = lambda: started.wait(20) and connect()
     rig.kill()
-    assert sink.over.wait(5)
+    assert sink.over.wait(20)
     assert isinstance(sink.error, DeadlineExceeded)
     started.set()
     later = rig.ask("later")
@@ -255,7 +256,8 @@ def test_closing_lets_texts_end_for_a_while(rig, monkeypatch):
     rig.service.hold_after = 1
     held, ending = rig.ask("hold"), rig.ask("ending", tokens=200)
     assert comes_true(lambda: held.ids == [0])
-    monkeypatch.setattr(generation, "DRAIN_S", 1.0)
+    clock = SimpleNamespace(monotonic=lambda: 1e9 * ending.over.is_set(), sleep=time.sleep)
+    monkeypatch.setattr(generation, "time", clock)
     rig.client.close()
     assert len(ending.ids) == 200
     assert isinstance(held.error, DeviceUnavailable)

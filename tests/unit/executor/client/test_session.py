@@ -15,7 +15,6 @@ from builders.null_models import (
     run_values,
     running,
     sums,
-    write_null,
 )
 from fakes.null_faults import Fault
 from ge_backend.errors import (
@@ -62,11 +61,14 @@ def test_no_runs_are_no_outcomes(session):
 
 def test_outcomes_come_as_runs_end(session, tmp_path, bench):
     """A short run that was submitted last is answered before a long one."""
-    source = write_null(tmp_path / "slow.null", cost_ms={"1x1": 150, "*": 1})
-    session = bench.session(source)
+    held = tmp_path / "held"
+    bench.device.inject(Fault(on="run", do="hold", value=5.0, file=str(held)))
     session.reserve(1024)
-    orders = [order(session, 1, rows=1, length=1), order(session, 1, rows=2, length=2)]
-    assert [index for index, _ in running(session, orders)] == [1, 0]
+    runs = running(session, [order(session, 5), order(session, 1)])
+    assert next(runs)[0] == 1
+    assert comes_true(held.exists)
+    held.unlink()
+    assert [index for index, _ in runs] == [0]
 
 
 def test_a_result_of_unpredicted_shape_arrives_too(session):

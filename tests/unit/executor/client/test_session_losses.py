@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import threading
 
 import pytest
 
@@ -40,15 +39,18 @@ def test_who_stops_early_as_the_executor_dies_goes_on_with_another(session, benc
     assert bench.restarts == 1
 
 
-def test_a_lost_executor_is_replaced_and_its_runs_repeated(session, bench):
+def test_a_lost_executor_is_replaced_and_its_runs_repeated(session, bench, tmp_path):
     """After a loss the session loads, attaches and prepares again, and repeats what it had staged."""
-    bench.device.inject(Fault(on="run", do="sleep", ms=30, nth=2))
+    held = tmp_path / "held"
+    bench.device.inject(Fault(on="run", do="hold", nth=2, file=str(held)))
     session.reserve(1024)
     orders = [order(session, value) for value in (1, 2, 3)]
     runs = running(session, orders)
     outcomes = dict([next(runs)])
+    assert comes_true(held.exists)
     bench.cut()
     outcomes.update(runs)
+    held.unlink()
     assert sums([outcomes[index] for index in range(3)]) == [3, 6, 9]
     assert (bench.restarts, len(bench.links)) == (1, 2)
 
@@ -122,16 +124,7 @@ def test_preparing_survives_one_death_but_not_two(session, bench, monkeypatch):
     bench.cut()
     assert session.prepare(inputs_of(1, 1), 1).cost_ns > 0
     assert bench.restarts == 1
-    real = bench.connect
-
-    def connect_cut():
-        link = real()
-        threading.Timer(0.05, bench.cut).start()
-        return link
-
-    session._connect = connect_cut
-    bench.device.inject(Fault(on="prepare", do="sleep", ms=300))
-    bench.cut()
+    bench.device.faults.strike = lambda event, *_: event == "prepare" and bench.cut()
     with pytest.raises(ExecutorLost, match="died 2 times over preparing"):
         session.prepare(inputs_of(2, 2), 1)
 

@@ -457,16 +457,17 @@ def test_a_stub_that_leaves_gives_back_its_graphs(source, device):
     assert device.counts.closes == 1
 
 
-def test_runs_of_a_stub_that_left_are_not_started(source):
+def test_runs_of_a_stub_that_left_are_not_started(source, tmp_path):
     """Queued runs of a stub that is gone cost the device nothing, and release their graph."""
-    device = NullDevice(lanes=1)
-    device.inject(Fault(on="run", do="sleep", ms=150))
+    device, held = NullDevice(lanes=1), tmp_path / "held"
+    device.inject(Fault(on="run", do="hold", file=str(held)))
     stub = Stub(source, device)
     for request_id in range(10, 20):
         stub.send(stub.run(request_id))
-    time.sleep(0.05)
+    assert comes_true(held.exists)
     stub.close()
     stub.executor.join()
+    held.unlink()
     stub.executor.close()
     assert device.counts.runs == 1
     assert stub.executor.registry.entries() == []
@@ -477,13 +478,16 @@ def test_a_slow_load_does_not_hold_up_another_stub(stub, tmp_path):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
     other = Link(ours)
-    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 600}])
+    held = tmp_path / "held"
+    hold = {"on": "load", "do": "hold", "file": str(held)}
+    slow = write_null(tmp_path / "slow.null", faults=[hold])
     loading = threading.Thread(target=other.ask, args=(Load(id=1, source=slow), Loaded))
     loading.start()
-    time.sleep(0.05)
+    assert comes_true(held.exists)
     stub.send(stub.run())
     assert isinstance(stub.receive(), Done)
     assert loading.is_alive()
+    held.unlink()
     loading.join()
     other.close()
 

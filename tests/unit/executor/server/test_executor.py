@@ -36,10 +36,15 @@ def serving(listener, linger_s):
     return executor, thread
 
 
-def dial(address):
+def dialled(address):
+    """Return a socket that waits to be accepted: who lingers for a moment only finds it there."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.connect(address)
-    return Link(sock)
+    return sock
+
+
+def dial(address):
+    return Link(dialled(address))
 
 
 def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
@@ -54,9 +59,11 @@ def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 def test_an_executor_stays_while_one_connection_is_left(listener, address, linger_s):
     """The linger time begins when the last stub has left."""
+    waiting = dialled(address), dialled(address)
     executor, thread = serving(listener, linger_s)
-    first, second = dial(address), dial(address)
+    first, second = map(Link, waiting)
     first.close()
+    assert comes_true(lambda: executor.num_connections == 1)
     time.sleep(0.6)
     assert thread.is_alive()
     assert executor.num_connections == 1
@@ -79,11 +86,11 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
 
     monkeypatch.setattr(executor, "accept", failing)
     thread = threading.Thread(target=executor.serve, args=(listener,), daemon=True)
-    thread.start()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as refused:
-        refused.connect(address)
-        assert comes_true(lambda: len(calls) == 1)
-    link = dial(address)
+    with dialled(address) as refused:
+        waiting = dialled(address)
+        thread.start()
+        assert refused.recv(1) == b""
+    link = Link(waiting)
     assert link.welcome.device == "null"
     assert "could not be accepted" in caplog.text
     link.close()
@@ -96,12 +103,12 @@ def test_a_connection_without_a_thread_is_closed_and_forgotten(
     listener, address, monkeypatch, caplog, error
 ):
     """Whoever was there is served on, the next one is served, and the executor ends in order."""
+    waiting = dialled(address)
     executor, thread = serving(listener, 0.3)
-    first = dial(address)
+    first = Link(waiting)
     with monkeypatch.context() as full:
         full.setattr(threading, "Thread", NoThread.because(error))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as refused:
-            refused.connect(address)
+        with dialled(address) as refused:
             assert refused.recv(1) == b""
     assert executor.num_connections == 1
     told = f"could not be accepted: {type(error).__name__}: {error}"
@@ -142,8 +149,9 @@ class SickDevice(NullDevice):
         return Health(abnormal=1)
 
 
-def test_the_devices_health_is_asked_now_and_then(listener):
+def test_the_devices_health_is_asked_now_and_then(listener, monkeypatch):
     """Stubs see it; a device is not asked every time that the pool is shown."""
+    monkeypatch.setattr(executor_module, "HEALTH_S", 1000.0)
     device = SickDevice()
     executor = Executor(device, linger_s=3 * executor_module.POLL_S)
     view = OutstandingView(executor.outstanding.descriptor)

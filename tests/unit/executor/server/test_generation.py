@@ -714,17 +714,22 @@ def test_steps_take_turns_with_runs_that_need_the_same_bytes(monkeypatch, tmp_pa
     shared = Sharing(tmp_path, pool_bytes=1000, linger_s=0)
     encoder = shared.load("encoder", workspace_bytes=600, cost_ms={"*": 1})
     rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
-    beside, defects = [], []
+    beside, defects, asked, runners = [], [], threading.Event(), []
+
+    def another_waits():
+        return runners and (len(shared.executor.lanes) > 1 or len(runners[0].outcomes) == 30)
 
     def look(batch):
         beside.append(shared.device.counts.running)
         defects.extend(shared.defects())
-        time.sleep(0.001)
+        assert not asked.is_set() or comes_true(another_waits)
 
     rig.on_step = look
     client = rig.client()
+    asked.set()
     sink = ask(client, ids=[9, 9], max_tokens=100)
     runner = Runner(encoder, range(30))
+    runners.append(runner)
     assert sums(runner.join()) == [3.0 * value for value in range(30)]
     assert sink.end() is None
     assert sink.ids() == expected([9, 9], max_tokens=100)

@@ -38,13 +38,14 @@ def job(released, **changes):
 
 def test_it_beats_while_lanes_are_busy(rig):
     """A stub sees the time move on."""
+    begun_ns = time.monotonic_ns()
     page, lanes, faults = rig(0)
     released = threading.Event()
     lanes.submit(job(released))
     view = OutstandingView(page.descriptor)
     first = view.beat_ns
-    assert time.monotonic_ns() - first < 1_000_000_000
-    assert comes_true(lambda: view.beat_ns > first, 5)
+    assert begun_ns <= first <= time.monotonic_ns()
+    assert comes_true(lambda: view.beat_ns > first)
     assert faults == []
     released.set()
 
@@ -54,7 +55,7 @@ def test_a_run_that_takes_too_long_is_a_fault_once(rig):
     _, lanes, faults = rig(0.1)
     released = threading.Event()
     lanes.submit(job(released))
-    assert comes_true(lambda: faults == [1], 5)
+    assert comes_true(lambda: faults == [1])
     time.sleep(0.5)
     assert faults == [1]
     released.set()

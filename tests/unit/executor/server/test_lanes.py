@@ -84,7 +84,7 @@ def test_a_job_is_alone_only_if_nothing_else_runs_or_waits(lanes):
     assert second.begun.wait(5)
     first.go.set()
     second.go.set()
-    time.sleep(0.05)
+    assert comes_true(lambda: len(lanes) == 0)
     submit(lanes, third)
     assert third.begun.wait(5)
     third.go.set()
@@ -389,11 +389,11 @@ def test_deadlines_pass_in_their_own_order(lanes):
         assert block.begun.wait(5)
     dropped = []
     now_ns = time.monotonic_ns()
-    for ms in (60, 20, 40):
+    for ms in (900, 300, 600):  # so that all wait before the first of them is late
         drop = functools.partial(lambda ms, error: dropped.append(ms), ms)
         submit(lanes, Gate(), drop=drop, deadline_ns=now_ns + ms * 1_000_000)
     assert comes_true(lambda: len(dropped) == 3)
-    assert dropped == [20, 40, 60]
+    assert dropped == [300, 600, 900]
     for block in blocks:
         block.go.set()
 

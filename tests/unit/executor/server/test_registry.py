@@ -1,15 +1,16 @@
 """Each source is loaded once, kept while someone holds it, and closed some time after."""
 
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
-from builders.null_models import write_null
+from builders.null_models import comes_true, write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
 from ge_backend.device.base import NO_POOL, GraphSource
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
+from ge_backend.executor.server import registry as registry_module
 from ge_backend.executor.server.registry import Entry, Registry
 from ge_backend.workspace.pool import Pool
 
@@ -69,28 +70,35 @@ def test_a_load_does_not_hold_up_who_shares_a_graph_that_is_loaded(device, sourc
     """While a slow source loads, one that is loaded already is acquired at once."""
     registry = Registry(device, Pool(0), linger_s=0)
     registry.acquire(source)
-    slow = write_null(tmp_path / "slow.null", faults=[{"on": "load", "do": "sleep", "ms": 1000}])
+    held = tmp_path / "held"
+    hold = {"on": "load", "do": "hold", "file": str(held)}
+    slow = write_null(tmp_path / "slow.null", faults=[hold])
     thread = threading.Thread(target=registry.acquire, args=(slow,))
     thread.start()
-    time.sleep(0.05)
+    assert comes_true(held.exists)
     registry.acquire(source)
     assert thread.is_alive()
+    held.unlink()
     thread.join()
 
 
-def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(device, source):
+def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(
+    device, source, monkeypatch
+):
     """A graph stays while it is held and a little longer, and then goes."""
+    now = 0.0
+    monkeypatch.setattr(registry_module, "time", SimpleNamespace(monotonic=lambda: now))
     registry = Registry(device, Pool(0), linger_s=0.5)
     entry, _ = registry.acquire(source)
     registry.hold(entry)
     registry.release(entry)
-    time.sleep(0.6)
+    now += 0.6
     registry.close_idle()
     assert device.counts.closes == 0
     registry.release(entry)
     registry.close_idle()
     assert device.counts.closes == 0
-    time.sleep(0.6)
+    now += 0.6
     registry.close_idle()
     assert device.counts.closes == 1
     assert registry.entries() == []
