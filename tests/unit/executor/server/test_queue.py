@@ -3,6 +3,8 @@
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ge_backend.errors import DeadlineExceeded
 from ge_backend.executor.protocol.messages import NORMAL
@@ -43,6 +45,7 @@ class Bench:
 
     def end(self, name):
         started = self.begun.pop(name)
+        self.waiting.settle(started, self.now_ns)
         if started.lease is not None:
             self.pool.release(started.lease)
         assert self.pool.integrity() == []
@@ -147,7 +150,7 @@ def test_no_higher_priority_passes_for_longer_than_its_step():
     step_ms = PRIORITY_STEP_NS / MS
     bench.add("low", priority=3, at_ms=0)
     for count in itertools.count():
-        bench.add(f"high{count}", priority=1, at_ms=50 * count)
+        bench.add(f"high{count}", priority=1, at_ms=50 * count, cost_ns=50 * MS)
         if 50 * count > 4 * step_ms:
             break
     before = bench.drain().index("low")
@@ -161,10 +164,105 @@ def test_a_stream_of_a_higher_priority_starves_nobody():
     turns = []
     for count in range(100):  # an urgent job comes every 10 ms and takes 10 ms
         bench.now_ns = 10**9 + 10 * count * MS
-        bench.add(f"a{count}", priority=1)
+        bench.add(f"a{count}", priority=1, model="a")  # nobody knew how long
         turns.append(bench.take())
+        bench.now_ns += 10 * MS
         bench.end(turns[-1])
     assert turns.index("b") == 2 * PRIORITY_STEP_NS // (10 * MS)
+
+
+def test_what_one_model_has_waiting_holds_up_no_other():
+    """Small jobs pass the large ones of another model, until they have had as much of the device."""
+    bench = Bench()
+    for number in range(3):
+        bench.add(f"large{number}", model="large", cost_ns=100 * MS)
+    assert bench.take() == "large0"
+    for number in range(12):
+        bench.add(f"small{number}", model="small", cost_ns=10 * MS)
+    bench.now_ns += 100 * MS
+    bench.end("large0")
+    assert [name[:5] for name in _timed(bench)] == ["small"] * 10 + ["large"] + ["small"] * 2 + [
+        "large"
+    ]
+
+
+def _timed(bench):
+    """Run all that wait for as long as they cost, one after another; return the order."""
+    order = []
+    while name := bench.take():
+        order.append(name)
+        bench.now_ns += bench.begun[name].job.cost_ns
+        bench.end(name)
+    return order
+
+
+def test_jobs_of_one_model_stay_in_order_however_wrong_their_costs_were():
+    """What took a hundredth of what was expected makes room for later ones, behind those there."""
+    bench = Bench()
+    for number in range(4):
+        bench.add(f"{number}", model="m", cost_ns=100 * MS)
+    for number in range(3):
+        assert bench.take() == f"{number}"
+        bench.now_ns += MS
+        bench.end(f"{number}")
+    bench.add("4", model="m", cost_ns=100 * MS)
+    assert bench.drain() == ["3", "4"]
+
+
+def test_what_was_not_done_is_not_charged():
+    """Jobs that are dropped take nothing of their model's share."""
+    bench, owner = Bench(), object()
+    bench.add("cancelled", model="m", cost_ns=10**12, owner=owner)
+    bench.add("late", model="m", cost_ns=10**12, deadline_ns=bench.now_ns)
+    bench.waiting.take_of(owner)
+    bench.waiting.take_late(bench.now_ns)
+    for number in range(2):
+        bench.add(f"other{number}", model="other", cost_ns=100 * MS)
+    bench.add("again", model="m")
+    assert bench.drain()[1] == "again"
+
+
+@st.composite
+def traffic(draw):
+    """Up to four models, each with jobs (when one comes after the one before it, what it takes)."""
+    times = st.tuples(st.integers(0, 300), st.integers(1, 200))
+    return draw(st.lists(st.lists(times, min_size=1, max_size=12), min_size=1, max_size=4))
+
+
+@settings(max_examples=200, deadline=None)
+@given(traffic())
+def test_each_model_has_at_least_its_share_of_the_device(models):
+    """No job is later than its model's own device would have it, but by the others' longest jobs.
+
+    That device is as many times slower as there are models: the bound of start-time fair queueing.
+    """
+    bench, coming = Bench(), []
+    for model, jobs in enumerate(models):
+        came_ms = own_ms = 0
+        others = sum(max(ms for _, ms in other) for other in models) - max(ms for _, ms in jobs)
+        for number, (later_ms, takes_ms) in enumerate(jobs):
+            came_ms += later_ms
+            own_ms = max(own_ms, came_ms)
+            latest_ms = own_ms + takes_ms + others
+            coming.append((came_ms, model, number, takes_ms, latest_ms))
+            own_ms += takes_ms * len(models)
+    coming.sort()
+    now_ms, latest = 0, {}
+    while coming or latest:
+        while coming and coming[0][0] <= now_ms:
+            _, model, number, takes_ms, latest_ms = coming.pop(0)
+            name = f"{model}/{number}"
+            latest[name] = latest_ms
+            bench.add(name, model=str(model), cost_ns=takes_ms * MS)
+        bench.now_ns = now_ms * MS
+        name = bench.take()
+        if name is None:
+            now_ms = coming[0][0]
+            continue
+        now_ms += bench.begun[name].job.cost_ns // MS
+        bench.now_ns = now_ms * MS
+        bench.end(name)
+        assert now_ms <= latest.pop(name)
 
 
 def test_a_solo_job_waits_for_all_and_lets_nobody_pass():

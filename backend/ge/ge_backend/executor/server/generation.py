@@ -242,6 +242,8 @@ class GenerationService:
                 holder=self._holder,
                 priority=self._spec.priority,
                 owner=self,
+                model=self._spec.served_as,
+                cost_ns=self._step_ns,
             )
         )
 

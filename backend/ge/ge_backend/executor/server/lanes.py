@@ -142,6 +142,7 @@ class Lanes:
         with self._lock:
             started.telling = True
             self._telling += 1
+            self._waiting.settle(started, time.monotonic_ns())
             if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)
                 started.lease = None

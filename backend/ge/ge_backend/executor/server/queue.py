@@ -1,8 +1,14 @@
 """The jobs that wait for a lane, and which of them is next.
 
-They stand in the order of their coming, except that a job of priority 2 counts as if it had come
-`PRIORITY_STEP_NS` later than it did, one of priority 3 twice that. So only those that come within
-that time can pass it: nobody starves, however much of a higher priority there is.
+Models share the device by the time that their jobs take (start-time fair queueing: Goyal, Vin and
+Cheng, SIGCOMM 1996): each job begins, in virtual time, where its model's last one ends, or now. Who
+begins first is next, and now is where the one begins that was taken last. So a model's jobs stay in
+the order of their coming, what one has waiting holds up no other's, and each gets at least what it
+would from a device of its own that is as many times slower as there are models.
+
+A job of priority 2 counts as if it began `PRIORITY_STEP_NS` later than it does, one of priority 3
+twice that. So no model passes it for longer than that: nobody starves, however much of a higher
+priority there is.
 
 The first whose bytes are free is next. Those that it passes keep a claim on theirs: nobody behind
 them may take these. So who overlaps gets turns in order, who does not is not held up, and the first
@@ -12,6 +18,7 @@ of all only waits for runs that have begun.
 from __future__ import annotations
 
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +71,9 @@ class Job:
         solo: begins when no other runs, and none begins until it has ended.
         owner: who submitted it.
         number: the owner's own, by which it can be cancelled.
+        model: by whose share of the device it is done.
+        cost_ns: how long it will take by what is known; the model's account is put right by how
+            long it took.
         bounded: it is a run, which has to end; compiling may take any time.
     """
 
@@ -76,6 +86,8 @@ class Job:
     solo: bool = False
     owner: object = None
     number: int = 0
+    model: str = ""
+    cost_ns: int = 0
     bounded: bool = True
 
 
@@ -84,23 +96,44 @@ class StartedJob:
     """A job whose turn it is, and what it may use until it has ended.
 
     Attributes:
+        began_ns: CLOCK_MONOTONIC.
         telling: its work is done, and its client is being told.
     """
 
     job: Job
     lease: Lease | None
     turn: Turn
+    began_ns: int
     telling: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A job in the queue; `held_up_since_ns`: since when there is a lane for it, and no bytes."""
+    """A job in the queue.
+
+    Attributes:
+        begins_ns: where its model's work has it begin; virtual time.
+        held_up_since_ns: since when there is a lane for it, and no bytes.
+    """
 
     job: Job
     came_ns: int
+    begins_ns: int
     rank: tuple[int, int]
     held_up_since_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a model has had of the device; virtual time.
+
+    Attributes:
+        begins_ns: its last job, which is never before one that waits.
+        ends_ns: all of its jobs, by what they took and will take.
+    """
+
+    begins_ns: int = 0
+    ends_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -114,6 +147,8 @@ class Waiting:
     pool: Pool
     _places: list[_Place] = field(default_factory=list)
     _came: int = 0
+    _now_ns: int = 0  # virtual
+    _accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -121,8 +156,16 @@ class Waiting:
     def add(self, job: Job, now_ns: int) -> None:
         """Let a job wait."""
         self._came += 1
-        rank = (now_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
-        insort(self._places, _Place(job, now_ns, rank), key=lambda place: place.rank)
+        account = self._accounts[job.model]
+        begins_ns = max(self._now_ns, account.begins_ns, account.ends_ns)
+        account.begins_ns, account.ends_ns = begins_ns, begins_ns + job.cost_ns
+        rank = (begins_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
+        insort(self._places, _Place(job, now_ns, begins_ns, rank), key=lambda place: place.rank)
+
+    def settle(self, started: StartedJob, now_ns: int) -> None:
+        """Charge a job's model with the time that it took, in place of what was expected."""
+        took_ns = now_ns - started.began_ns
+        self._accounts[started.job.model].ends_ns += took_ns - started.job.cost_ns
 
     def take(
         self, now_ns: int, *, running: int, telling: int = 0, lane: str = ""
@@ -183,15 +226,21 @@ class Waiting:
         self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str
     ) -> StartedJob:
         place = self._places.pop(index)
+        self._now_ns = max(self._now_ns, place.begins_ns)
         since_ns = place.held_up_since_ns or now_ns
         alone = place.job.solo or not (working or self._places)
         turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
-        return StartedJob(place.job, lease, turn)
+        return StartedJob(place.job, lease, turn, now_ns)
 
     def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:
         removed = [place for place in self._places if condition(place.job)]
         if removed:
             self._places = [place for place in self._places if not condition(place.job)]
+        for place in removed:
+            self._accounts[place.job.model].ends_ns -= place.job.cost_ns
+        for model in {place.job.model for place in removed}:
+            left = [place.begins_ns for place in self._places if place.job.model == model]
+            self._accounts[model].begins_ns = max(left, default=0)
         return removed
 
 
