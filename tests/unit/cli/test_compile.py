@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto
 
-from acl_simulator import Affine, Simulator
+from acl_simulator import Affine, ChannelMeans, Simulator
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import masked_mean, parameters, plus_one, token_rows, write_model
 from builders.simulated_onnx import onnx_of
@@ -134,6 +134,21 @@ def test_a_server_finds_what_was_compiled(folder, compiled, runs, monkeypatch, i
         assert model.grid.entries == ((1, 8), (1, 16), (4, 8), (4, 16))
         assert model.layout.axes == ("sequence",)
         assert model.measure().keys() == set(model.grid.entries)
+    assert len(runs()) == 1
+
+
+def test_a_server_finds_what_was_compiled_with_options(folder, compiled, runs, monkeypatch):
+    """Those of the configuration, with the file of preprocessing that one names."""
+    options = {"precision": "fp16", "atc.insert_op_conf": "aipp.cfg", "atc.oo_level": "O1"}
+    given = options | {"npu.priority": "1", "ge.aicoreNum": "12|10", "buckets.rows": "1,4"}
+    blocks = parameters(**{key.replace(".", "__"): value for key, value in given.items()})
+    (folder / "config.pbtxt").write_text(f'backend: "ge"\nmax_batch_size: 4\n{blocks}')
+    (folder / "1" / "aipp.cfg").write_text("aipp_op { aipp_mode: static input_format: RGB888_U8 }")
+    (folder / "1" / "model.onnx").write_bytes(onnx_of(ChannelMeans(), ("batch", 3, 8, 6)))
+    compiled(folder)
+    monkeypatch.setitem(sys.modules, "acl", Simulator())
+    with look_into(folder, device="npu:0") as model:
+        assert model.measure().keys() == {(1,), (4,)}
     assert len(runs()) == 1
 
 
