@@ -205,10 +205,13 @@ class Ensemble:
             Stage(step=step, runs=p, kept=kept, **ports)
             for step, p, kept in zip(steps, self.pipelines, self.kept, strict=True)
         ]
-        face = {"batched": True, "outputs": {"Z": (-1, WIDTH)}}
-        self.resident = EnsembleRunner(DAG, self.stages, Recorder(), **face)
+        answer = OutputLayout(
+            name="Z", dtype=DATA_TYPES["FP32"], dims=(-1, WIDTH), axes=(-1, -1), names=("", "")
+        )
+        face = Layout(batched=True, axes=(), limits={}, inputs=(), outputs=(answer,))
+        self.resident = EnsembleRunner(DAG, self.stages, face, Recorder())
         through_host = [Stage(step=stage.step, runs=stage.runs, **ports) for stage in self.stages]
-        self.through_host = EnsembleRunner(DAG, through_host, Recorder(), **face)
+        self.through_host = EnsembleRunner(DAG, through_host, face, Recorder())
 
     def run(self, runner, arrays):
         """Return each request's output."""

@@ -110,8 +110,8 @@ def opened(python, machine, models, monkeypatch):
             on_restart=lambda _: None,
         )
         fused.append((pipeline, learners))
-        for step in pipeline.pipelines:  # not measured, so that batches are always cut alike
-            step.costs = StaticCosts(element_costs(list(step.costs.table)))
+        for stage in pipeline.stages:  # not measured, so that batches are always cut alike
+            stage.runs.costs = StaticCosts(element_costs(list(stage.runs.costs.table)))
         return pipeline
 
     yield opened
@@ -138,7 +138,8 @@ def through_host(fused, *batches):
     """Run the same step by step, every tensor through host memory: what it was without keeping."""
     known = [{"IDS": np.array(ids)} for ids in batches]
     ways = [("IDS", "ROWS"), ("ROWS", "MIXED"), ("ROWS", "UNUSED"), ("MIXED", "SUMS")]
-    for pipeline, (taken, given) in zip(fused.pipelines, ways, strict=True):
+    for stage, (taken, given) in zip(fused.stages, ways, strict=True):
+        pipeline = stage.runs
         (item,) = pipeline.layout.inputs
         requests = [
             check_request(at, {item.name: tensors[taken]}, pipeline.layout)
@@ -164,14 +165,14 @@ def crossed(python, action):
 
 def kept(fused):
     """Return how many tensors stay on the device."""
-    report = fused.pipelines[0].fleet.sessions[0].inspect()
+    report = fused.stages[0].runs.fleet.sessions[0].inspect()
     assert report.defects == ()
     return report.kept_tensors
 
 
 def before_step(fused, index, action, monkeypatch):
     """Have something done once, before a step of the next batch begins."""
-    step, run, done = fused.pipelines[index], type(fused.pipelines[index]).run, []
+    step, run, done = fused.stages[index].runs, Pipeline.run, []
 
     def watched(self, requests, keeping=None):
         if self is step and not done:
@@ -280,7 +281,7 @@ def test_a_tensor_without_room_on_the_device_goes_through_the_host(opened, pytho
 def test_memory_goes_with_the_last_step(opened, python):
     """The shelf of one instance is not another's, and ends with it."""
     one, other = opened(), opened()
-    session = other.pipelines[0].fleet.sessions[0]
+    session = other.stages[0].runs.fleet.sessions[0]
     ask(one, [[1, 2, 3]])
     both = session.inspect().kept_bytes
     one.close()

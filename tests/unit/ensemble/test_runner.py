@@ -22,7 +22,7 @@ from ge_backend.errors import (
     TensorsLost,
 )
 from ge_backend.executor.protocol.messages import KeptRows
-from ge_backend.layout.layout import InputLayout, Layout
+from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
 
@@ -77,8 +77,14 @@ class Computes:
 
 def over(dag, stages, recorder=None):
     """Return the runner of an ensemble with batches."""
-    outputs = dict.fromkeys(dag.outputs, (2,))
-    return EnsembleRunner(dag, stages, recorder or Recorder(), batched=True, outputs=outputs)
+    return EnsembleRunner(dag, stages, outside(dag, (2,)), recorder or Recorder())
+
+
+def outside(dag, dims, *, batched=True):
+    """Return what clients of an ensemble get."""
+    free = {"dims": dims, "axes": (-1,) * len(dims), "names": ("",) * len(dims)}
+    outputs = tuple(OutputLayout(name=name, dtype=FP32, **free) for name in dag.outputs)
+    return Layout(batched=batched, axes=(), limits={}, inputs=(), outputs=outputs)
 
 
 def stage(step, runs, *, reshaped=()):
@@ -300,7 +306,7 @@ def mixed(*, batched, steps):
     double.layout = replace(double.layout, batched=steps)
     dims = (2,) if batched else (-1, 2)
     runs = [stage(dag.steps[0], double)]
-    return EnsembleRunner(dag, runs, Recorder(), batched=batched, outputs={"d": dims})
+    return EnsembleRunner(dag, runs, outside(dag, dims, batched=batched), Recorder())
 
 
 def test_an_ensemble_without_batches_has_steps_with_them():
@@ -322,6 +328,26 @@ def test_the_time_of_each_step_is_counted(runner):
     run(runner, request(0, 1, 2))
     names = {labels for name, labels in runner.recorder.drain() if name == "ge_step_seconds_total"}
     assert names == {(("step", "double"),), (("step", "add"),)}
+
+
+def test_it_is_ready_and_free_where_all_its_steps_are():
+    """Devices that they share are named once."""
+    steps = [
+        SimpleNamespace(layout=layout("x"), ready=ready, free_at_ns=at, devices=devices)
+        for ready, at, devices in ((True, 7.0, ("npu:1", "cpu")), (False, 5.0, ("cpu",)))
+    ]
+    runner = over(DAG, [stage(step, runs) for step, runs in zip(DAG.steps, steps, strict=True)])
+    assert (runner.ready, runner.free_at_ns, runner.devices) == (False, 7.0, ("npu:1", "cpu"))
+    steps[1].ready = True
+    assert runner.ready
+
+
+def test_what_comes_is_counted(runner):
+    """Once, whatever steps it passes; these count for themselves."""
+    run(runner, request(0, 1, 2), request(1, 3, 4))
+    counts = runner.recorder.drain()
+    named = ("ge_batches_total", "ge_requests_total", "ge_rows_total")
+    assert [counts[name, ()] for name in named] == [1, 2, 2]
 
 
 def test_closing_leaves_every_step(runner):

@@ -159,6 +159,11 @@ class Pipeline:
         """Whether some device can be used; the others are tried again in the background."""
         return self.fleet.ready
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that batches run on."""
+        return tuple(state.device for state in self.fleet.states())
+
     def look_for_losses(self) -> None:
         """Give up the executors that have died since the last batch."""
         self.fleet.look_for_losses()

@@ -24,6 +24,7 @@ from ge_backend.ensemble.dag import Dag, Step
 from ge_backend.ensemble.kept import NOTHING, KeptStep
 from ge_backend.ensemble.shapes import as_read, for_graph, from_graph
 from ge_backend.errors import GeError, InvalidRequest, OutOfMemory, TensorsLost
+from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array, Shape
 
@@ -64,30 +65,24 @@ class _Known:
 
 
 class EnsembleRunner:
-    """Runs batches of an ensemble, one batch at a time.
+    """Runs batches of an ensemble, one batch at a time, behind the face of a model's `Pipeline`.
 
     Args:
         dag: the ensemble.
-        stages: its steps, in the same order.
-        recorder: counts the time of each step.
-        batched: what clients send and get begins with a batch dimension.
-        outputs: the dims of what clients get, by name, without the batch dimension.
+        stages: its steps, in the same order; what runs them becomes the runner's.
+        layout: what clients send and get.
+        recorder: counts what comes, and the time of each step.
     """
 
     def __init__(
-        self,
-        dag: Dag,
-        stages: Sequence[Stage],
-        recorder: Recorder,
-        *,
-        batched: bool,
-        outputs: Mapping[str, Shape],
+        self, dag: Dag, stages: Sequence[Stage], layout: Layout, recorder: Recorder
     ) -> None:
+        self.stages = stages
+        self.layout = layout
+        self.recorder = recorder
         self._dag = dag
-        self._stages = stages
-        self._recorder = recorder
-        self._batched, self._outputs = batched, outputs
-        self._begin_with_rows = dict.fromkeys(dag.inputs, batched)
+        self._dims = {output.name: output.dims for output in layout.outputs}
+        self._begin_with_rows = dict.fromkeys(dag.inputs, layout.batched)
         for stage in stages:
             tensors = stage.step.outputs.values()
             self._begin_with_rows |= dict.fromkeys(tensors, stage.runs.layout.batched)
@@ -98,8 +93,11 @@ class EnsembleRunner:
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yield one reply per request; a request that a step refuses fails alone, and names it."""
+        self.recorder.add("ge_batches_total")
+        self.recorder.add("ge_requests_total", len(requests))
+        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
         again: dict[int, GeError] = {}
-        for reply in self._pass(range(len(requests)), requests, self._stages):
+        for reply in self._pass(range(len(requests)), requests, self.stages):
             if isinstance(reply.error, self._repeated):
                 again[reply.request] = reply.error
             elif again:  # what it shows is written over when the others are repeated
@@ -112,9 +110,34 @@ class EnsembleRunner:
             log.warning("%d requests go through all steps again: %s", len(again), why)
             yield from self._pass(list(again), requests, self._through_host)
 
+    @property
+    def ready(self) -> bool:
+        """Whether every step has a device that can be used."""
+        return all(stage.runs.ready for stage in self.stages)
+
+    @property
+    def free_at_ns(self) -> float:
+        """When the step that began last was expected to end; CLOCK_MONOTONIC."""
+        return max(stage.runs.free_at_ns for stage in self.stages)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of all devices that steps run on."""
+        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.runs.devices))
+
+    def look_for_losses(self) -> None:
+        """Give up the executors that have died since the last batch."""
+        for stage in self.stages:
+            stage.runs.look_for_losses()
+
+    def sample_devices(self) -> None:
+        """Record how the devices are now; may be called from any thread."""
+        for stage in self.stages:
+            stage.runs.sample_devices()
+
     def close(self) -> None:
         """Leave the executors."""
-        for stage in self._stages:
+        for stage in self.stages:
             stage.runs.close()
 
     def _pass(
@@ -138,10 +161,11 @@ class EnsembleRunner:
                 if takes:
                     yield from self._run_stage(stage, takes, requests, known, keeping)
                 passed = time.perf_counter() - started
-                self._recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
+                self.recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
         for position, tensors in known.items():
+            batched = self.layout.batched
             shown = {
-                name: self._read(tensors.arrays, name, self._outputs[name], batched=self._batched)
+                name: self._read(tensors.arrays, name, self._dims[name], batched=batched)
                 for name in tensors.wanted
             }
             yield Reply(request=position, outputs=shown)

@@ -17,6 +17,7 @@ from ge_backend.batching.request import Request
 from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
+from ge_backend.ensemble.runner import EnsembleRunner
 from ge_backend.errors import ConfigError, GeError
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
@@ -29,7 +30,7 @@ from ge_backend.layout.layout import Layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
-from ge_backend.serving.fused import FusedPipeline, open_fused
+from ge_backend.serving.fused import open_fused
 from ge_backend.serving.opening import open_model
 from ge_backend.warmup.store import Store
 
@@ -48,7 +49,7 @@ class Backend:
     def __init__(
         self,
         config: ModelConfig,
-        pipeline: Pipeline | FusedPipeline,
+        pipeline: Pipeline | EnsembleRunner,
         companions: Sequence[Learner | Counters | NpuSensors],
         steps: Steps | None = None,
         warm_ups: int = 0,
@@ -89,7 +90,8 @@ class Backend:
 
         store = Store(instance.machine.cache_dir)
         pipeline, learners = _opened(config, recorder, store, note_restart)
-        devices = _count_nothing_yet(pipeline, recorder)
+        devices = pipeline.devices
+        begin_at_zero(recorder, devices)
         beside = instance.companions(
             pipeline.sample_devices, device=",".join(devices), devices=devices
         )
@@ -226,7 +228,7 @@ def _unforeseen(error: Exception) -> GeError:
 
 def _opened(
     config: ModelConfig, recorder: Recorder, store: Store, on_restart: Callable[[str], None]
-) -> tuple[Pipeline | FusedPipeline, list[Learner]]:
+) -> tuple[Pipeline | EnsembleRunner, list[Learner]]:
     """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
     if config.fuse:
         return open_fused(config, recorder, store, on_restart=on_restart)
@@ -241,16 +243,6 @@ def _warm_ups(given: Mapping[str, Any]) -> int:
     it comes from a sender (tested on 2.51).
     """
     return sum(int(sample.get("count", 0)) or 1 for sample in given.get("model_warmup", []))
-
-
-def _count_nothing_yet(pipeline: Pipeline | FusedPipeline, recorder: Recorder) -> tuple[str, ...]:
-    """Have the counters of a model and of its steps begin with zero; return their devices."""
-    steps = pipeline.pipelines if isinstance(pipeline, FusedPipeline) else [pipeline]
-    devices = dict.fromkeys(state.device for step in steps for state in step.fleet.states())
-    begin_at_zero(recorder, devices)
-    for step in steps:
-        step.recorder.add("ge_unplanned_shapes_total", 0.0)
-    return tuple(devices)
 
 
 def _sequencer(config: ModelConfig) -> Sequencer | None:

@@ -9,12 +9,10 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.progress import Reply
-from ge_backend.batching.request import Request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import ModelFolder
 from ge_backend.ensemble.dag import Dag
@@ -22,60 +20,19 @@ from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.ensemble.runner import EnsembleRunner, Stage
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
-from ge_backend.layout.layout import Layout, outside_layout
+from ge_backend.layout.layout import outside_layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import complete_document
 from ge_backend.serving.opening import open_model
 from ge_backend.warmup.store import Store
 
-__all__ = ["FusedPipeline", "fused_document", "open_fused"]
+__all__ = ["fused_document", "open_fused"]
 
 log = logging.getLogger(__name__)
 
 # What an ensemble declares and its fused model takes over when it says nothing itself.
 TAKEN_OVER = ("input", "output", "max_batch_size")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedPipeline:
-    """The steps of an ensemble behind the face of one model's pipeline."""
-
-    layout: Layout
-    recorder: Recorder
-    runner: EnsembleRunner
-    pipelines: Sequence[Pipeline]
-
-    @property
-    def ready(self) -> bool:
-        """Whether every step has a device that can be used."""
-        return all(pipeline.ready for pipeline in self.pipelines)
-
-    @property
-    def free_at_ns(self) -> float:
-        """When the step that began last was expected to end; CLOCK_MONOTONIC."""
-        return max(pipeline.free_at_ns for pipeline in self.pipelines)
-
-    def look_for_losses(self) -> None:
-        """Give up the executors that have died since the last batch."""
-        for pipeline in self.pipelines:
-            pipeline.look_for_losses()
-
-    def sample_devices(self) -> None:
-        """Record how the devices are now; may be called from any thread."""
-        for pipeline in self.pipelines:
-            pipeline.sample_devices()
-
-    def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """Yield one reply per request."""
-        self.recorder.add("ge_batches_total")
-        self.recorder.add("ge_requests_total", len(requests))
-        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
-        yield from self.runner.run(requests)
-
-    def close(self) -> None:
-        """Leave the executors."""
-        self.runner.close()
 
 
 def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
@@ -104,7 +61,7 @@ def open_fused(
     store: Store,
     *,
     on_restart: Callable[[str], None],
-) -> tuple[FusedPipeline, list[Learner]]:
+) -> tuple[EnsembleRunner, list[Learner]]:
     """Load every step of the ensemble that `config.fuse` names, on the devices of the steps.
 
     Raises:
@@ -135,19 +92,7 @@ def open_fused(
     except GeError:
         _close(learners, pipelines)
         raise
-    fused = FusedPipeline(
-        layout=outside_layout(config),
-        recorder=recorder,
-        runner=EnsembleRunner(
-            dag,
-            stages,
-            recorder,
-            batched=config.max_batch_size > 0,
-            outputs={tensor.name: tensor.graph_dims for tensor in config.outputs},
-        ),
-        pipelines=pipelines,
-    )
-    return fused, learners
+    return EnsembleRunner(dag, stages, outside_layout(config), recorder), learners
 
 
 def _refuse_sequences(config: ModelConfig) -> None:

@@ -87,6 +87,7 @@ def open_model(
     keep_states(config, layout, session)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
+    recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
     shapes = known_shapes(layout)
     pipeline = Pipeline(
         layout=layout,
