@@ -26,6 +26,9 @@ from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.protocol.messages import FedRef, KeptRows
 from ge_backend.fleet.fleet import SILENT_NS, Fleet
 
+# By then a run has begun, also on a busy machine.
+BEGUN_NS = 1_000_000_000
+
 
 class Fleets:
     """A fleet over executors in this process, and what to run on it."""
@@ -456,10 +459,16 @@ def test_a_state_that_is_gone_is_not_taken_up_on_another_device(fleets):
     """A step of a sequence that was in flight is told to begin again; others are repeated."""
     two = fleets(2)
     two.hold(0)
-    timer = threading.Timer(0.05, two.benches[0].cut)
-    timer.start()
+    (bench, _) = two.benches
+
+    def cut():
+        assert comes_true(lambda: bench.device.counts.running == 1)
+        bench.cut()
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
     (ended,) = two.begin([1], slots=(0,), rows=2)
-    timer.join()
+    cutting.join()
     assert isinstance(ended.outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(ended.outcome.error)
 
@@ -535,13 +544,13 @@ def test_deadlines_are_kept_while_there_is_no_executor(fleets):
 
     one.fleet.sessions[0]._connect = connect
     one.benches[0].cut()
-    soon_ns = time.monotonic_ns() + 150_000_000
+    soon_ns = time.monotonic_ns() + 500_000_000
     runs = one.begin([1, 2, 3], deadlines=[soon_ns, 0, soon_ns + 60_000_000_000])
     first = next(runs)
     assert first.index == 0
     assert isinstance(first.outcome.error, DeadlineExceeded)
     assert first.given_up  # so it is answered at once, however short the rest of the batch
-    assert 0 < time.monotonic_ns() - soon_ns < 1_000_000_000
+    assert 0 < time.monotonic_ns() - soon_ns < 10_000_000_000
     gate.set()
     left = sorted(runs, key=lambda end: end.index)
     assert [end.index for end in left] == [1, 2]
@@ -553,11 +562,10 @@ def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch)
     one = fleets(1)
     gate = one.hold(0)
     monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
-    soon_ns = time.monotonic_ns() + 100_000_000
+    soon_ns = time.monotonic_ns() + BEGUN_NS
     runs = one.begin([1, 2], deadline_ns=soon_ns)
-    begun = time.monotonic()
     ended = [next(runs), next(runs)]
-    assert 0.05 < time.monotonic() - begun < 5
+    assert 0 < time.monotonic_ns() - soon_ns < 10_000_000_000
     assert {end.index for end in ended} == {0, 1}
     assert all(end.given_up and isinstance(end.outcome.error, DeadlineExceeded) for end in ended)
     gate.set()
@@ -571,9 +579,11 @@ def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatc
     one = fleets(1)
     gate = one.hold(0)
     monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
-    threading.Timer(1.0, gate.set).start()
-    soon_ns = time.monotonic_ns() + 100_000_000
-    (ended,) = one.begin([1], deadline_ns=soon_ns, slots=(0,), fresh=(0,))
+    soon_ns = time.monotonic_ns() + BEGUN_NS
+    runs = one.begin([1], deadline_ns=soon_ns, slots=(0,), fresh=(0,))
+    ended = next(runs)
+    gate.set()
+    assert list(runs) == []
     assert isinstance(ended.outcome.error, StateLost)
     assert "may yet change the state of its sequence" in str(ended.outcome.error)
 
@@ -587,7 +597,7 @@ def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
 
     def stage(session, chosen, *, again):
         session.reserve(256, keep=again)
-        times = {0: now_ns + 200_000_000, 1: 0}
+        times = {0: now_ns + BEGUN_NS, 1: 0}
         return [replace(order(session, 1 + i), deadline_ns=times[i]) for i in chosen]
 
     runs = one.fleet.run([1000.0, 1000.0], stage)
@@ -602,7 +612,12 @@ def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
 def test_an_executor_that_lives_keeps_deadlines_itself(fleets):
     """A run that has begun ends when it ends, however late."""
     one = fleets(1)
-    gate = one.hold(0)
-    threading.Timer(0.4, gate.set).start()
-    (outcome,), _ = one.run([1], deadline_ns=time.monotonic_ns() + 100_000_000)
+    soon_ns = time.monotonic_ns() + BEGUN_NS
+
+    def last(*_):
+        while time.monotonic_ns() < soon_ns + 300_000_000:
+            time.sleep(0.05)
+
+    one.benches[0].device.faults.strike = last
+    (outcome,), _ = one.run([1], deadline_ns=soon_ns)
     assert sums([outcome]) == [3]

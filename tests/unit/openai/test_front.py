@@ -9,10 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.errors import ServerError
 from ge_backend.openai import front as front_module
+from ge_backend.openai import triton
 from ge_backend.openai.front import OpenAIFront
 from ge_backend.openai.options import FrontOptions
+from ge_backend.openai.triton import TritonConnection
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -91,10 +94,10 @@ def test_a_head_that_comes_byte_by_byte_ends_its_connection(monkeypatch, opened)
 
 def test_an_answer_and_a_body_may_take_longer(monkeypatch, opened):
     """As long as the body goes on, and the answer's end is what is waited for."""
-    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 2.0)
     with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
         slow = opened(front, BODY)
-        send_slowly(slow, b"not JSON.", 0.2)
+        send_slowly(slow, b"not JSON.", 0.3)
         assert slow.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
@@ -137,12 +140,15 @@ def test_who_says_nothing_leaves_room_for_who_asks(monkeypatch, opened, begun):
 
 def test_who_waits_for_an_answer_keeps_the_connection(monkeypatch, opened):
     """However many ask besides; beyond the limit they are refused."""
+    asked, ready = [], TritonConnection.ready
+    monkeypatch.setattr(TritonConnection, "ready", lambda self: asked.append(1) or ready(self))
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 60.0)
     monkeypatch.setattr(front_module, "MOST_CONNECTIONS", 4)
     with socket.create_server(("127.0.0.1", 0)) as still:
         url = f"127.0.0.1:{still.getsockname()[1]}"
         with OpenAIFront(FrontOptions(url=url, port=0, exit_timeout_s=1)) as front:
             waiting = [opened(front, PAGE.replace(b"/ ", b"/health ")) for _ in range(3)]
-            time.sleep(0.5)
+            assert comes_true(lambda: len(asked) == 3)
             for _ in range(3):
                 refused = opened(front, PAGE)
                 more = opened(front, PAGE)
