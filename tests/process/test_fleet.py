@@ -1,6 +1,5 @@
 """Two executors under one model instance: whichever dies or stays away, no run fails for it."""
 
-import signal
 import threading
 from dataclasses import replace
 
@@ -43,10 +42,10 @@ class Two:
     def up(self):
         return [state.up for state in self.fleet.states()]
 
-    def kill(self, device, number=signal.SIGKILL):
+    def kill(self, device):
         for process in self.machine.executors():
             if f"--device={device}" in process.info["cmdline"]:
-                process.send_signal(number)
+                process.kill()
 
     def lose(self, device):
         """Kill a device's executor and let no other open the device."""
@@ -130,15 +129,18 @@ def test_a_run_that_always_kills_fails_alone(two):
 
 def test_a_second_model_on_the_same_devices_sees_what_the_first_has_sent(two, machine, tmp_path):
     """Its work goes where less is outstanding, whoever sent it."""
-    slow = write_null(tmp_path / "slow.null", cost_ms={"*": 1000})
+    held = tmp_path / "held"
+    slow = write_null(
+        tmp_path / "slow.null", faults=[{"on": "run", "do": "hold", "file": str(held)}]
+    )
     other = machine.session(slow, device="null")
     other.reserve(1024)
     flight = other.flight()
     flight.submit(0, replace(order(other, 1), cost_ns=10**10))
     assert comes_true(lambda: two.fleet.states()[0].outstanding_ns >= 10**10)
-    two.kill("null", signal.SIGSTOP)
     assert two.devices(4) == {"null:1"}
-    two.kill("null", signal.SIGCONT)
+    assert comes_true(held.exists)
+    held.unlink()
     flight.drain()
     assert two.fleet.states()[0].outstanding_ns == 0
     assert two.devices(4) == set(DEVICES)

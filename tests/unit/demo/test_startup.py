@@ -3,8 +3,10 @@ from __future__ import annotations
 import io
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from demo import startup
 from demo.startup import shown_startup, warmup_line
 from rich.console import Console
 
@@ -30,8 +32,10 @@ def test_a_log_without_warm_up_shows_nothing():
     assert warmup_line("") == ""
 
 
-def test_startup_is_timed_and_its_thread_ends(tmp_path):
+def test_startup_is_timed_and_its_thread_ends(tmp_path, monkeypatch):
     """The log may not exist yet when the server starts."""
+    clock = iter([10.0, 10.3])
+    monkeypatch.setattr(startup, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     console = Console(file=io.StringIO())
     with shown_startup(tmp_path / "server.log", console):
         (tmp_path / "server.log").write_text(LOG)
