@@ -112,13 +112,13 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     sender.go_on.set()
     made = answer(pb_utils, sender, stream=False)
     part = replace(LAST, finish="", logprobs=f"[{'1,' * 500}1]")
-    began_s = time.process_time()
+    began_s = time.thread_time()
     for _ in range(20_000):
         made.add([part], last=False)
     assert not sender.begun.is_set()
     made.add([LAST], last=True)
     assert sender.over
-    assert time.process_time() - began_s < 5
+    assert time.thread_time() - began_s < 5
 
 
 def test_requests_are_counted_once_they_are_read(pb_utils):

@@ -96,9 +96,9 @@ def test_tokens_outside_of_the_vocabulary_are_refused(wish, named):
 def test_many_bad_words_are_checked_in_time_that_grows_with_them():
     """Whoever checks keeps all other threads waiting, so 100,000 words take no minutes."""
     asked = Sampling(bad_words_ids=((1, 2, 3),) * 100_000)
-    began_s = time.process_time()
+    began_s = time.thread_time()
     asked.check_vocabulary(10)
-    assert time.process_time() - began_s < 1
+    assert time.thread_time() - began_s < 1
 
 
 def test_only_a_vanishing_temperature_is_greedy():

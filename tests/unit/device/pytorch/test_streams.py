@@ -65,16 +65,18 @@ def test_one_thread_at_a_time_computes():
 def test_nothing_is_captured_while_a_library_waits_for_the_whole_device():
     """A capture would break, and the wait fail; runs go on meanwhile."""
     streams = Streams(FakeVendor())
-    order = []
+    order, computing = [], threading.Event()
 
     def capture():
         with streams.computing():
             order.append("computes")
+            computing.set()
             streams.capture(lambda: order.append("captured"))
 
     thread = threading.Thread(target=capture)
     with streams.uncaptured():
         thread.start()
+        assert computing.wait(10)
         thread.join(0.05)
         streams.vendor.synchronize()
         order.append("waited")

@@ -176,7 +176,7 @@ def test_thousands_of_runs_leak_nothing(session):
         run_values(session, *range(8))
         session.reserve(1024)
         list(running(session, [order(session, round_, predict=False)]))
-    assert comes_true(lambda: num_ours() == before)
+    assert comes_true(lambda: num_ours() <= before)
     assert resident_pages() - pages < 2000
 
 

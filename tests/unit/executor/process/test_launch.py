@@ -37,7 +37,7 @@ def test_an_interpreter_that_does_not_start_is_named(folder, python):
     before = num_descriptors()
     with pytest.raises(DeviceUnavailable, match="GE_PYTHON"):
         connect(address_in(folder, python=python))
-    assert num_descriptors() == before
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 @pytest.mark.parametrize("more", range(6))
@@ -53,7 +53,7 @@ def test_descriptors_that_are_used_up_are_named(folder, more):
             connect(address_in(folder))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert num_descriptors() == before
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 def test_an_interpreter_that_ends_without_a_report_is_named(folder, tmp_path):
@@ -63,7 +63,7 @@ def test_an_interpreter_that_ends_without_a_report_is_named(folder, tmp_path):
     with pytest.raises(DeviceUnavailable, match="ended with status 3 while it started"):
         connect(address_in(folder, python=python))
     assert not folder.exists()
-    assert comes_true(lambda: num_descriptors() == before)
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 def test_an_executor_that_is_killed_while_it_starts_is_started_again(folder, tmp_path):

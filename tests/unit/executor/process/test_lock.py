@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from builders.null_models import num_descriptors
+from builders.null_models import comes_true, num_descriptors
 from ge_backend.errors import ConfigError
 from ge_backend.executor.process import lock as lock_module
 from ge_backend.executor.process.lock import address_lock, lock_path, make_private
@@ -156,4 +156,4 @@ def test_no_descriptor_stays_open(address):
             address_lock(address, wait=False),
         ):
             pass
-    assert num_descriptors() == before
+    assert comes_true(lambda: num_descriptors() <= before)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.null_models import num_descriptors
+from builders.null_models import comes_true, num_descriptors
 from ge_backend.device import host_memory
 from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
@@ -182,11 +182,11 @@ def test_growing_leaks_no_descriptors():
     arena = Arena(1)
     for bits in range(12, 20):
         arena.reserve(1 << bits)
-    assert num_descriptors() - before <= 2
+    assert comes_true(lambda: num_descriptors() - before <= 2)
     del bits
     arena.close()
     del arena
-    assert num_descriptors() == before
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 def test_an_arena_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.any_messages import values_of
-from builders.null_models import num_descriptors
+from builders.null_models import comes_true, num_descriptors
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, ProtocolError
 from ge_backend.executor.protocol import messages, wire
@@ -130,7 +130,7 @@ def test_a_descriptor_of_a_malformed_message_is_closed(ends):
     os.close(descriptor)
     with pytest.raises(ProtocolError):
         Inbox(ends[1]).receive()
-    assert num_descriptors() == before
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 def test_a_peer_that_left_is_noticed_both_ways(ends):
