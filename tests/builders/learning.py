@@ -25,6 +25,7 @@ from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.measure import cost_model, estimated_costs, measured_costs
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
 ONE_AXIS = {
@@ -69,29 +70,28 @@ class Instance:
         session = fleet.sessions[0]
         static = session.static_shapes
         layout = build_layout(config, session.signature, static_shapes=static)
-        grid = listed_grid(("rows", *layout.axes), buckets)
+        self.model = ShapedModel(
+            config=config,
+            session=session,
+            layout=layout,
+            grid=listed_grid(("rows", *layout.axes), buckets),
+            store=bench.store,
+        )
         if early:
-            costs = estimated_costs(config, layout, session, grid, bench.store)
+            costs = estimated_costs(self.model)
         else:
-            costs = measured_costs(config, layout, fleet.sessions, grid, Store(None))
+            costs = measured_costs(replace(self.model, store=Store(None)), fleet.sessions[1:])
         shapes = KnownShapes()
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,
-            costs=cost_model(config, layout, costs, session, shapes),
+            costs=cost_model(self.model, costs, shapes),
             policy=Policy(axes=layout.axes, refuse_overflow=static),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),
         )
-        unmeasured = grid if early else None
         self.learner = Learner(
-            config,
-            self.pipeline,
-            costs,
-            bench.store,
-            self.open_fleet,
-            shapes=shapes,
-            unmeasured=unmeasured,
+            self.model, self.pipeline, costs, self.open_fleet, shapes=shapes, estimated=early
         )
         self.swaps = 0
 

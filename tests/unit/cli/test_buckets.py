@@ -194,9 +194,7 @@ def test_the_command_finds_what_warm_up_measured(model, ge_backend):
 
     folder = model(cost_ms={"*": 1.0})
     with look_into(folder) as opened:
-        served = measured_costs(
-            opened.config, opened.layout, [opened.session], opened.grid, opened.store
-        )
+        served = measured_costs(opened)
     assert min(served.values()) >= 1e6
     found = json.loads(ge_backend("buckets", "--model", folder, "--json")[1])
     assert {tuple(line["bucket"]): line["cost_ns"] for line in found["buckets"]} == served

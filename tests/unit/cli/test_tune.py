@@ -5,6 +5,7 @@ import pytest
 
 from builders.histograms import histogram_of
 from ge_backend.serving.offline import look_into
+from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
 
 TWO_AXES = """\
@@ -54,17 +55,11 @@ def test_measured_costs_decide_where_there_are_any(recorded, ge_backend):
     """A graph that takes no less time below 64 gains nothing from smaller sizes."""
     with look_into(recorded) as opened:
         costs = {(rows, size): 1e6 * rows for rows in (1, 8) for size in (16, 64)}
-        opened.store.keep_costs(cost_key_of(opened), costs)
+        opened.store.keep_costs(cost_key(opened), costs)
     found = json.loads(ge_backend("tune", recorded, "--json")[1])
     assert found["cost_unit"] == "ns"
     assert found["axes"]["length"]["now"]["cost_per_row"] == pytest.approx(1e6)
     assert found["parameters"] == {"buckets.length": "64"}
-
-
-def cost_key_of(opened):
-    from ge_backend.warmup.measure import cost_key
-
-    return cost_key(opened.config, opened.layout, opened.session)
 
 
 def test_a_report_to_read(recorded, ge_backend):
@@ -136,7 +131,7 @@ def test_sizes_of_an_engine_that_runs_any_shape_go_by_elements(model, cache, ge_
     traffic = {"rows": histogram_of({4: 10}), "length": histogram_of({20: 70, 40: 10})}
     Store(cache).add_traffic("tiny", traffic)
     with look_into(folder) as opened:
-        opened.store.keep_costs(cost_key_of(opened), dict.fromkeys(opened.grid.entries, 1e6))
+        opened.store.keep_costs(cost_key(opened), dict.fromkeys(opened.grid.entries, 1e6))
     found = json.loads(ge_backend("tune", folder, "--json")[1])
     assert found["cost_unit"] == "elements"
     assert found["parameters"] == {"buckets.length": "20,40,64"}

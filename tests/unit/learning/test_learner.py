@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from builders.learning import BUCKETS, ONE_AXIS, Bench, config_of
+from builders.learning import BUCKETS, ONE_AXIS, Bench
 from builders.null_models import comes_true
 from fakes.null_device import Fault, NullDevice
 from ge_backend.config.sequence_batching import SequenceBatching, State
@@ -19,7 +19,7 @@ from ge_backend.executor.server.executor import Executor
 from ge_backend.learning import learner
 from ge_backend.learning.learner import Learner
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.warmup.measure import measured_costs
+from ge_backend.warmup.measure import cost_key, measured_costs
 
 TWO_AXES = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length", "width"]}],
@@ -45,14 +45,15 @@ def bench(tmp_path, monkeypatch):
 def test_corrected_costs_are_kept_for_the_next_start(bench):
     """What serving has found out is written under the model's key, beside other buckets' costs."""
     one = bench.instance()
-    bench.store.keep_costs(["key"], {(1, 1): 7.0, (1, 8): 1.0})
+    key = cost_key(one.model)
+    bench.store.keep_costs(key, {(1, 1): 7.0, (1, 8): 1.0})
     before = one.pipeline.costs.lasting()
-    kept = Learner(config_of(), one.pipeline, before, bench.store, one.open_fleet, cost_key=["key"])
+    kept = Learner(one.model, one.pipeline, before, one.open_fleet)
     for _ in range(200):
         one.pipeline.costs.observe((1, 8), 2 * before[1, 8])
         one.pipeline.costs.observe((4, 32), before[4, 32])
     kept.close()
-    costs = bench.store.costs(["key"])
+    costs = bench.store.costs(key)
     assert costs[1, 1] == 7.0
     assert costs[1, 8] / costs[4, 32] == pytest.approx(2 * before[1, 8] / before[4, 32], rel=0.1)
 

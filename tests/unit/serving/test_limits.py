@@ -17,6 +17,7 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.layout import build_layout
 from ge_backend.serving import limits
 from ge_backend.serving.limits import learned_limits
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
 POSITIONS = 16
@@ -72,10 +73,10 @@ def even_sizes():
 
 @pytest.fixture
 def opened(tmp_path):
-    """A function that loads a graph and returns its session and layout."""
+    """A function that loads a graph and returns the model that it is served as."""
     sessions = []
 
-    def open_(model):
+    def open_(model, *, largest=4, store=None):
         (tmp_path / "model.onnx").write_bytes(model)
         ids = {
             "name": "ids",
@@ -95,21 +96,26 @@ def opened(tmp_path):
             lambda: connect_inline("cpu"), source, arena_bytes=4096, on_restart=lambda: None
         )
         sessions.append(session)
-        return session, build_layout(config, session.signature, static_shapes=False)
+        return ShapedModel(
+            config=config,
+            session=session,
+            layout=build_layout(config, session.signature, static_shapes=False),
+            grid=grid(largest),
+            store=store or Store(None),
+        )
 
     yield open_
     for session in sessions:
         session.close()
 
 
-def grid(largest=4):
+def grid(largest):
     axes = (listed_axis("rows", (1, 4)), listed_axis("length", (2, largest)))
     return BucketGrid(axes=axes, entries=((1, 2), (4, largest)))
 
 
-def found(opened, model, *, largest=4, store=None):
-    session, layout = opened(model)
-    return learned_limits(session, layout, grid(largest), store or Store(None), KEY)
+def found(opened, model, **given):
+    return learned_limits(opened(model, **given), KEY)
 
 
 @pytest.mark.parametrize("model", [sliced_positions, looked_up_positions])
@@ -127,9 +133,9 @@ def test_a_graph_that_takes_any_length_has_no_limit(opened, monkeypatch):
 
 def test_an_axis_of_one_size_is_not_tried(opened):
     """No request comes that is longer."""
-    session, layout = opened(sliced_positions())
-    only = replace(layout, sizes={"length": 4})
-    assert learned_limits(session, only, grid(), Store(None), KEY) == {}
+    model = opened(sliced_positions())
+    only = replace(model, layout=replace(model.layout, sizes={"length": 4}))
+    assert learned_limits(only, KEY) == {}
 
 
 def test_sizes_that_fit_now_and_then_are_no_limit(opened):
@@ -153,9 +159,9 @@ def test_an_executor_that_dies_over_a_trial_is_no_limit(opened, monkeypatch):
     def lost(_):
         raise ExecutorLost("gone")
 
-    session, layout = opened(sliced_positions())
+    model = opened(sliced_positions())
     monkeypatch.setattr(Session, "flight", lost)
-    assert learned_limits(session, layout, grid(), Store(None), KEY) == {}
+    assert learned_limits(model, KEY) == {}
     monkeypatch.undo()
-    session.reopen()
-    assert learned_limits(session, layout, grid(), Store(None), KEY) == {"length": POSITIONS}
+    model.session.reopen()
+    assert learned_limits(model, KEY) == {"length": POSITIONS}

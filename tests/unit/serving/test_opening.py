@@ -164,6 +164,8 @@ def test_states_are_kept_where_there_are_any():
     declared = SimpleNamespace(name="y", lengths=("", "y_lengths"))
     layout = SimpleNamespace(outputs=[declared])
     config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
-    keep_states(config, layout, session)
-    keep_states(SimpleNamespace(sequence=None), layout, session)
+    model = SimpleNamespace(config=config, layout=layout, session=session)
+    keep_states(model)
+    model.config = SimpleNamespace(sequence=None)
+    keep_states(model)
     assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n", "extra")})]

@@ -24,8 +24,10 @@ from ge_backend.warmup.measure import (
     cost_key,
     cost_model,
     estimated_costs,
+    kept_costs,
     measured_costs,
 )
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
 MODEL = {
@@ -70,25 +72,31 @@ class Start:
         self.asked[inputs[0].shape] = repeats
         return self._prepare(inputs, repeats, **how)
 
+    def model(self, grid=SMALL, **changes):
+        return ShapedModel(
+            config=replace(CONFIG, **changes),
+            session=self.session,
+            layout=self.layout,
+            grid=grid,
+            store=self.store,
+        )
+
     def estimates(self):
-        return estimated_costs(CONFIG, self.layout, self.session, SMALL, self.store)
+        return estimated_costs(self.model())
 
     def costs(self, grid=SMALL, **changes):
-        config = replace(CONFIG, **changes)
-        return measured_costs(config, self.layout, [self.session], grid, self.store)
+        return measured_costs(self.model(grid, **changes))
 
-    def costs_with(self, others, **changes):
-        config = replace(CONFIG, **changes)
-        sessions = [self.session, *(other.session for other in others)]
-        return measured_costs(config, self.layout, sessions, SMALL, self.store)
+    def costs_with(self, others):
+        return measured_costs(self.model(), [other.session for other in others])
 
     def add_with(self, others, buckets, known):
-        sessions = [self.session, *(other.session for other in others)]
-        return added_costs(CONFIG, self.layout, sessions, buckets, known, lambda: False)
+        model = self.model(listed_grid(("rows", "length"), buckets))
+        return added_costs(model, [other.session for other in others], known, lambda: False)
 
     def add(self, buckets, known, stopped=lambda: False, **changes):
-        config = replace(CONFIG, **changes)
-        return added_costs(config, self.layout, [self.session], buckets, known, stopped)
+        model = self.model(listed_grid(("rows", "length"), buckets), **changes)
+        return added_costs(model, [], known, stopped)
 
 
 @pytest.fixture
@@ -112,7 +120,7 @@ def test_shapes_that_an_engine_has_seen_may_be_handed_on():
     """To the cost model of the next buckets."""
     shapes, table = KnownShapes(most=1), element_costs([(1, 8), (4, 8)])
     for size in (8, 7):
-        costs = cost_model(CONFIG, NO_LEAST, table, engine(), shapes)
+        costs = cost_model(served(), table, shapes)
         assert costs.bucket(4, (size,)) == (4, 8)
 
 
@@ -134,7 +142,7 @@ def test_estimates_take_one_run_in_the_smallest_bucket(start):
     elements = element_costs(list(SMALL.entries))
     for bucket, cost in costs.items():
         assert cost / costs[1, 8] == pytest.approx(elements[bucket] / elements[1, 8])
-    assert start().store.costs(cost_key(CONFIG, first.layout, first.session)) == {}
+    assert kept_costs(start().model()) == {}
 
 
 def test_estimates_are_the_costs_of_an_earlier_start(start):
@@ -155,15 +163,8 @@ def test_a_smallest_bucket_that_cannot_run_leaves_element_counts(start, caplog):
 def test_measuring_that_is_stopped_leaves_estimates(start):
     """Between two buckets."""
     first = start()
-    config = replace(CONFIG, warmup_repeats=1)
-    costs = measured_costs(
-        config,
-        first.layout,
-        [first.session],
-        SMALL,
-        first.store,
-        stopped=lambda: len(first.asked) > 0,
-    )
+    model = first.model(warmup_repeats=1)
+    costs = measured_costs(model, stopped=lambda: len(first.asked) > 0)
     assert first.asked == {(4, 16): 1}
     assert costs.keys() == set(SMALL.entries)
 
@@ -224,28 +225,28 @@ def test_only_new_buckets_are_measured(start):
 def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
     """What a cost depends on is in its key."""
     first = start()
-    before = cost_key(CONFIG, first.layout, first.session)
-    config, layout = CONFIG, first.layout
+    model = first.model()
+    before = cost_key(model)
     if "cost_ms" in change:
-        first = start(**change)
+        model = start(**change).model()
     elif "placement" in change:
-        config = replace(config, **change)
+        model = first.model(**change)
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
     elif change.keys() & {"axes", "sizes"}:
-        layout = replace(layout, **change)
+        model = replace(model, layout=replace(model.layout, **change))
     else:
         first.session.source = replace(first.session.source, **change)
-    assert cost_key(config, layout, first.session) != before
+    assert cost_key(model) != before
 
 
 def test_a_file_that_was_moved_or_touched_keeps_its_costs(start, tmp_path):
     """Its content counts, not its name or its time; and not the name of the host."""
     first = start()
-    before = cost_key(CONFIG, first.layout, first.session)
+    before = cost_key(first.model())
     (tmp_path / "copy.null").write_bytes((tmp_path / "model.null").read_bytes())
     first.session.source = GraphSource.of(tmp_path / "copy.null")
-    assert cost_key(CONFIG, first.layout, first.session) == before
+    assert cost_key(first.model()) == before
 
 
 def test_a_budget_leaves_estimates_which_the_next_start_measures(start):
@@ -300,17 +301,17 @@ def test_without_a_folder_every_start_measures(start):
 NO_LEAST = Layout(batched=True, axes=("length",), limits={}, inputs=(), outputs=())
 
 
-def engine(**traits):
-    """What a session says of its graph."""
-    return SimpleNamespace(**{"static_shapes": False, "bucketed": False, "packed": False} | traits)
+def served(config=CONFIG, layout=NO_LEAST, **traits):
+    """A model whose session says this of its graph."""
+    said = {"static_shapes": False, "bucketed": False, "packed": False} | traits
+    session = SimpleNamespace(**said)
+    return ShapedModel(config=config, session=session, layout=layout, grid=SMALL, store=Store(None))
 
 
 def test_what_the_planner_asks_fits_the_engine():
     """Static ones are looked up; dynamic ones interpolated, up to the host's batch size."""
     table = element_costs(list(SMALL.entries))
-    static, dynamic = (
-        cost_model(CONFIG, NO_LEAST, table, engine(static_shapes=s)) for s in (True, False)
-    )
+    static, dynamic = (cost_model(served(static_shapes=static), table) for static in (True, False))
     assert isinstance(static, CorrectedCosts)
     assert isinstance(static.model, StaticCosts)
     assert isinstance(dynamic, CorrectedCosts)
@@ -321,7 +322,7 @@ def test_what_the_planner_asks_fits_the_engine():
 def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
     """What a bucket covers is padded to it; the rest runs in its own shape."""
     table = element_costs(list(SMALL.entries))
-    costs = cost_model(CONFIG, NO_LEAST, table, engine(bucketed=True))
+    costs = cost_model(served(bucketed=True), table)
     assert costs.bucket(1, (5,)) == (1, 8)
     assert costs.bucket(1, (99,)) == (1, 99)
 
@@ -330,7 +331,8 @@ def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
 def test_nothing_runs_below_the_least_size(bucketed):
     """The graph takes no less, so what is shorter is padded, if only to that."""
     layout = replace(NO_LEAST, least={"length": 6, "other": 9})
-    costs = cost_model(CONFIG, layout, element_costs([(1, 8), (4, 8)]), engine(bucketed=bucketed))
+    model = served(layout=layout, bucketed=bucketed)
+    costs = cost_model(model, element_costs([(1, 8), (4, 8)]))
     assert costs.bucket(1, (5,)) == ((1, 8) if bucketed else (1, 6))
     assert costs.bucket(9, (5,)) == (9, 6)
     assert costs.bucket(1, (99,)) == (1, 99)
@@ -339,8 +341,8 @@ def test_nothing_runs_below_the_least_size(bucketed):
 def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))
-    off = replace(CONFIG, warmup=False)
-    assert isinstance(cost_model(off, NO_LEAST, table, engine(static_shapes=True)), StaticCosts)
+    off = served(replace(CONFIG, warmup=False), static_shapes=True)
+    assert isinstance(cost_model(off, table), StaticCosts)
 
 
 def test_added_buckets_are_measured_and_the_old_ones_prepared(start):

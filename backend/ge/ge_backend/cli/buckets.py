@@ -18,6 +18,7 @@ from ge_backend.cli.report.table import table
 from ge_backend.errors import ConfigError, GeError
 from ge_backend.layout.layout import Layout
 from ge_backend.serving.offline import look_into
+from ge_backend.warmup.measure import kept_costs, measured_anew
 
 __all__ = ["register", "run"]
 
@@ -111,7 +112,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _model_lines(args: argparse.Namespace) -> list[str]:
     with look_into(args.model, device=args.device, cache_dir=args.cache_dir) as model:
-        costs = model.measure() if args.measure else model.kept_costs()
+        costs = measured_anew(model) if args.measure else kept_costs(model)
         lines = _bucket_lines(model.grid, model.layout, costs)
         return [_grid_json(model.grid, lines)] if args.json else _grid_text(model.grid, lines)
 

@@ -14,9 +14,10 @@ from ge_backend.errors import ConfigError
 from ge_backend.learning.boundaries import SizeCost
 from ge_backend.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
 from ge_backend.serving.offline import look_into
-from ge_backend.serving.shaped import ShapedModel
 from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.traffic.trace_file import read_trace
+from ge_backend.warmup.measure import kept_costs
+from ge_backend.warmup.shaped import ShapedModel
 
 __all__ = ["register"]
 
@@ -169,7 +170,7 @@ def _costs_by_axis(
     model: ShapedModel, traffic: Mapping[str, SizeHistogram]
 ) -> dict[str, SizeCost] | None:
     """Return what a row costs by its size on each axis; None where nothing was measured."""
-    costs = model.kept_costs()
+    costs = kept_costs(model)
     if not costs:
         return None
     most = max(model.config.max_batch_size, 1)

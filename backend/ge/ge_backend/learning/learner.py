@@ -16,21 +16,21 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.corrected import CorrectedCosts, moved
-from ge_backend.buckets.grid import Bucket, BucketGrid, listed_grid, padded_elements
+from ge_backend.buckets.grid import Bucket, listed_grid, padded_elements
 from ge_backend.buckets.known_shapes import KnownShapes
-from ge_backend.config.model import ModelConfig
 from ge_backend.errors import Cancelled, ConfigError, ExecutorLost, GeError, ModelError
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.learning.regrid import extended, relearned
 from ge_backend.learning.tuning import at_least
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import SizeHistogram
-from ge_backend.warmup.measure import added_costs, cost_model, measured_costs
-from ge_backend.warmup.store import Store
+from ge_backend.warmup.measure import added_costs, cost_key, cost_model, measured_costs
+from ge_backend.warmup.shaped import ShapedModel
 
 __all__ = ["Learner"]
 
@@ -53,51 +53,44 @@ class Learner:
     """Records traffic, extends the grid for sizes it lacks, and re-learns it if so configured.
 
     Args:
-        config: `learn`, `learn_every_s`, `overflow`, `max_graphs`, and how to warm up.
+        model: with the session and the layout of the pipeline; its store gets traffic and costs.
         pipeline: its fleet and costs are replaced, its traffic is taken.
         costs: the table behind the pipeline's cost model.
-        store: where traffic is kept.
         open_fleet: opens another fleet with the same graph.
-        cost_key: what the store keeps costs under; empty: they are not kept.
         shapes: those that the engine has seen, which further cost models have to know.
-        unmeasured: the buckets, where `costs` are estimates; they are measured now.
+        estimated: the costs are estimates; the buckets are measured now.
     """
 
-    def __init__(  # noqa: PLR0913 - what it works with
+    def __init__(
         self,
-        config: ModelConfig,
+        model: ShapedModel,
         pipeline: Pipeline,
         costs: Mapping[Bucket, float],
-        store: Store,
         open_fleet: Callable[[], Fleet],
-        cost_key: Sequence[str] = (),
         *,
         shapes: KnownShapes | None = None,
-        unmeasured: BucketGrid | None = None,
+        estimated: bool = False,
     ) -> None:
-        self._config = config
+        self._model = model
+        self._config, self._store, self._layout = model.config, model.store, model.layout
         self._pipeline = pipeline
         self._costs = dict(costs)
         self._kept_costs = dict(costs)
-        self._store = store
         self._open_fleet = open_fleet
-        self._cost_key = tuple(cost_key)
-        first = pipeline.fleet.sessions[0]
-        self._source, self._static_shapes = first.source, first.static_shapes
-        self._bucketed = first.bucketed
+        self._cost_key = cost_key(model) if model.config.warmup else []
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
-        self._fixed = bool(first.fixed_shapes) or bool(pipeline.layout.states)
-        self._learned = {name: SizeHistogram() for name in (ROWS, *pipeline.layout.axes)}
+        self._fixed = bool(model.session.fixed_shapes) or bool(model.layout.states)
+        self._learned = {name: SizeHistogram() for name in (ROWS, *model.layout.axes)}
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)
         self._failed: set[Bucket] = set()
-        most = config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
-        self._most_asked = len(costs) + (most - len(costs)) // config.instances
+        most = model.config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
+        self._most_asked = len(costs) + (most - len(costs)) // model.config.instances
         self._said: set[str] = set()
         self._shapes = shapes
-        self._unmeasured = unmeasured
-        self._model = pipeline.costs  # that batches go by, once they have taken it over
+        self._estimated = estimated
+        self._cost_model = pipeline.costs  # that batches go by, once they have taken it over
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="learner", daemon=True)
         self._thread.start()
@@ -112,9 +105,8 @@ class Learner:
         kept = looked = measure_at = time.monotonic()
         pauses = iter(MEASURE_AGAIN_S)
         while True:
-            if self._unmeasured is not None and time.monotonic() >= measure_at:
-                measure = functools.partial(self._measure, self._unmeasured)
-                failed = self._attempt(measure, "costs are not measured")
+            if self._estimated and time.monotonic() >= measure_at:
+                failed = self._attempt(self._measure, "costs are not measured")
                 # An executor that was lost over a bucket serves others too, and would be again.
                 pause = math.inf if isinstance(failed, ExecutorLost) else next(pauses, math.inf)
                 measure_at = time.monotonic() + pause
@@ -165,9 +157,9 @@ class Learner:
     def _keep_costs(self) -> None:
         """Take over what serving has found out about costs; keep it if one has clearly moved."""
         serving = self._pipeline.costs
-        if not isinstance(serving, CorrectedCosts) or serving is not self._model:
+        if not isinstance(serving, CorrectedCosts) or serving is not self._cost_model:
             return
-        if self._unmeasured is not None:
+        if self._estimated:
             return  # what would be kept are estimates
         corrected = serving.lasting()
         costs = {bucket: corrected.get(bucket, cost) for bucket, cost in self._costs.items()}
@@ -176,30 +168,28 @@ class Learner:
             self._kept_costs = costs
         self._costs = costs
 
-    def _measure(self, grid: BucketGrid) -> None:
-        """Measure the buckets that the model began with, and let batches go by that."""
+    def _measure(self) -> None:
+        """Measure the buckets that the model has, and let batches go by that."""
         started = time.monotonic()
         fleet = self._open_fleet()
-        layout, stopped = self._pipeline.layout, self._stop.is_set
+        model, stopped = replace(self._model, session=fleet.sessions[0]), self._stop.is_set
         try:
             self._check_source(fleet)
-            costs = measured_costs(
-                self._config, layout, fleet.sessions, grid, self._store, stopped=stopped
-            )
+            costs = measured_costs(model, fleet.sessions[1:], stopped)
             if stopped():
                 raise Cancelled("the model is unloaded before its buckets are measured")
         except BaseException:
             fleet.close()
             raise
-        self._take(fleet, costs)
-        self._unmeasured, self._kept_costs = None, costs
+        self._take(model, fleet, costs)
+        self._estimated, self._kept_costs = False, costs
         self._pipeline.recorder.set("ge_warmup_seconds", time.monotonic() - started)
 
     def _extend(self, sizes: Shape) -> None:
         """Prepare buckets that cover these sizes, beside the present ones."""
-        layout, most = self._pipeline.layout, self._config.max_elements
+        layout, most = self._layout, self._config.max_elements
         fresh = extended(self._costs, sizes, layout.limits, layout.axes, most)
-        if not (most or self._static_shapes):
+        if not (most or self._model.session.static_shapes):
             # Where any shape runs, buckets are only points to measure: the slow ones are left out.
             slowest = max(map(math.prod, self._costs))
             fresh = fresh[:1] + [b for b in fresh[1:] if math.prod(b) <= slowest]
@@ -208,12 +198,12 @@ class Learner:
 
     def _relearn(self) -> None:
         """Move the boundaries of each axis to where traffic wants them, if that saves enough."""
-        costs = self._costs
-        if not (self._static_shapes or self._bucketed):
+        costs, session = self._costs, self._model.session
+        if not (session.static_shapes or session.bucketed):
             # No row is padded to a bucket here: they are points to measure, and belong where
             # traffic is, whatever a run costs there.
             costs = {bucket: padded_elements(bucket) for bucket in costs}
-        layout = self._pipeline.layout
+        layout = self._layout
         seen = {
             name: at_least(traffic, layout.least.get(name, 1))
             for name, traffic in self._learned.items()
@@ -230,30 +220,28 @@ class Learner:
         """
         if not self._failed.isdisjoint(buckets):
             return
-        grid = listed_grid((ROWS, *self._pipeline.layout.axes), buckets)
+        grid = listed_grid((ROWS, *self._layout.axes), buckets)
         self._ask(buckets)
         fleet = self._open_fleet()
+        model = replace(self._model, session=fleet.sessions[0], grid=grid)
         try:
             self._check_source(fleet)
-            layout, stopped = self._pipeline.layout, self._stop.is_set
-            costs = added_costs(self._config, layout, fleet.sessions, buckets, self._costs, stopped)
+            costs = added_costs(model, fleet.sessions[1:], self._costs, self._stop.is_set)
         except BaseException:
             self._failed |= set(buckets) - self._costs.keys()
             fleet.close()
             raise
-        self._take(fleet, costs)
-        if self._unmeasured is not None:
-            self._unmeasured = grid
+        self._take(model, fleet, costs)
         self._pipeline.recorder.set("ge_buckets", len(costs))
         self._pipeline.recorder.add("ge_grid_swaps_total")
         for line in grid.describe():
             log.info("buckets are now %s", line)
 
-    def _take(self, fleet: Fleet, costs: dict[Bucket, float]) -> None:
-        """Let the next batch run on this fleet, at these costs."""
-        self._costs, layout = costs, self._pipeline.layout
-        self._model = cost_model(self._config, layout, costs, fleet.sessions[0], self._shapes)
-        self._pipeline.hand_over(fleet, self._model)
+    def _take(self, model: ShapedModel, fleet: Fleet, costs: dict[Bucket, float]) -> None:
+        """Let the next batch run on this fleet, in the model's buckets, at these costs."""
+        self._model, self._costs = model, costs
+        self._cost_model = cost_model(model, costs, self._shapes)
+        self._pipeline.hand_over(fleet, self._cost_model)
 
     def _ask(self, buckets: Sequence[Bucket]) -> None:
         """Count the buckets that were never prepared before.
@@ -270,7 +258,8 @@ class Learner:
         self._asked = asked
 
     def _check_source(self, fleet: Fleet) -> None:
-        if any(session.source != self._source for session in fleet.sessions):
+        source = self._model.session.source
+        if any(session.source != source for session in fleet.sessions):
             raise ModelError(
-                f"{self._source.path} was replaced since it was loaded; load the model again"
+                f"{source.path} was replaced since it was loaded; load the model again"
             )

@@ -20,9 +20,9 @@ from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
 from ge_backend.serving.connect import AUTO, open_session
 from ge_backend.serving.sample_run import difference, run_once, sample_of
-from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Array
 from ge_backend.warmup.measure import fingerprint, processor
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import Effort, warm_up
 

@@ -20,7 +20,7 @@ from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
 from ge_backend.serving.sample_run import run_once
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.warmup.store import Store
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.warmup import bucket_inputs
 
 __all__ = ["learned_limits"]
@@ -33,32 +33,28 @@ MOST_TRIED = 2048
 BUDGET_S = 1.0
 
 
-def learned_limits(
-    session: Session, layout: Layout, grid: BucketGrid, store: Store, key: Sequence[str]
-) -> dict[str, int]:
+def learned_limits(model: ShapedModel, key: Sequence[str]) -> dict[str, int]:
     """Return the longest that the padded axes can be, by name, where that was found out.
 
     Args:
-        session: runs any shape.
-        layout: the graph's.
-        grid: its buckets; the largest is tried, and what is above it.
-        store: keeps what was found.
-        key: what is kept under.
+        model: its session runs any shape; the largest bucket is tried, and what is above it.
+        key: what its store keeps this under.
     """
+    layout, store = model.layout, model.store
     bare = not layout.axes or layout.concatenated or layout.states
     if bare or any(item.dtype.name == "BYTES" for item in layout.inputs):
         return {}
     known = store.limits(key)
     if known is not None:
         return known
-    refused = functools.partial(_refused, session, layout)
+    refused = functools.partial(_refused, model.session, layout)
     ends_s = time.monotonic() + BUDGET_S
     limits: dict[str, int] = {}
     for place, axis in enumerate(layout.axes, start=1):
         if axis in layout.limits or axis in layout.sizes:
             continue
         try:
-            limit = _limit(place, grid, refused, ends_s)
+            limit = _limit(place, model.grid, refused, ends_s)
         except GeError as error:
             log.info("how long axis %s can be is not known: %s", axis, error)
             return limits

@@ -19,7 +19,7 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.auto_complete import completed
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.engine_choice import remembered_engine
-from ge_backend.serving.shaped import ShapedModel
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
 __all__ = ["look_into"]

@@ -10,20 +10,15 @@ from dataclasses import replace
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
-from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model import ModelConfig
-from ge_backend.executor.client.session import Session
 from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import Layout
 from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import open_fleet
 from ge_backend.serving.engine_choice import with_engine
 from ge_backend.serving.limits import learned_limits
-from ge_backend.serving.shaped import ShapedModel
 from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
-from ge_backend.tensors import Signature
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.measure import (
     cost_key,
@@ -32,6 +27,7 @@ from ge_backend.warmup.measure import (
     known_shapes,
     measured_costs,
 )
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
 __all__ = ["keep_states", "open_model"]
@@ -65,104 +61,96 @@ def open_model(
     config = with_engine(config, store)
     connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
     fleet = connect()
-    session = fleet.sessions[0]
     warn_of_whole_run_ranges(config)
-    model = ShapedModel.of(config, session, store)
-    layout, grid = model.layout, model.grid
-    for line in grid.describe():
+    model = ShapedModel.of(config, fleet.sessions[0], store)
+    for line in model.grid.describe():
         log.info("buckets %s", line)
-    if _only_equal(config, layout):
+    if _only_equal(model):
         log.info(
             "requests of different lengths are not batched: no input has allow_ragged_batch, which "
             "says that padding is harmless; those that config.pbtxt leaves out get it where a mask "
             "has their axes, by the same names (axes.<tensor>)"
         )
     started = time.monotonic()
-    later = _measured_later(config, layout, session)
-    if later:
-        costs = estimated_costs(config, layout, session, grid, store)
-    else:
-        costs = measured_costs(config, layout, fleet.sessions, grid, store)
-    layout = _limited(config, layout, session, grid, store)
-    keep_states(config, layout, session)
+    later = _measured_later(model)
+    costs = estimated_costs(model) if later else measured_costs(model, fleet.sessions[1:])
+    model = _limited(model)
+    keep_states(model)
     recorder.set("ge_warmup_seconds", time.monotonic() - started)
     recorder.set("ge_buckets", len(costs))
     recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
-    shapes = known_shapes(layout)
+    shapes = known_shapes(model.layout)
     pipeline = Pipeline(
-        layout=layout,
+        layout=model.layout,
         fleet=fleet,
-        costs=cost_model(config, layout, costs, session, shapes),
-        policy=_policy(config, layout, fleet),
+        costs=cost_model(model, costs, shapes),
+        policy=_policy(model, fleet),
         recorder=recorder,
-        traffic=Traffic(layout.axes),
+        traffic=Traffic(model.layout.axes),
     )
-    key = cost_key(config, layout, session) if config.warmup else []
-    unmeasured = grid if later else None
-    learner = Learner(
-        config, pipeline, costs, store, connect, key, shapes=shapes, unmeasured=unmeasured
-    )
-    return pipeline, learner
+    return pipeline, Learner(model, pipeline, costs, connect, shapes=shapes, estimated=later)
 
 
-def _only_equal(config: ModelConfig, layout: Layout) -> bool:
+def _only_equal(model: ShapedModel) -> bool:
     """Whether lengths differ and nothing in config.pbtxt says that rows may be padded."""
+    config, layout = model.config, model.layout
     free = config.max_batch_size > 1 and layout.matched and not layout.axes
     silent = not (config.sequence or any(tensor.ragged for tensor in config.inputs))
     return bool(free and silent)
 
 
-def _measured_later(config: ModelConfig, layout: Layout, session: Session) -> bool:
+def _measured_later(model: ShapedModel) -> bool:
     """Whether buckets are measured beside serving.
 
     Not where a bucket has to be compiled first, where states stay with the sessions that keep them,
     or where the pool has to know what scratch a run takes.
     """
+    layout, session = model.layout, model.session
     free = not (session.static_shapes or layout.concatenated or layout.states)
-    return config.warmup_background and free and not session.inspect().pool.size_bytes
+    return model.config.warmup_background and free and not session.inspect().pool.size_bytes
 
 
-def _limited(
-    config: ModelConfig, layout: Layout, session: Session, grid: BucketGrid, store: Store
-) -> Layout:
-    """Return the layout with limits that the graph does not state; buckets have theirs anyway."""
-    if session.static_shapes or session.bucketed or not config.warmup:
-        return layout
+def _limited(model: ShapedModel) -> ShapedModel:
+    """Return it with limits that the graph does not state; buckets have theirs anyway."""
+    if model.session.static_shapes or model.session.bucketed or not model.config.warmup:
+        return model
     # The last of it tells these from what was looked for above the largest bucket alone.
-    key = [*cost_key(config, layout, session), *map(str, grid.axes), "from the largest bucket on"]
-    limits = learned_limits(session, layout, grid, store, key)
-    return replace(layout, limits={**limits, **layout.limits})
+    key = [*cost_key(model), *map(str, model.grid.axes), "from the largest bucket on"]
+    limits = {**learned_limits(model, key), **model.layout.limits}
+    return replace(model, layout=replace(model.layout, limits=limits))
 
 
-def _policy(config: ModelConfig, layout: Layout, fleet: Fleet) -> Policy:
+def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
     """Return what the planner goes by; instances of a model share the lanes of its devices."""
-    lanes = sum(session.lanes for session in fleet.sessions)
+    config, session = model.config, model.session
+    lanes = sum(one.lanes for one in fleet.sessions)
     return Policy(
-        axes=layout.axes,
+        axes=model.layout.axes,
         lanes=max(1, lanes // config.instances),
-        packed=fleet.sessions[0].packed,
+        packed=session.packed,
         max_elements=config.max_elements,
-        refuse_overflow=config.overflow == "error" or fleet.sessions[0].static_shapes,
+        refuse_overflow=config.overflow == "error" or session.static_shapes,
     )
 
 
-def keep_states(config: ModelConfig, layout: Layout, session: Session) -> None:
+def keep_states(model: ShapedModel) -> None:
     """Have the session keep the states of the model's sequences, where it has any.
 
     Called once the model is compiled for its buckets.
     """
-    batching = config.sequence
+    batching = model.config.sequence
     if batching is not None and batching.states:
-        session.keep_states(
+        model.session.keep_states(
             batching.states,
             batching.slots,
-            batched=config.max_batch_size > 0,
-            hidden=_hidden(config, layout, session.signature),
+            batched=model.config.max_batch_size > 0,
+            hidden=_hidden(model),
         )
 
 
-def _hidden(config: ModelConfig, layout: Layout, signature: Signature) -> tuple[str, ...]:
+def _hidden(model: ShapedModel) -> tuple[str, ...]:
     """Return the outputs that no client gets, which need not leave the device."""
-    wanted = {name for output in layout.outputs for name in (output.name, *output.lengths)}
-    unwanted = [spec.name for spec in signature.outputs if spec.name not in wanted]
-    return tuple(dict.fromkeys([*hidden_outputs(config), *unwanted]))
+    wanted = {name for output in model.layout.outputs for name in (output.name, *output.lengths)}
+    given = (spec.name for spec in model.session.signature.outputs)
+    unwanted = [name for name in given if name not in wanted]
+    return tuple(dict.fromkeys([*hidden_outputs(model.config), *unwanted]))

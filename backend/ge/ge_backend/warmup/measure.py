@@ -13,14 +13,13 @@ from pathlib import Path
 from ge_backend.buckets.bucketed import BucketedCosts
 from ge_backend.buckets.corrected import CorrectedCosts
 from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts, element_costs
-from ge_backend.buckets.grid import Bucket, BucketGrid, covers, largest_buckets
+from ge_backend.buckets.grid import Bucket, covers, largest_buckets
 from ge_backend.buckets.known_shapes import KnownShapes
-from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import model_files
 from ge_backend.errors import Cancelled, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
-from ge_backend.warmup.store import Store
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.warmup import Effort, first_cost, warm_up
 
 __all__ = [
@@ -29,7 +28,9 @@ __all__ = [
     "cost_model",
     "estimated_costs",
     "fingerprint",
+    "kept_costs",
     "known_shapes",
+    "measured_anew",
     "measured_costs",
     "processor",
 ]
@@ -41,72 +42,78 @@ SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 SAMPLED_SIZES = 3
 
 
-def estimated_costs(
-    config: ModelConfig, layout: Layout, session: Session, grid: BucketGrid, store: Store
-) -> dict[Bucket, float]:
+def kept_costs(model: ShapedModel) -> dict[Bucket, float]:
+    """Return what warm-up of this graph on this machine measured before, by bucket."""
+    return model.store.costs(cost_key(model))
+
+
+def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
+    """Measure every bucket now and keep the costs, as warm-up does; nanoseconds by bucket."""
+    effort = Effort(repeats=model.config.warmup_repeats)
+    costs = warm_up(model.session, model.layout, model.grid.entries, effort)
+    key = cost_key(model)
+    model.store.keep_costs(key, {**model.store.costs(key), **costs})
+    return costs
+
+
+def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
     """Return costs to begin with, after one run in the smallest bucket: the model answers.
 
     They are those of an earlier start; the others are estimated from what is known of them.
     """
-    kept = store.costs(cost_key(config, layout, session))
-    smallest = min(grid.entries, key=math.prod)
-    tried = first_cost(session, layout, smallest)
-    found = len([bucket for bucket in grid.entries if bucket in kept])
-    log.info("serving with %d of %d costs, the others are measured now", found, len(grid.entries))
-    return _completed(grid.entries, {**tried, **kept})
+    kept, entries = kept_costs(model), model.grid.entries
+    tried = first_cost(model.session, model.layout, min(entries, key=math.prod))
+    found = len([bucket for bucket in entries if bucket in kept])
+    log.info("serving with %d of %d costs, the others are measured now", found, len(entries))
+    return _completed(entries, {**tried, **kept})
 
 
 def measured_costs(
-    config: ModelConfig,
-    layout: Layout,
-    sessions: Sequence[Session],
-    grid: BucketGrid,
-    store: Store,
+    model: ShapedModel,
+    others: Sequence[Session] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[Bucket, float]:
-    """Prepare the grid's buckets and return their costs in nanoseconds.
+    """Prepare the model's buckets and return their costs in nanoseconds.
 
     Costs that an earlier start measured are taken from the store, so that only what has to be
     compiled is prepared again. Buckets that were not measured get an estimate, also those that are
-    left when `stopped` ends it between two. Of the sessions, one per device and all of one kind,
-    the first is measured on, and all are prepared.
+    left when `stopped` ends it between two. The others are sessions with its further devices, all
+    of one kind: they are prepared, too, and not measured on.
 
     Raises:
         ModelError: a bucket of an engine with static shapes failed.
     """
-    session = sessions[0]
+    config, layout, session, entries = model.config, model.layout, model.session, model.grid.entries
     if layout.concatenated or not (config.warmup or session.static_shapes):
-        return element_costs(list(grid.entries))
-    key = cost_key(config, layout, session)
-    kept = store.costs(key)
-    missing = [bucket for bucket in grid.entries if bucket not in kept]
+        return element_costs(list(entries))
+    key = cost_key(model)
+    kept = model.store.costs(key)
+    missing = [bucket for bucket in entries if bucket not in kept]
     if kept:
-        found = len(grid.entries) - len(missing)
+        found = len(entries) - len(missing)
         log.info("costs of %d buckets are kept from an earlier start", found)
     measured = warm_up(
         session,
         layout,
-        grid.entries if _prepared(session) else [*missing, *_rerun(session, grid.entries, kept)],
+        entries if _prepared(session) else [*missing, *_rerun(session, entries, kept)],
         Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
-        known=kept.keys() if config.warmup else grid.entries,
+        known=kept.keys() if config.warmup else entries,
         stopped=stopped,
     )
-    _prepare_others(sessions[1:], layout, grid.entries, stopped)
+    _prepare_others(others, layout, entries, stopped)
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
-        store.keep_costs(key, costs)
-    return _completed(grid.entries, costs)
+        model.store.keep_costs(key, costs)
+    return _completed(entries, costs)
 
 
 def added_costs(
-    config: ModelConfig,
-    layout: Layout,
-    sessions: Sequence[Session],
-    buckets: Sequence[Bucket],
+    model: ShapedModel,
+    others: Sequence[Session],
     known: Mapping[Bucket, float],
     stopped: Callable[[], bool],
 ) -> dict[Bucket, float]:
-    """Prepare other buckets while the model serves, and return the costs of all of them.
+    """Prepare the buckets that a model is to have from now on, and return the costs of them all.
 
     They are measured beside traffic, which makes them look slow. So none costs more than a known
     one that covers it: else the planner would never choose it.
@@ -116,7 +123,7 @@ def added_costs(
         GraphFailed: some could not be prepared.
         ModelError: as above, where shapes are static.
     """
-    session = sessions[0]
+    config, layout, session, buckets = model.config, model.layout, model.session, model.grid.entries
     fresh = [bucket for bucket in buckets if bucket not in known]
     to_measure = fresh if config.warmup else []
     measured = warm_up(
@@ -127,7 +134,7 @@ def added_costs(
         known=known.keys() if config.warmup else buckets,
         stopped=stopped,
     )
-    _prepare_others(sessions[1:], layout, buckets, stopped)
+    _prepare_others(others, layout, buckets, stopped)
     if stopped():
         raise Cancelled("the model is unloaded before its new buckets are prepared")
     if len(measured) < len(to_measure):
@@ -142,20 +149,17 @@ def added_costs(
 
 
 def cost_model(
-    config: ModelConfig,
-    layout: Layout,
-    costs: Mapping[Bucket, float],
-    session: Session,
-    shapes: KnownShapes | None = None,
+    model: ShapedModel, costs: Mapping[Bucket, float], shapes: KnownShapes | None = None
 ) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured.
 
     `max_elements` bounds what packed rows really have, so there the planner sees to it; what is
     concatenated runs as it comes. `shapes` are those that the engine has seen; None: none yet.
     """
+    config, session = model.config, model.session
     # Not the session itself: costs outlive it.
     static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
-    seen = known_shapes(layout) if shapes is None else shapes
+    seen = known_shapes(model.layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:
@@ -174,15 +178,16 @@ def known_shapes(layout: Layout) -> KnownShapes:
     return KnownShapes(least=layout.smallest if layout.least else ())
 
 
-def cost_key(config: ModelConfig, layout: Layout, session: Session) -> list[str]:
+def cost_key(model: ShapedModel) -> list[str]:
     """Return everything that a measured cost depends on."""
+    layout, session = model.layout, model.session
     return [
         *map(fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
         session.source.engine,
         str(session.source.threads),
         str(session.source.options),
-        config.placement.kind,
+        model.config.placement.kind,
         str(session.lanes),
         *_machine(session),
         ",".join(layout.axes),

@@ -7,6 +7,7 @@ from ge_backend.metrics import Recorder
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.opening import open_model
 from ge_backend.traffic.histogram import SizeHistogram
+from ge_backend.warmup.measure import kept_costs, measured_anew
 from ge_backend.warmup.store import Store
 
 
@@ -17,9 +18,9 @@ def test_a_model_is_as_an_instance_would_see_it(model, cache):
         assert opened.layout.axes == ("length",)
         assert opened.grid.entries == ((1, 16), (1, 64), (8, 16), (8, 64))
         assert opened.store == Store(cache)
-        assert opened.kept_costs() == {}
-        assert opened.measure().keys() == set(opened.grid.entries)
-        assert opened.kept_costs().keys() == set(opened.grid.entries)
+        assert kept_costs(opened) == {}
+        assert measured_anew(opened).keys() == set(opened.grid.entries)
+        assert kept_costs(opened).keys() == set(opened.grid.entries)
 
 
 def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
@@ -48,12 +49,12 @@ def test_what_serving_measured_is_found(model, cache):
     (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + settings)
     with look_into(folder) as opened:
         config = opened.config
-        assert opened.kept_costs() == {}
+        assert kept_costs(opened) == {}
     pipeline, learner = open_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
     learner.close()
     pipeline.close()
     with look_into(folder) as opened:
-        assert opened.kept_costs().keys() == set(opened.grid.entries)
+        assert kept_costs(opened).keys() == set(opened.grid.entries)
 
 
 @pytest.mark.parametrize("fails", [False, True])

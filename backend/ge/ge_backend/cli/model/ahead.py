@@ -16,8 +16,8 @@ from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError
 from ge_backend.layout.auto_complete import completed
 from ge_backend.layout.layout import build_layout
-from ge_backend.serving.shaped import recorded_traffic
 from ge_backend.tensors import Signature
+from ge_backend.warmup.shaped import recorded_traffic
 from ge_backend.warmup.store import Store
 from ge_backend.warmup.warmup import bucket_shapes
 

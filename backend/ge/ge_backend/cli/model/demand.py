@@ -24,7 +24,7 @@ from ge_backend.generate.settings import read_settings
 from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
-from ge_backend.serving.shaped import ShapedModel
+from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]

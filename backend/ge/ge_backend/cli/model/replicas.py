@@ -16,10 +16,10 @@ from ge_backend.buckets.costs import CostModel
 from ge_backend.cli.model.queueing import Forecast, fewest_replicas, waiting
 from ge_backend.errors import ConfigError
 from ge_backend.serving.offline import look_into
-from ge_backend.serving.shaped import ShapedModel
 from ge_backend.tensors import Array
 from ge_backend.traffic.histogram import SizeHistogram
-from ge_backend.warmup.measure import cost_model
+from ge_backend.warmup.measure import cost_model, kept_costs, measured_anew
+from ge_backend.warmup.shaped import ShapedModel
 
 __all__ = ["LoadPlan", "load_text", "plan_load"]
 
@@ -132,8 +132,7 @@ def _line(found: Forecast | None) -> str:
 
 def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
-    measured = model.kept_costs() or model.measure()
-    costs = cost_model(model.config, model.layout, measured, model.session)
+    costs = cost_model(model, kept_costs(model) or measured_anew(model))
     draw = _drawing(model, costs)
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ge_backend.buckets.build import build_grid
-from ge_backend.buckets.grid import Bucket, BucketGrid
+from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.traffic.histogram import SizeHistogram
-from ge_backend.warmup.measure import cost_key
 from ge_backend.warmup.store import Store
-from ge_backend.warmup.warmup import Effort, warm_up
 
 __all__ = ["ShapedModel", "recorded_traffic"]
 
@@ -58,18 +56,6 @@ class ShapedModel:
         """
         config = replace(self.config, buckets={**self.config.buckets, **buckets})
         return _grid(config, self.layout, self.session, self.store)
-
-    def kept_costs(self) -> dict[Bucket, float]:
-        """Return what warm-up of this graph on this machine measured before, by bucket."""
-        return self.store.costs(cost_key(self.config, self.layout, self.session))
-
-    def measure(self) -> dict[Bucket, float]:
-        """Measure every bucket now and keep the costs, as warm-up does; nanoseconds by bucket."""
-        effort = Effort(repeats=self.config.warmup_repeats)
-        costs = warm_up(self.session, self.layout, self.grid.entries, effort)
-        key = cost_key(self.config, self.layout, self.session)
-        self.store.keep_costs(key, {**self.store.costs(key), **costs})
-        return costs
 
 
 def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -> BucketGrid:
