@@ -5,11 +5,13 @@ import time
 
 import psutil
 import pytest
+from benchmarks.trust import trial
 from benchmarks.trust.faults import FAULTS
 from benchmarks.trust.load import LOST_S, MODEL, Load
 from benchmarks.trust.served import serving
-from benchmarks.trust.trial import PUBLISHED_S, tried
+from benchmarks.trust.trial import tried
 
+from builders.null_models import comes_true
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.tritonserver import processes_of, shared_memory_of
 from ge_backend.tritonserver.stubs import stubs_of
@@ -23,7 +25,7 @@ def test_requests_share_batches_and_are_padded(installation):
         load = Load(server.grpc, 16)
         time.sleep(2.0)
         answers = load.close()
-        time.sleep(PUBLISHED_S)
+        assert comes_true(lambda: taken(server) >= len(answers))
         counted = scrape(server.metrics)
     names = ("requests", "batches", "elements_real", "elements_run")
     requests, batches, real, run = (counted.total(f"ge_{n}_total", model=MODEL) for n in names)
@@ -32,8 +34,14 @@ def test_requests_share_batches_and_are_padded(installation):
     assert run > real
 
 
-def test_without_a_fault_each_request_runs_once(installation):
+def taken(server):
+    """Return how many requests the backend says it took, as far as it has been told."""
+    return scrape(server.metrics).total("ge_requests_total", model=MODEL)
+
+
+def test_without_a_fault_each_request_runs_once(installation, monkeypatch):
     """One that ran twice would have the right answer, too."""
+    monkeypatch.setattr(trial, "PUBLISHED_S", 5.0)  # a busy machine publishes late
     fault = next(f for f in FAULTS if f.name == "none")
     found = tried(fault, clients=8, before_s=1, after_s=1)
     assert found.run == found.requests == found.right > 0
@@ -72,7 +80,7 @@ def test_a_server_that_is_killed_under_load_leaves_no_process_and_no_memory(inst
         stubs = [psutil.Process(stub.pid) for stub in stubs_of(server.pid)]
         time.sleep(1.0)
         psutil.Process(server.pid).send_signal(signal.SIGKILL)
-        gone, alive = psutil.wait_procs(stubs, timeout=15)
+        gone, alive = psutil.wait_procs(stubs, timeout=60)
         assert (len(gone), alive) == (len(stubs), [])
         load.close()
     assert processes_of(directory.run) == []

@@ -115,12 +115,18 @@ def test_making_one_sweeps_those_whose_owner_was_killed_and_keeps_living_ones():
 
 
 @pytest.fixture
-def stray():
+def memory(monkeypatch, tmp_path):
+    """Shared memory of our own: servers that start beside these tests sweep theirs."""
+    monkeypatch.setattr(directory_module, "SHARED_MEMORY", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def stray(memory):
     """A region of a server whose folder is gone."""
-    region = Path("/dev/shm", f"{PREFIX}{uuid.uuid4().hex[:8]}_region")
+    region = memory / f"{PREFIX}{uuid.uuid4().hex[:8]}_region"
     region.touch()
-    yield region
-    region.unlink(missing_ok=True)
+    return region
 
 
 def test_regions_without_a_folder_are_swept(stray):
@@ -165,12 +171,12 @@ def test_regions_of_a_living_server_stay_when_its_folder_is_gone(temporary):
     assert list(Path("/dev/shm").glob(f"{living.path.name}*")) == []
 
 
-def test_regions_are_left_to_the_folder_that_is_there():
+def test_regions_are_left_to_the_folder_that_is_there(memory):
     """A folder that is locked is a living server's, wherever the lock beside the regions is."""
     living = ServerDirectory.make()
-    region = Path("/dev/shm", f"{living.shm_prefix}region")
+    region = memory / f"{living.shm_prefix}region"
     region.touch()
-    Path("/dev/shm", f"{living.path.name}.lock").unlink()
+    (memory / f"{living.path.name}.lock").unlink()
     ServerDirectory.make().remove()
     assert region.exists()
     living.remove()
