@@ -56,6 +56,7 @@ def main():
     for name in ("metrics", "http"):
         server = HTTPServer((flags[f"{name}-address"], int(flags[f"{name}-port"])), Answer)
         threading.Thread(target=server.serve_forever, daemon=True).start()
+    print("it listens", flush=True)
     while True:
         signal.pause()
 

@@ -28,7 +28,7 @@ class Sender:
         self.wrong += self.sending or self.over
         self.sending = True
         self.begun.set()
-        assert self.go_on.wait(5)
+        assert self.go_on.wait(20)
         self.over, self.sending = flags == self.final, False
 
     def is_cancelled(self):
@@ -69,10 +69,10 @@ def test_nobody_asks_for_a_client_while_its_answer_ends_or_after(pb_utils):
         assert made.unwanted
         ending = threading.Thread(target=ends(made)[way])
         ending.start()
-        assert sender.begun.wait(5)
+        assert sender.begun.wait(20)
         assert not made.unwanted
         sender.go_on.set()
-        ending.join(5)
+        ending.join(20)
         assert not made.unwanted
         assert (sender.asked, sender.wrong, sender.over) == (1, 0, True)
 
@@ -98,10 +98,10 @@ def test_nothing_is_sent_while_an_answer_ends_or_after(pb_utils):
             threads = [threading.Thread(target=one) for one in work]
             for thread in threads:
                 thread.start()
-                assert sender.begun.wait(5)
+                assert sender.begun.wait(20)
             sender.go_on.set()
             for thread in threads:
-                thread.join(5)
+                thread.join(20)
         made.fail(GraphFailed("again"))
         assert (sender.wrong, sender.over) == (0, True)
 

@@ -7,13 +7,13 @@ from ge_backend.metrics import Recorder
 
 
 def read(environment, devices, until, **changes):
-    """Read until the gauges are there, or for ten seconds; return them by name and labels."""
+    """Read until the gauges are there, or for half a minute; return them by name and labels."""
     from ge_backend.host.npu_smi import open_sensors
 
     recorder = Recorder()
     (sensors,) = open_sensors(devices, environment | changes, recorder)
     found = {}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not until(found):
         found |= {
             (name, *dict(labels).values()): v for (name, labels), v in recorder.drain().items()
@@ -96,7 +96,7 @@ def test_one_that_hangs_holds_nothing_up(tmp_path, monkeypatch, caplog):
     (tmp_path / "npu-smi").write_text("#!/bin/sh\nexec sleep 60\n")
     started = time.monotonic()
     read(environment, ["npu:0"], lambda _: caplog.messages)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert "timed out" in caplog.text
 
 

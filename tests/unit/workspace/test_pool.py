@@ -286,7 +286,7 @@ def test_a_changing_graph_waits_for_the_runs_that_hold_only_the_former_place(poo
     thread.start()
     assert not placed.wait(0.05)
     pool.release(lease)
-    assert placed.wait(5)
+    assert placed.wait(20)
     thread.join()
 
 

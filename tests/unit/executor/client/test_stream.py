@@ -41,7 +41,7 @@ class Taker:
         self.stream.post(json.dumps(asked).encode())
 
     def take(self, count):
-        return [self.taken.get(timeout=5) for _ in range(count)]
+        return [self.taken.get(timeout=20) for _ in range(count)]
 
 
 def test_what_is_posted_is_taken_in_order(executor):
@@ -52,7 +52,7 @@ def test_what_is_posted_is_taken_in_order(executor):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
     assert sorted(taker.take(12)) == sorted([b"1", b"2", b"end"] * 4)
     taker.stream.close()
     assert taker.ends.empty()
@@ -62,7 +62,7 @@ def test_a_lost_executor_ends_it_once(executor):
     """The taker is told why, and what is posted then raises the same."""
     taker = Taker(executor)
     taker.link.shut()
-    assert isinstance(taker.ends.get(timeout=5), ExecutorLost)
+    assert isinstance(taker.ends.get(timeout=20), ExecutorLost)
     with pytest.raises(ExecutorLost):
         taker.ask(count=1)
     taker.stream.close()
@@ -73,7 +73,7 @@ def test_an_error_of_the_service_ends_it(executor):
     """What the service could not even read is nothing that one request could be told."""
     taker = Taker(executor)
     taker.ask(fail="bad")
-    assert isinstance(taker.ends.get(timeout=5), GraphFailed)
+    assert isinstance(taker.ends.get(timeout=20), GraphFailed)
     taker.stream.close()
 
 
@@ -147,7 +147,7 @@ def test_what_could_not_be_sent_keeps_nobody(executor, held, way):
     ask_often(taker, 1000)
     if way == "lose":
         taker.link.shut()
-        assert isinstance(taker.ends.get(timeout=5), ExecutorLost)
+        assert isinstance(taker.ends.get(timeout=20), ExecutorLost)
     taker.stream.close()
     with pytest.raises(ExecutorLost):
         taker.ask(count=1)

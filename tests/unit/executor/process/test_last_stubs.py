@@ -60,7 +60,7 @@ def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, kept, monkeypat
     monkeypatch.setattr(last_stubs, "GRACE_S", 0.3)
     monkeypatch.setattr(last_stubs, "region_of", lambda pid: region)
     main([str(kept), f"{process.pid}:{birth_of(process.pid)}"])
-    assert process.wait(5) == -9
+    assert process.wait(20) == -9
     assert not region.exists()
 
 

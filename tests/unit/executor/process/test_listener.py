@@ -84,7 +84,7 @@ def test_who_knocks_at_the_last_moment_is_still_served(address):
     assert link.welcome.device == "null"
     assert thread.is_alive()
     link.close()
-    thread.join(5)
+    thread.join(20)
     assert not address.parent.exists()
 
 

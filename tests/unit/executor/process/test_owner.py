@@ -48,21 +48,21 @@ def test_waiting_lasts_as_long_as_the_process(way, child):
     assert thread.is_alive()
     child.kill()
     child.wait()
-    thread.join(2)
+    thread.join(20)
     assert not thread.is_alive()
 
 
 def test_a_zombie_has_ended(way, child):
     """A killed process that nobody has reaped yet counts as ended."""
     child.kill()
-    assert ended_within(child.pid, 2)
+    assert ended_within(child.pid, 20)
 
 
 def test_there_is_no_waiting_for_a_process_that_is_gone(way, child):
     """A process that was reaped before is not waited for."""
     child.kill()
     child.wait()
-    assert ended_within(child.pid, 2)
+    assert ended_within(child.pid, 20)
 
 
 def test_a_process_has_another_name_in_another_container(monkeypatch, tmp_path):

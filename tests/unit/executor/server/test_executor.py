@@ -51,7 +51,7 @@ def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
     """Without any connection it waits for one, but not for ever."""
     started = time.monotonic()
     _, thread = serving(listener, 0.3)
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()
     assert time.monotonic() - started >= 0.3
 
@@ -68,7 +68,7 @@ def test_an_executor_stays_while_one_connection_is_left(listener, address, linge
     assert thread.is_alive()
     assert executor.num_connections == 1
     second.close()
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()
 
 
@@ -94,7 +94,7 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
     assert link.welcome.device == "null"
     assert "could not be accepted" in caplog.text
     link.close()
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()
 
 
@@ -117,7 +117,7 @@ def test_a_connection_without_a_thread_is_closed_and_forgotten(
     assert first.ask(Inspect(id=first.next_id()), Report).connections == 2
     first.close()
     second.close()
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()
 
 
@@ -172,5 +172,5 @@ def test_joining_waits_for_the_last_connection():
     time.sleep(0.3)
     assert thread.is_alive()
     link.close()
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()

@@ -491,7 +491,7 @@ def test_an_engine_that_cannot_end_its_texts_ends_the_executor(rig, monkeypatch)
     faults = queue.SimpleQueue()
     rig.executor.on_fault = lambda: faults.put(True)
     sink = ask(rig.client(), ids=[9, 9])
-    assert faults.get(timeout=5)
+    assert faults.get(timeout=20)
     assert sink.end() is None  # this one goes on, because a test's executor does not end
 
 

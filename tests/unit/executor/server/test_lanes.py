@@ -54,7 +54,7 @@ class Gate:
     def __call__(self, turn):
         self.alone = turn.alone
         self.begun.set()
-        self.go.wait(5)
+        self.go.wait(20)
 
     def drop(self, error):
         self.error = error
@@ -66,11 +66,11 @@ def test_as_many_jobs_run_at_once_as_there_are_lanes(lanes):
     gates = [Gate() for _ in range(3)]
     for gate in gates:
         submit(lanes, gate)
-    assert gates[0].begun.wait(5)
-    assert gates[1].begun.wait(5)
+    assert gates[0].begun.wait(20)
+    assert gates[1].begun.wait(20)
     assert not gates[2].begun.wait(0.05)
     gates[1].go.set()
-    assert gates[2].begun.wait(5)
+    assert gates[2].begun.wait(20)
     for gate in gates:
         gate.go.set()
 
@@ -79,14 +79,14 @@ def test_a_job_is_alone_only_if_nothing_else_runs_or_waits(lanes):
     """The only job is alone; one beside another is not; afterwards one is alone again."""
     first, second, third = Gate(), Gate(), Gate()
     submit(lanes, first)
-    assert first.begun.wait(5)
+    assert first.begun.wait(20)
     submit(lanes, second)
-    assert second.begun.wait(5)
+    assert second.begun.wait(20)
     first.go.set()
     second.go.set()
     assert comes_true(lambda: len(lanes) == 0)
     submit(lanes, third)
-    assert third.begun.wait(5)
+    assert third.begun.wait(20)
     third.go.set()
     assert (first.alone, second.alone, third.alone) == (True, False, True)
 
@@ -96,12 +96,12 @@ def test_a_job_whose_client_is_being_told_is_no_company(lanes):
     first, telling, again, beside = Gate(), Gate(), Gate(), Gate()
     first.go.set()
     submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)))
-    assert telling.begun.wait(5)
+    assert telling.begun.wait(20)
     submit(lanes, again)
-    assert again.begun.wait(5)
+    assert again.begun.wait(20)
     telling.go.set()
     submit(lanes, beside)
-    assert beside.begun.wait(5)
+    assert beside.begun.wait(20)
     for gate in (again, beside):
         gate.go.set()
     assert (first.alone, again.alone, beside.alone) == (True, True, False)
@@ -147,7 +147,7 @@ def test_a_job_that_has_to_wait_is_left_to_a_lane(lanes):
     assert threads == []
     for gate in gates:
         gate.go.set()
-    assert done.wait(5)
+    assert done.wait(20)
     assert threads[0] is not threading.current_thread()
 
 
@@ -156,7 +156,7 @@ def test_finishing_waits_for_what_runs_and_begins_nothing_more():
     lanes, running, waiting = Lanes(1, Pool(0)), Gate(), Gate()
     submit(lanes, running)
     submit(lanes, waiting, drop=waiting.drop)
-    assert running.begun.wait(5)
+    assert running.begun.wait(20)
     assert not lanes.finish(0.05)
     running.go.set()
     assert lanes.finish(5)
@@ -185,7 +185,7 @@ def test_a_job_that_raises_costs_no_lane(lanes, caplog):
         gate = Gate()
         gate.go.set()
         submit(lanes, gate)
-        assert gate.begun.wait(5)
+        assert gate.begun.wait(20)
     lanes.close()
     assert caplog.text.count("broken on purpose") >= 5
 
@@ -194,15 +194,15 @@ def test_a_solo_job_waits_for_the_others_and_keeps_them_waiting(lanes):
     """A solo job begins when nothing runs, is alone, and the next begins when it has ended."""
     first, solo, after = Gate(), Gate(), Gate()
     submit(lanes, first)
-    assert first.begun.wait(5)
+    assert first.begun.wait(20)
     submit(lanes, solo, solo=True)
     assert not solo.begun.wait(0.05)
     submit(lanes, after)
     first.go.set()
-    assert solo.begun.wait(5)
+    assert solo.begun.wait(20)
     assert not after.begun.wait(0.05)
     solo.go.set()
-    assert after.begun.wait(5)
+    assert after.begun.wait(20)
     after.go.set()
     assert (solo.alone, after.alone) == (True, True)
 
@@ -221,7 +221,7 @@ def test_a_solo_job_comes_through_a_stream_of_others():
         submit(lanes, stream)
     time.sleep(0.02)
     submit(lanes, solo, solo=True)
-    came = solo.begun.wait(5)
+    came = solo.begun.wait(20)
     stop.set()
     time.sleep(0.05)
     lanes.close()
@@ -266,20 +266,20 @@ def test_an_idle_lane_keeps_no_job(lanes):
             freed.set()
 
     submit(lanes, Job())
-    assert freed.wait(5)
+    assert freed.wait(20)
 
 
 def test_overlapping_jobs_wait_for_each_other_and_others_pass(lanes):
     """With a lane free, a job whose bytes are busy waits, and one with other bytes begins."""
     first, again, other = Gate(), Gate(), Gate()
     submit(lanes, first, holder="a")
-    assert first.begun.wait(5)
+    assert first.begun.wait(20)
     submit(lanes, again, holder="a")
     submit(lanes, other, holder="b")
-    assert other.begun.wait(5)
+    assert other.begun.wait(20)
     assert not again.begun.is_set()
     first.go.set()
-    assert again.begun.wait(5)
+    assert again.begun.wait(20)
     for gate in (again, other):
         gate.go.set()
 
@@ -289,9 +289,9 @@ def test_bytes_are_free_before_the_client_is_told(lanes):
     first, after, telling = Gate(), Gate(), Gate()
     first.go.set()
     submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)), holder="a")
-    assert telling.begun.wait(5)
+    assert telling.begun.wait(20)
     submit(lanes, after, holder="a")
-    assert after.begun.wait(5)
+    assert after.begun.wait(20)
     assert len(lanes) == 2
     for gate in (telling, after):
         gate.go.set()
@@ -302,11 +302,11 @@ def test_nothing_begins_before_the_client_of_a_solo_job_was_told(lanes):
     solo, after, telling = Gate(), Gate(), Gate()
     solo.go.set()
     submit(lanes, solo, tell=lambda: telling(Turn(came_ns=0)), holder="a", solo=True)
-    assert telling.begun.wait(5)
+    assert telling.begun.wait(20)
     submit(lanes, after, holder="b")
     assert not after.begun.wait(0.05)
     telling.go.set()
-    assert after.begun.wait(5)
+    assert after.begun.wait(20)
     after.go.set()
 
 
@@ -322,7 +322,7 @@ def test_an_answer_that_cannot_be_told_costs_no_lane(lanes, caplog):
         gate = Gate()
         gate.go.set()
         submit(lanes, gate, holder="large")
-        assert gate.begun.wait(5)
+        assert gate.begun.wait(20)
     assert caplog.text.count("broken on purpose") >= 3
 
 
@@ -368,14 +368,14 @@ def test_a_deadline_that_passes_is_answered_while_every_lane_is_busy(lanes):
     blocks, late, after = [Gate(), Gate()], Gate(), Gate()
     submit(lanes, blocks[0], holder="a")
     submit(lanes, blocks[1])
-    assert all(block.begun.wait(5) for block in blocks)
+    assert all(block.begun.wait(20) for block in blocks)
     deadline_ns = time.monotonic_ns() + 20_000_000
     submit(lanes, late, drop=late.drop, holder="large", deadline_ns=deadline_ns)
     submit(lanes, after, holder="b")
-    assert late.dropped.wait(5)
+    assert late.dropped.wait(20)
     assert isinstance(late.error, DeadlineExceeded)
     blocks[1].go.set()
-    assert after.begun.wait(5)  # no longer behind the large one, though `a` still runs
+    assert after.begun.wait(20)  # no longer behind the large one, though `a` still runs
     assert not late.begun.is_set()
     for gate in (blocks[0], after):
         gate.go.set()
@@ -386,7 +386,7 @@ def test_deadlines_pass_in_their_own_order(lanes):
     blocks = [Gate(), Gate()]
     for block in blocks:
         submit(lanes, block)
-        assert block.begun.wait(5)
+        assert block.begun.wait(20)
     dropped = []
     now_ns = time.monotonic_ns()
     for ms in (900, 300, 600):  # so that all wait before the first of them is late
@@ -402,13 +402,13 @@ def test_what_a_client_that_left_had_waiting_is_dropped_at_once(lanes):
     """Its jobs give their places back to others; those of others stay."""
     owner, block, leaving, staying = object(), Gate(), Gate(), Gate()
     submit(lanes, block, holder="a", owner=owner)
-    assert block.begun.wait(5)
+    assert block.begun.wait(20)
     submit(lanes, leaving, drop=leaving.drop, holder="large", owner=owner)
     submit(lanes, staying, holder="b", owner=object())
     assert not staying.begun.is_set()
     lanes.cancel(owner)
     assert isinstance(leaving.error, Cancelled)
-    assert staying.begun.wait(5)
+    assert staying.begun.wait(20)
     for gate in (block, staying):
         gate.go.set()
 
@@ -418,7 +418,7 @@ def test_a_drop_that_raises_ends_nothing(lanes, caplog):
     blocks, late = [Gate(), Gate()], Gate()
     for block in blocks:
         submit(lanes, block)
-        assert block.begun.wait(5)
+        assert block.begun.wait(20)
 
     def broken(error):
         raise ValueError("broken on purpose")
@@ -427,7 +427,7 @@ def test_a_drop_that_raises_ends_nothing(lanes, caplog):
     with caplog.at_level(logging.ERROR):
         submit(lanes, Gate(), drop=broken, deadline_ns=now_ns + 1_000_000)
         submit(lanes, late, drop=late.drop, deadline_ns=now_ns + 30_000_000)
-        assert late.dropped.wait(5)
+        assert late.dropped.wait(20)
     assert "broken on purpose" in caplog.text
     for block in blocks:
         block.go.set()
@@ -438,7 +438,7 @@ def test_closing_waits_for_jobs_that_wait_for_bytes(pool):
     lanes, done, dropped = Lanes(2, pool), [], []
     gate = Gate()
     submit(lanes, gate, holder="large")
-    assert gate.begun.wait(5)
+    assert gate.begun.wait(20)
     for _ in range(5):
         submit(lanes, done.append, holder="a")
     deadline_ns = time.monotonic_ns() + 1_000_000
@@ -447,7 +447,7 @@ def test_closing_waits_for_jobs_that_wait_for_bytes(pool):
     closing.start()
     assert comes_true(lambda: len(dropped) == 1)
     gate.go.set()
-    closing.join(5)
+    closing.join(20)
     assert not closing.is_alive()
     assert (len(done), len(dropped)) == (5, 1)
 
@@ -457,15 +457,15 @@ def test_the_oldest_run_is_known(lanes):
     compiling, first, second = Gate(), Gate(), Gate()
     assert lanes.oldest_ns() == 0
     submit(lanes, compiling, bounded=False)
-    assert compiling.begun.wait(5)
+    assert compiling.begun.wait(20)
     assert lanes.oldest_ns() == 0
     submit(lanes, first)
-    assert first.begun.wait(5)
+    assert first.begun.wait(20)
     began_ns = lanes.oldest_ns()
     assert 0 <= time.monotonic_ns() - began_ns < 5_000_000_000
     compiling.go.set()
     submit(lanes, second)
-    assert second.begun.wait(5)
+    assert second.begun.wait(20)
     assert lanes.oldest_ns() == began_ns
     first.go.set()
     assert comes_true(lambda: lanes.oldest_ns() > began_ns, 5)
@@ -479,11 +479,11 @@ def test_a_job_whose_holder_has_no_place_is_dropped_with_the_reason(lanes, here)
     for _ in range(4):
         gate = Gate()
         submit(lanes, gate, holder="gone", drop=gate.drop, here=here)
-        assert gate.dropped.wait(5)
+        assert gate.dropped.wait(20)
         assert isinstance(gate.error, ProtocolError)
         assert not gate.begun.is_set()
     done = [threading.Event() for _ in range(4)]
     for event in done:
         submit(lanes, lambda _, event=event: event.set(), holder="a")
-    assert all(event.wait(5) for event in done)
+    assert all(event.wait(20) for event in done)
     assert comes_true(lambda: len(lanes) == 0)

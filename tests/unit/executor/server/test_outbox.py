@@ -27,7 +27,7 @@ class Client:
 
     def post(self, body):
         self.entered.set()
-        self.go.wait(5)
+        self.go.wait(20)
         self.taken.append(self.parts.take(body))
 
 
@@ -36,7 +36,7 @@ def test_deltas_are_joined_while_a_client_is_slow():
     client = Client()
     outbox = Outbox(client)
     outbox.put(DELTA)
-    assert client.entered.wait(5)
+    assert client.entered.wait(20)
     for text in "bcd":
         outbox.put(replace(DELTA, text=text))
     outbox.put(replace(DELTA, sample=1))

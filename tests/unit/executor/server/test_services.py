@@ -124,7 +124,7 @@ def test_it_is_opened_once_however_many_come_at_once(executor):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
     assert len(set(map(id, got))) == 1
     assert len(CountingService.opened) == 1
     for _ in got:
