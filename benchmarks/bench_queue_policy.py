@@ -29,7 +29,7 @@ from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
-__all__ = ["POLICIES", "Window", "lines", "main", "write_repository"]
+__all__ = ["POLICIES", "Window", "keep_asking", "lines", "main", "write_repository"]
 
 # An answer that took so long came of a batch that began late, not of one that was long.
 LATE_MS = 250.0
@@ -130,11 +130,11 @@ def _windows(address: str, options: argparse.Namespace) -> Iterator[Window]:
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
         for clients in options.clients:
             for policy in POLICIES if number % 2 == 0 else reversed(POLICIES):
-                times, seconds = asyncio.run(_load(address, policy, clients, options.window))
+                times, seconds = asyncio.run(keep_asking(address, policy, clients, options.window))
                 yield Window(policy=policy, clients=clients, seconds=seconds, latencies_ms=times)
 
 
-async def _load(
+async def keep_asking(
     address: str, model: str, clients: int, window_s: float
 ) -> tuple[list[float], float]:
     """Keep so many requests in flight; return the milliseconds of each, and the time."""

@@ -20,11 +20,11 @@ max_batch_size: {rows}
 """
 
 
-def write_held(repository, name, folder, more="", *, rows=1, versions=(1,), **settings):
+def write_held(repository, name, folder, more="", *, rows=1, versions=(1,), cost_ms=0, **settings):
     """Write a model whose runs of `HELD` make the file `folder/777`, and so on.
 
     Version 1 answers y = x for x [batch, 1], later ones zeros. `more` is of its configuration,
-    beside inputs and outputs; `settings` are parameters.
+    beside inputs and outputs; a run takes `cost_ms`; `settings` are parameters.
     """
     config = CONFIG.format(rows=rows, more=more)
     config += parameters(**{"device": "null", "warmup": "off", **settings})
@@ -41,6 +41,7 @@ def write_held(repository, name, folder, more="", *, rows=1, versions=(1,), **se
             "inputs": [{"name": "x", **tensor}],
             "outputs": [{"name": "y", **tensor, **compute}],
             "faults": faults,
+            "cost_ms": {"*": cost_ms},
         }
         here = repository / name / str(version)
         here.mkdir(exist_ok=True)

@@ -103,6 +103,9 @@ def server(triton_server, tmp_path_factory, folder):
     write_held(models, "versions", folder, some, versions=(1, 2, 3))
     bounds = {"max_queue_size": 2, "default_timeout_microseconds": A_MINUTE}
     write_held(models, "bounded", folder, ONE + "dynamic_batching { }", rows=2, **bounds)
+    by_row = {"buckets.rows": "1", "warmup": "on", "cost_ms": 5}
+    write_held(models, "large", folder, ONE, rows=8, **by_row)
+    write_held(models, "small", folder, ONE, rows=1, **by_row)
     return triton_server(
         models,
         environment={**EXECUTORS, "GE_LANES": "1"},
@@ -164,6 +167,26 @@ def test_answers_keep_their_order(host):
     assert [first.get().as_numpy("y")[0, 0], second.get().as_numpy("y")[0, 0]] == [HELD, 5]
     host.let_go(ALSO_HELD)
     third.get()
+
+
+# Models that share a device
+
+
+def test_what_a_model_has_waiting_holds_up_no_other(host):
+    """Eight runs of one wait for the only lane; another model's is done before they have ended."""
+    large = host.hold("large", rows=8)
+    small = host.send("small", 5)
+    assert host.comes_to(1, "ge_requests_total", model="small")
+    for _ in range(6):  # it may not have come to the executor yet when the first ends
+        host.let_go()
+        assert comes_true(host.held)
+    assert comes_true(lambda: small.done)
+    assert not large.done
+    host.let_go()
+    assert comes_true(host.held)
+    host.let_go()
+    assert large.get().as_numpy("y").tolist() == [[HELD]] * 8
+    assert small.get().as_numpy("y").tolist() == [[5]]
 
 
 # Priorities, and what a queue refuses

@@ -219,9 +219,9 @@ SETTINGS: tuple[Setting, ...] = (
         default="2",
         choices=("1", "2", "3"),
         help="Which of the models that wait for a device goes first: 1 is the highest, as in "
-        "Triton's `priority_levels` (a request's own priority is not shown to Python). A run is "
-        "passed only by those of a higher priority that come within 0.2 s per level after it, so "
-        "none waits for ever.",
+        "Triton's `priority_levels` (a request's own priority is not shown to Python). Models of "
+        "one priority share the device by time; a run is passed by 0.2 s of each model's runs per "
+        "level of difference, so none waits for ever.",
     ),
     Setting(
         key="max_queue_size",

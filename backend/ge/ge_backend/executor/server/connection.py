@@ -205,6 +205,8 @@ class Connection:
             deadline_ns=message.deadline_ns,
             solo=message.solo,
             here=message.awaited,
+            model=name,
+            cost_ns=message.cost_ns,
         )
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
@@ -244,6 +246,8 @@ class Connection:
         solo: bool = False,
         bounded: bool = True,
         here: bool = False,
+        model: str = "",
+        cost_ns: int = 0,
     ) -> None:
         """Let a lane do it, or send the error; this thread where it may, and it need not wait.
 
@@ -290,6 +294,8 @@ class Connection:
                 solo=solo,
                 owner=self,
                 number=errand.request_id,
+                model=model,
+                cost_ns=cost_ns,
                 bounded=bounded,
             ),
             here=here,

@@ -1,0 +1,141 @@
+"""What a small model's requests wait where a large one shares their device, and what that costs it.
+
+The device only sleeps, so the machine is idle. The large model's batches become many long runs, all
+of which wait for the device at once; each request of the small one is a short run. Clients send
+their next request when the last one is answered: one of the small model's, so many of the large's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench_queue_policy import keep_asking
+from benchmarks.figures import percentile
+from benchmarks.pbtxt import parameter_lines
+from benchmarks.report import machine
+from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+
+__all__ = ["Window", "lines", "main", "write_repository"]
+
+CONFIG = """\
+backend: "ge"
+max_batch_size: 32
+input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 4 ] }} ]
+instance_group [ {{ count: 2 kind: KIND_CPU }} ]
+dynamic_batching {{ }}
+parameters {{ key: "device" value {{ string_value: "null" }} }}
+parameters {{ key: "buckets.rows" value {{ string_value: "1" }} }}
+{parameters}
+"""
+LARGE = "large"
+# name -> (what it is, its parameters)
+SMALL: dict[str, tuple[str, dict[str, int]]] = {
+    "small": ("as it is", {}),
+    "small_first": ("`priority: 1`", {"priority": 1}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One short time: the milliseconds of the small model's answers, how many the large one gave.
+
+    Attributes:
+        small: which of the small models; "" where the large one was alone.
+        clients: of the large model.
+        large_per_s: its answers in a second.
+    """
+
+    small: str
+    clients: int
+    small_ms: Sequence[float]
+    large_per_s: float
+
+
+def main() -> None:
+    """Run it and print the table."""
+    options = _parse(sys.argv[1:])
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        repository = Path(temporary)
+        write_repository(repository, options.small_ms, options.large_ms)
+        settings = ServerOptions(
+            repositories=(repository,),
+            log_file=repository / "server.log",
+            environment={"GE_WARMUP": "on"},
+        )
+        with TritonServer(find_server(), settings) as server:
+            windows = list(_windows(server.grpc, options))
+    print("\n".join(lines(windows)))
+
+
+def write_repository(repository: Path, small_ms: float, large_ms: float) -> None:
+    """Write the models; each row is a run, which takes so many milliseconds."""
+    tensor = {"dtype": "FP32", "dims": ["batch", 4]}
+    outputs = [{"name": "y", **tensor, "compute": "echo", "of": "x"}]
+    inputs = [{"name": "x", **tensor}]
+    models = {name: (parameters, small_ms) for name, (_, parameters) in SMALL.items()}
+    for name, (parameters, run_ms) in {LARGE: ({}, large_ms), **models}.items():
+        version = repository / name / "1"
+        version.mkdir(parents=True)
+        graph = {"inputs": inputs, "outputs": outputs, "cost_ms": {"*": run_ms}}
+        (version / "model.null").write_text(json.dumps(graph))
+        config = CONFIG.format(parameters=parameter_lines(parameters))
+        (version.parent / "config.pbtxt").write_text(config)
+
+
+def lines(windows: Sequence[Window]) -> Iterator[str]:
+    """Yield a Markdown table; the large model's answers are a share of those it gives alone."""
+    yield "| clients of the large model | small model | p50 | p99 | the large model's answers |"
+    yield "| ---: | --- | ---: | ---: | ---: |"
+    for clients in dict.fromkeys(window.clients for window in windows):
+        alone = _large_per_s(windows, "", clients)
+        for name, (title, _) in SMALL.items():
+            own = [w for w in windows if (w.small, w.clients) == (name, clients)]
+            times = [ms for window in own for ms in window.small_ms]
+            share = f"{_large_per_s(windows, name, clients) / alone:.2f}x" if clients else ""
+            middle, most = percentile(times, 50), percentile(times, 99)
+            yield f"| {clients} | {title} | {middle:.0f} ms | {most:.0f} ms | {share} |"
+
+
+def _large_per_s(windows: Sequence[Window], small: str, clients: int) -> float:
+    rates = [w.large_per_s for w in windows if (w.small, w.clients) == (small, clients)]
+    return sum(rates) / max(1, len(rates))
+
+
+def _windows(address: str, options: argparse.Namespace) -> Iterator[Window]:
+    for number in range(options.rounds):
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+        for clients in [0, *options.clients]:
+            for small in ["", *SMALL]:
+                yield asyncio.run(_window(address, small, clients, options.window))
+
+
+async def _window(address: str, small: str, clients: int, seconds: float) -> Window:
+    (large_ms, took_s), (small_ms, _) = await asyncio.gather(
+        keep_asking(address, LARGE, clients, seconds),
+        keep_asking(address, small, int(bool(small)), seconds),
+    )
+    rate = len(large_ms) / took_s
+    return Window(small=small, clients=clients, small_ms=small_ms, large_per_s=rate)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_sharing", description=__doc__)
+    parser.add_argument("--clients", nargs="+", type=int, default=[8, 32])
+    parser.add_argument("--small-ms", type=float, default=2.0, help="how long its runs take")
+    parser.add_argument("--large-ms", type=float, default=50.0, help="how long its runs take")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--window", type=float, default=4.0, help="seconds per pair and round")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
