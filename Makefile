@@ -49,6 +49,7 @@ check: $(VENV)/.check ## lint, types, layers, spelling, container files, known v
 	$(VENV)/bin/kubernetes-validate --quiet deploy/kubernetes/*.yaml
 	$(RUN) deploy/audit.py
 	$(VENV)/bin/check-jsonschema --schemafile deploy/kserve/servingruntime.schema.json deploy/kserve/runtime.yaml
+	@find backend -name '*.py' -exec wc -l {} + | awk '$$2 != "total" && $$1 > 600 { print "warning: " $$2 " has " $$1 " lines: are these several files?" }'
 
 fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
