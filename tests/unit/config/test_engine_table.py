@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.config.engine_table import ENGINES, engine_names, engines_for, file_ends
+from ge_backend.config.engine_table import (
+    ENGINES,
+    LANGUAGE_ENGINES,
+    engine_names,
+    engines_for,
+    file_ends,
+    language_engines,
+)
 from ge_backend.config.settings import FAMILIES, SETTINGS
 
 try:
@@ -30,8 +37,30 @@ def test_a_row_names_a_constructor_that_is_there(row):
     assert len(init.args.kwonlyargs) == sum(d is not None for d in init.args.kw_defaults)
 
 
+@pytest.mark.parametrize("row", LANGUAGE_ENGINES, ids=lambda row: row.name)
+def test_a_row_names_an_opener_that_is_there(row):
+    """Read, not imported, as above. It takes what is asked for."""
+    module, _, name = row.opener.partition(":")
+    tree = ast.parse(Path(importlib.util.find_spec(module).origin).read_text())
+    opener = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+    assert [argument.annotation.id for argument in opener.args.args] == ["OpenLanguage"]
+    assert opener.returns.id == "OpenedLanguage"
+
+
+def test_a_kind_of_device_has_engines_for_text_generators_in_order():
+    """A name stands for itself, whatever the device: its opener says why it refuses."""
+    assert [row.name for row in language_engines("cpu")] == ["openvino", "torch"]
+    assert [row.name for row in language_engines("npu")] == ["torch"]
+    assert [row.name for row in language_engines("npu", "openvino")] == ["openvino"]
+    assert language_engines("moon") == ()
+
+
 @pytest.mark.skipif(tomllib is None, reason="tomllib comes with Python 3.11")
-@pytest.mark.parametrize("row", ENGINES, ids=IDS)
+@pytest.mark.parametrize(
+    "row",
+    [*ENGINES, *LANGUAGE_ENGINES],
+    ids=[*IDS, *(f"{row.name}-language" for row in LANGUAGE_ENGINES)],
+)
 def test_a_row_names_an_extra_that_is_there(row):
     """The error of an engine that is not installed says what to install."""
     extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]

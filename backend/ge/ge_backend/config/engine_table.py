@@ -1,16 +1,28 @@
 """The table of engines: which runs which files on which devices, and what it takes.
 
-A new engine is one folder below `device/` and one row here. Loading, the names of model files, the
-parameters, `ge-backend check` and docs/devices.md read this table.
+A new engine is one folder below `device/` and one row here: for a kind of file, or for checkpoints
+that generate text. Loading, the names of model files, the parameters, `ge-backend check` and
+docs/devices.md read this table.
 What an NPU runs offline (`.om`, and `.onnx` compiled to such) is opened by the device itself, since
-it plans memory with it.
+it plans memory with it. vLLM is no row: it computes no step of ours, but plans its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ENGINES", "SILENT_ENDS", "EngineRow", "engine_names", "engines_for", "file_ends"]
+__all__ = [
+    "DEVICE_ENDS",
+    "ENGINES",
+    "LANGUAGE_ENGINES",
+    "SILENT_ENDS",
+    "EngineRow",
+    "LanguageRow",
+    "engine_names",
+    "engines_for",
+    "file_ends",
+    "language_engines",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,26 @@ class EngineRow:
     runs: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageRow:
+    """One way to compute the steps of a checkpoint that generates text.
+
+    Attributes:
+        name: what the parameter `engine` calls it, and the module of its own library.
+        kinds: of the devices that have it.
+        opener: `module:function`, which returns an `OpenedLanguage` for an `OpenLanguage`. Imported
+            when the first such model is loaded.
+        extra: the extra of this package that installs its own library.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    opener: str
+    extra: str
+
+
+# What a kind of device runs by itself, without an engine: how the names of these files end.
+DEVICE_ENDS = {"npu": (".om", ".onnx"), "null": (".null",)}
 # Files that do not say what tensors they take: config.pbtxt has to.
 SILENT_ENDS = (".pt",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
@@ -185,15 +217,42 @@ ENGINES: tuple[EngineRow, ...] = (
     ),
 )
 
+# As above: the first that is installed and can computes a checkpoint.
+LANGUAGE_ENGINES: tuple[LanguageRow, ...] = (
+    LanguageRow(
+        name="openvino",
+        kinds=("cpu",),
+        opener="ge_backend.device.ov.language.open:open_openvino",
+        extra="openvino",
+    ),
+    LanguageRow(
+        name="torch",
+        kinds=("cpu", "cuda", "npu"),
+        opener="ge_backend.device.pytorch.language.open:open_torch",
+        extra="generation",
+    ),
+)
+
 
 def engines_for(filename: str, kind: str) -> tuple[EngineRow, ...]:
     """Return the engines that run a file of this name on this kind of device, in order."""
     return tuple(row for row in ENGINES if kind in row.kinds and filename.endswith(row.ends))
 
 
+def language_engines(kind: str, name: str = "") -> tuple[LanguageRow, ...]:
+    """Return the engines that may compute a checkpoint on this kind of device, in order.
+
+    Where one is named it is that alone, which may refuse the device; a name must be in the table.
+    """
+    if name:
+        return tuple(row for row in LANGUAGE_ENGINES if row.name == name)
+    return tuple(row for row in LANGUAGE_ENGINES if kind in row.kinds)
+
+
 def engine_names() -> tuple[str, ...]:
     """Return all names, each once."""
-    return tuple(dict.fromkeys(row.name for row in ENGINES))
+    names = (*(row.name for row in ENGINES), *(row.name for row in LANGUAGE_ENGINES))
+    return tuple(dict.fromkeys(names))
 
 
 def file_ends(kind: str = "") -> tuple[str, ...]:

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from ge_backend.config.engine_table import engines_for
+from ge_backend.config.engine_table import engines_for, language_engines
 from ge_backend.device.engines import preferred
 from ge_backend.device.failures import reason
-from ge_backend.device.language.open import OPENERS, engines_tried
 from ge_backend.device.openmp import spin_briefly
 
 __all__ = ["acts_for", "language_acts", "rehearse"]
@@ -45,8 +44,8 @@ def language_acts(device: str, engine: str) -> tuple[str, ...]:
 
     Device and engine are as in `OpenLanguage`.
     """
-    tried = engines_tried(device, engine)
-    return tuple(act for name in tried for act in (name, OPENERS[name].partition(":")[0]))
+    rows = language_engines(device.partition(":")[0], engine)
+    return tuple(act for row in rows for act in (row.name, row.opener.partition(":")[0]))
 
 
 def rehearse(acts: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ge_backend.config.engine_table import LANGUAGE_ENGINES
 from ge_backend.config.inside import inside
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import GENERATION_SETTINGS, VLLM
@@ -19,13 +20,11 @@ from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
 from ge_backend.generate.figures import HISTOGRAMS, HistogramFigures
 from ge_backend.generate.settings import read_settings
 from ge_backend.metrics import Recorder
-from ge_backend.serving.connect import executor_of, kept_files
+from ge_backend.serving.connect import AUTO, executor_of, kept_files
 
 __all__ = ["check_generation", "draft_checkpoint", "generation_settings", "open_generation"]
 
 BUCKETS = ("batch", "query", "context")
-# As a configuration calls them, and as a service does.
-OWN_ENGINES = {"": "", "auto": "", "torch": "torch", "openvino": "openvino"}
 # Figures of an engine, and what they are as metrics; those with a label say which.
 PREEMPTED = ("recomputed", "swapped_out", "swapped_in")
 FINISHED = ("stop", "complete", "length", "cancelled", "error")
@@ -67,10 +66,11 @@ def check_generation(config: ModelConfig) -> None:
     if config.engine == VLLM:
         _check_for_vllm(config)
         return
-    if config.engine not in OWN_ENGINES:
+    own = [row.name for row in LANGUAGE_ENGINES]
+    if config.engine not in {"", AUTO, *own}:
         raise ConfigError(
             f"parameter 'engine' is {config.engine!r}; a model that generates text runs on "
-            f"'openvino', 'torch' or {VLLM!r}"
+            f"{', '.join(map(repr, own))} or {VLLM!r}"
         )
     theirs = [key for key, _ in config.options if key.startswith(f"{VLLM}.")]
     if theirs:
@@ -98,7 +98,7 @@ def _check_for_vllm(config: ModelConfig) -> None:
 def _own(config: ModelConfig) -> tuple[ServiceSpec, ServedFiles]:
     draft = draft_checkpoint(config, read_checkpoint(config.directory))
     beside = [*(draft.files if draft else ()), *filter(None, [config.bucket_file])]
-    engine = OWN_ENGINES[config.engine]
+    engine = "" if config.engine == AUTO else config.engine
     return _served(config, generation_settings(config), beside, engine=engine)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.cli.model.repository import backend_of, model_folders, refused_folders
-from ge_backend.config.engine_table import EngineRow, engines_for, file_ends
+from ge_backend.config.engine_table import DEVICE_ENDS, EngineRow, engines_for, file_ends
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import BACKEND, read_folder
 from ge_backend.device.base import DEVICE_KINDS
@@ -22,9 +22,6 @@ from ge_backend.serving.generation import check_generation
 from ge_backend.warmup.store import Store
 
 __all__ = ["Needs", "read_needs"]
-
-# What devices run themselves, without an engine of the table.
-OWN = {"npu": (".om", ".onnx"), "null": (".null",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +111,7 @@ def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
     if is_checkpoint(directory, config.filename):  # it has engines of its own
         check_generation(config)
     # That a device is unknown it says itself.
-    elif kind in DEVICE_KINDS and not path.name.endswith(OWN.get(kind, ())):
+    elif kind in DEVICE_KINDS and not path.name.endswith(DEVICE_ENDS.get(kind, ())):
         _check(path, config, rows, named)
     return preferred(named or rows, config.precision) if rows else None
 
@@ -125,7 +122,7 @@ def _check(
     """See that there is an engine for a file, its configured name, and its precision."""
     kind = config.placement.kind
     if not rows:
-        ends = ", ".join((*OWN.get(kind, ()), *file_ends(kind)))
+        ends = ", ".join((*DEVICE_ENDS.get(kind, ()), *file_ends(kind)))
         raise ModelError(f"{path}: the {kind} device runs {ends}")
     names = ", ".join(row.name for row in named or rows)
     if config.engine not in {"", AUTO} and not named:

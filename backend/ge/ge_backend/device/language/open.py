@@ -7,9 +7,11 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ge_backend.config.engine_table import LanguageRow, language_engines
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.scheduled import ScheduledModel
@@ -24,7 +26,6 @@ __all__ = [
     "OpenedScheduled",
     "TorchDevice",
     "cached_as",
-    "engines_tried",
     "held_as",
     "memory_for_cache",
     "open_language",
@@ -33,10 +34,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-OPENERS = {
-    "openvino": "ge_backend.device.ov.language.open:open_openvino",
-    "torch": "ge_backend.device.pytorch.language.open:open_torch",
-}
 DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
@@ -71,7 +68,7 @@ class OpenLanguage:
         memory: the device's memory, now.
         cache_dtype: `model`, or `bf16`.
         text: whether its tokenizer is wanted, and what compiles structures.
-        engine: `openvino` or `torch`; "": the first of them that can.
+        engine: a name of `LANGUAGE_ENGINES`; "": the first of them that can.
         padded: steps will be padded to static shapes.
         streams: as `TorchDevice.torch_streams`; None on a CPU.
     """
@@ -111,30 +108,25 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         OutOfMemory: the weights do not fit.
     """
     spin_briefly()
-    first, *others = engines_tried(asked.device, asked.engine)
-    if not others:
-        return _opened(first, asked)
+    rows = language_engines(asked.device.partition(":")[0], asked.engine)
+    if not rows:
+        raise DeviceUnavailable(f"no engine computes a text generator on {asked.device!r}")
+    for row, following in pairwise(rows):
+        try:
+            opened = _opened(row, asked)
+        except (DeviceUnavailable, Unsupported) as error:
+            log.info("%s computes it. %s", following.name, error)
+        else:
+            log.info("%s: %s computes it", asked.folder, row.name)
+            return opened
+    return _opened(rows[-1], asked)
+
+
+def _opened(engine: LanguageRow, asked: OpenLanguage) -> OpenedLanguage:
     try:
-        opened = _opened(first, asked)
-    except (DeviceUnavailable, Unsupported) as error:
-        log.info("torch computes it. %s", error)
-        return _opened(others[0], asked)
-    log.info("%s: OpenVINO computes it", asked.folder)
-    return opened
-
-
-def engines_tried(device: str, engine: str) -> tuple[str, ...]:
-    """Return which of `OPENERS` may open a checkpoint, in order: the first that can does."""
-    if engine:
-        return (engine,)
-    return ("openvino", "torch") if device == "cpu" else ("torch",)
-
-
-def _opened(engine: str, asked: OpenLanguage) -> OpenedLanguage:
-    try:
-        opener = pkgutil.resolve_name(OPENERS[engine])
+        opener = pkgutil.resolve_name(engine.opener)
     except ImportError as error:
-        extra = error.name if error.name in OPENERS else "generation"
+        extra = engine.extra if error.name == engine.name else "generation"
         raise DeviceUnavailable(
             f"a language model needs {error.name}; pip install 'triton-ge-backend[{extra}]'"
         ) from error

@@ -37,7 +37,7 @@ def test_it_comes_first_in_the_precisions_that_a_cpu_has(folder, caplog, precisi
     computed = NAMES[computed_in(DTYPES[dtype])]
     with caplog.at_level(logging.INFO):
         model = open_language(asked(folder, precision=precision)).model
-    assert f"{folder}: OpenVINO computes it" in caplog.text
+    assert f"{folder}: openvino computes it" in caplog.text
     assert isinstance(model._decoder, OpenVinoDecoder)
     assert (model.dtype, model.block_size) == (computed, 32)
     assert len(model.products) == 4 * 3
@@ -65,6 +65,12 @@ def test_what_it_cannot_do_is_torchs(folder, caplog, given, reason):
     assert f"torch computes it. {folder}: OpenVINO does not run it: {reason}" in caplog.text
     with pytest.raises(Unsupported, match=f"OpenVINO does not run it: {reason}"):
         open_language(asked(folder, engine="openvino", **given))
+
+
+def test_no_engine_is_for_a_device_that_computes_none(folder):
+    """Neither is imported for it."""
+    with pytest.raises(DeviceUnavailable, match="no engine computes a text generator on 'moon:1'"):
+        open_language(asked(folder, device="moon:1"))
 
 
 def test_a_processor_without_bf16_computes_in_fp32(folder, monkeypatch, caplog):
