@@ -8,11 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 
 from builders.host_config import instance_of
+from ge_backend.device.health import Health
 from ge_backend.errors import GraphFailed, Status
 from ge_backend.executor.process.heals import note_heal
 from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.metrics import Recorder
 
+SHOWN = SimpleNamespace(
+    ns=0, memory_bytes=0, health=Health(), pool=PoolSample(size_bytes=1, placed_bytes=1)
+)
 LAST = Delta(number=1, sample=0, text="x", ids=(5,), finish="stop")
 
 
@@ -140,8 +145,8 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
     from ge_backend.host import generation
 
     def opened(config, recorder, *, on_restart):
-        figures = {"ready": True, "outstanding_ns": 0, "memory_bytes": 0}
-        return SimpleNamespace(**figures, look=lambda: None, close=lambda: None)
+        nothing = {"look": lambda: None, "close": lambda: None}
+        return SimpleNamespace(ready=True, outstanding=SHOWN, **nothing)
 
     note_heal(tmp_path, "m")
     monkeypatch.setenv("GE_RUNTIME_DIR", str(tmp_path))
@@ -158,6 +163,7 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
         for series in family.series
     }
     assert published["ge_model_heals", "cpu", None, None] == 1
+    assert "ge_workspace_pool_bytes" in {name for name, *_ in published}
     assert published["ge_requests_total", "cpu", None, None] == 0
     assert published["ge_executor_restarts_total", "cpu", None, None] == 0
     assert published["ge_text_failed_steps_total", "cpu", None, None] == 0

@@ -171,32 +171,7 @@ class Pipeline:
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
         for state in self.fleet.states():
-            pool = state.pool
-            values: dict[str, float] = {
-                "ge_device_up": state.up,
-                "ge_device_outstanding_seconds": state.outstanding_ns / 1e9,
-                "ge_executor_memory_bytes": state.memory_bytes,
-                "ge_evicted_graphs": pool.evictions,
-            }
-            if pool.size_bytes:
-                values |= {
-                    "ge_workspace_pool_bytes": pool.size_bytes,
-                    "ge_workspace_placed_bytes": pool.placed_bytes,
-                    "ge_workspace_used_bytes": pool.leased_bytes,
-                    "ge_workspace_peak_bytes": pool.peak_bytes,
-                }
-            if state.health.abnormal >= 0:
-                values["ge_device_abnormal"] = state.health.abnormal
-            for name, value in values.items():
-                self.recorder.set(name, float(value), device=state.device)
-            for unit in ("cube", "vector", "aicpu"):
-                if (percent := getattr(state.health, unit)) >= 0:
-                    self.recorder.set(
-                        "ge_device_utilization_ratio",
-                        percent / 100,
-                        device=state.device,
-                        unit=unit,
-                    )
+            state.record(self.recorder)
 
     def _take_over(self) -> None:
         with self._changing:

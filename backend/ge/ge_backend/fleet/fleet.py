@@ -16,11 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ge_backend.device.failures import without_folders
-from ge_backend.device.health import Health
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -35,11 +34,11 @@ from ge_backend.errors import (
 from ge_backend.executor.client.flight import Flight, RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Keeps, RunOrder
-from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.assign import DeviceLoad, assign
+from ge_backend.fleet.device_state import DeviceState
 from ge_backend.fleet.member import Member, Pauses
 
-__all__ = ["DeviceState", "Ended", "Fleet", "StageRuns"]
+__all__ = ["Ended", "Fleet", "StageRuns"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
@@ -81,18 +80,6 @@ class Ended:
     outcome: RunResult
     device: str = ""
     given_up: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceState:
-    """One device as it is now; all but `up` is the same for all models there."""
-
-    device: str
-    up: bool
-    outstanding_ns: int = 0
-    pool: PoolSample = field(default_factory=PoolSample)
-    health: Health = field(default_factory=Health)
-    memory_bytes: int = 0
 
 
 class Fleet:
@@ -310,18 +297,7 @@ class Fleet:
 
 
 def _state(member: Member) -> DeviceState:
-    up = member.up
-    seen = member.session.outstanding if up else None
-    if seen is None:
-        return DeviceState(device=member.device, up=up)
-    return DeviceState(
-        device=member.device,
-        up=up,
-        outstanding_ns=seen.ns,
-        pool=seen.pool,
-        health=seen.health,
-        memory_bytes=seen.memory_bytes,
-    )
+    return DeviceState.of(member.device, member.session.outstanding, up=member.up)
 
 
 class _Share:

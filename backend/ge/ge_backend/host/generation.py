@@ -18,6 +18,7 @@ from ge_backend.config.settings import without_effect
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Delta, joined
+from ge_backend.fleet.device_state import DeviceState
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
@@ -66,12 +67,7 @@ class Generation:
         client = open_generation(config, recorder, on_restart=instance.note_restart)
 
         def look() -> None:
-            for name, value in (
-                ("ge_device_up", client.ready),
-                ("ge_device_outstanding_seconds", client.outstanding_ns / 1e9),
-                ("ge_executor_memory_bytes", client.memory_bytes),
-            ):
-                recorder.set(name, float(value), device=config.device)
+            DeviceState.of(config.device, client.outstanding, up=client.ready).record(recorder)
             client.look()
 
         devices = config.placement.devices

@@ -291,10 +291,11 @@ def test_what_the_executor_shows_of_itself_is_seen(rig):
     """Its memory and the work it holds, for the metrics; nothing of one that is gone."""
     rig.executor.outstanding.show_memory(5 << 20)
     claim = rig.executor.outstanding.claim(7)
-    assert (rig.client.memory_bytes, rig.client.outstanding_ns) == (5 << 20, 7)
+    shown = rig.client.outstanding
+    assert (shown.memory_bytes, shown.ns) == (5 << 20, 7)
     claim.release()
     rig.client.close()
-    assert (rig.client.memory_bytes, rig.client.outstanding_ns) == (0, 0)
+    assert rig.client.outstanding is None
 
 
 def test_a_model_that_cannot_be_opened_is_no_client():

@@ -45,6 +45,7 @@ from ge_backend.executor.protocol.generation_messages import (
     Withdraw,
     parts_of,
 )
+from ge_backend.executor.protocol.outstanding import OutstandingView
 
 __all__ = ["GenerationClient", "Prompt", "Sink"]
 
@@ -192,16 +193,10 @@ class GenerationClient:
         return self._failure is None
 
     @property
-    def memory_bytes(self) -> int:
-        """The memory that the executor has for itself; 0 while it is lost."""
+    def outstanding(self) -> OutstandingView | None:
+        """What the executor shows of its work, its device and itself; None once it is left."""
         stream = self._stream
-        return 0 if stream is None else stream.outstanding.memory_bytes
-
-    @property
-    def outstanding_ns(self) -> int:
-        """The estimated work that the executor holds now, of all its stubs; 0 while it is lost."""
-        stream = self._stream
-        return 0 if stream is None else stream.outstanding.ns
+        return None if stream is None else stream.outstanding
 
     def submit(self, prompt: Prompt, sink: Sink) -> None:
         """Ask for text; everything else comes to the sink.
