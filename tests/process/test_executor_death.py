@@ -27,7 +27,7 @@ from ge_backend.executor.protocol.messages import PrepareInput
 
 @pytest.fixture
 def source(tmp_path):
-    return write_null(tmp_path / "model.null", cost_ms={"*": 20}, faults=[deadly()])
+    return write_null(tmp_path / "model.null", cost_ms={"*": 60}, faults=[deadly()])
 
 
 def test_runs_in_flight_are_repeated_and_succeed(machine, source):

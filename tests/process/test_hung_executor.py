@@ -26,7 +26,7 @@ SOON_S = 25.0
 
 @pytest.fixture
 def source(tmp_path):
-    return write_null(tmp_path / "model.null", cost_ms={"*": 20})
+    return write_null(tmp_path / "model.null", cost_ms={"*": 60})
 
 
 def stop(machine):

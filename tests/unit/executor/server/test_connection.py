@@ -117,13 +117,14 @@ def stub(source, device):
     assert stub.executor.registry.entries() == []
 
 
-def test_a_run_is_outstanding_until_it_has_ended(stub, device):
+def test_a_run_is_outstanding_until_it_has_ended(stub, device, monkeypatch):
     """Its estimate counts while it waits and runs, and no longer when its stub is told."""
-    page = stub.link.outstanding
-    device.inject(Fault(on="run", do="sleep", ms=50))
+    page, go = stub.link.outstanding, threading.Event()
+    monkeypatch.setattr(device.faults, "strike", lambda *_: go.wait(30))
     stub.send(stub.run(10, cost_ns=70))
     stub.send(stub.run(11, cost_ns=5))
     assert comes_true(lambda: page.ns == 75)
+    go.set()
     assert isinstance(stub.receive(), Done)
     assert page.ns in {5, 70, 0}
     assert isinstance(stub.receive(), Done)
@@ -148,18 +149,22 @@ def test_a_stub_that_cannot_be_told_is_left(stub, monkeypatch):
         stub.receive()
 
 
-def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(stub, device, source):
+def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(
+    stub, device, tmp_path
+):
     """Whatever becomes of it, its estimate is taken back, and other stubs see that."""
     device.inject(Fault(on="run", do="fail", nth=1))
     stub.send(stub.run(10, cost_ns=7))
     assert isinstance(stub.receive(), Failed)
     assert stub.link.outstanding.ns == 0
-    device.inject(Fault(on="run", do="sleep", ms=20))
+    held = tmp_path / "held"
+    device.inject(Fault(on="run", do="hold", nth=1, file=str(held)))
     for number in range(20, 30):
         stub.send(stub.run(number, cost_ns=1000))
     page = stub.link.outstanding
-    assert comes_true(lambda: page.ns > 0)
+    assert comes_true(lambda: page.ns > 0 and held.exists())
     stub.link.close()
+    held.unlink()
     assert comes_true(lambda: page.ns == 0)
 
 
