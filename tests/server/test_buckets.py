@@ -128,7 +128,7 @@ def log_of(server, model):
     return [line.removesuffix('"') for line in told]
 
 
-def becomes(server, name, model, value, seconds=10.0):
+def becomes(server, name, model, value, seconds=60.0):
     """Return whether a metric reaches a value within that time."""
     end = time.monotonic() + seconds
     while metric(server, name, model=model) < value and time.monotonic() < end:

@@ -61,8 +61,6 @@ const seen = nodes.filter((node) => node.offsetParent && !node.disabled);
 return Math.min(...seen.map((node) => ratio(getComputedStyle(node).color, behind(node))));
 }})()"""
 
-
-TRIES = 5
 STOPPED_EARLY = """new MutationObserver((_, observer) => {
   if ($("talk").lastChild.textContent.length <= 3) return;
   observer.disconnect();
@@ -598,7 +596,24 @@ def test_the_page_chats_and_compares(front, client, opened, width, scheme):
     assert all("401" in line for line in opened.console)
 
 
-def test_the_page_tells_what_went_wrong(front, opened):
+@pytest.fixture
+def endless(monkeypatch):
+    """Texts stand still after some tokens: a browser that has to wait never gets them whole."""
+    write = triton.TritonConnection.write
+
+    async def held(connection, call):
+        async with contextlib.aclosing(write(connection, call)) as parts:
+            said = 0
+            async for pieces in parts:
+                yield pieces
+                said += 1
+                if said == 20:
+                    await asyncio.Event().wait()
+
+    monkeypatch.setattr(triton.TritonConnection, "write", held)
+
+
+def test_the_page_tells_what_went_wrong(front, opened, endless):
     """An error of the server stands below the chat, and a text can be stopped."""
     opened.show(front.url, width=1400, scheme="light")
     opened.wait("!$('key-card').hidden")
@@ -607,15 +622,10 @@ def test_the_page_tells_what_went_wrong(front, opened):
     opened.ask("$('limit').value = 100000; $('message').value = 'hi'; $('send').click()")
     opened.wait("$('chat-note').textContent.includes('lower max_tokens')")
     assert opened.ask("[talk.length, $('send').disabled, $('stop').disabled]") == [0, False, True]
-    for _ in range(TRIES):  # where the browser has to wait, the whole text comes at once
-        opened.ask("$('clear').click(); $('chat-note').textContent = ''")
-        opened.ask(STOPPED_EARLY)  # in the page, as the whole text is there within a second
-        opened.ask("$('limit').value = 230; $('message').value = 'hi'; $('send').click()")
-        opened.wait("/^(stopped|[0-9]+ tokens)/.test($('chat-note').textContent)")
-        if opened.ask("$('chat-note').textContent") == "stopped":
-            break
-    else:
-        pytest.fail(f"no text of {TRIES} was stopped")
+    opened.ask("$('clear').click(); $('chat-note').textContent = ''")
+    opened.ask(STOPPED_EARLY)
+    opened.ask("$('limit').value = 230; $('message').value = 'hi'; $('send').click()")
+    opened.wait("$('chat-note').textContent === 'stopped'")
 
 
 def test_a_chat_begun_anew_has_nothing_of_the_old_one(front, opened):
@@ -698,11 +708,11 @@ def test_a_model_that_is_not_ready_says_so(server, client):
             triton.unload_model(model)
             seen = set()
             try:
-                assert comes_true(lambda: seen.add(status_of(each)) or gone in seen, seconds=20)  # noqa: B023
+                assert comes_true(lambda: seen.add(status_of(each)) or gone in seen, seconds=60)  # noqa: B023
             finally:
                 triton.load_model(model)
             assert seen <= {200, 404, 503}
-            assert comes_true(lambda: status_of(each) == 200, seconds=20)  # noqa: B023
+            assert comes_true(lambda: status_of(each) == 200, seconds=60)  # noqa: B023
 
 
 def test_a_server_that_stands_still_is_unavailable(server, client, monkeypatch):
@@ -731,7 +741,7 @@ def test_a_server_that_stands_still_is_unavailable(server, client, monkeypatch):
         os.kill(server.pid, signal.SIGCONT)
         for thread in threads:
             thread.join()
-    assert comes_true(lambda: status_of(asks[1]) == 200, seconds=20)
+    assert comes_true(lambda: status_of(asks[1]) == 200, seconds=60)
 
 
 def test_streams_of_many_clients_at_once(front, writer):
