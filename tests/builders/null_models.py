@@ -14,7 +14,7 @@ from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.process.address import ExecutorAddress
-from ge_backend.executor.protocol.messages import RunOrder
+from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.fleet.member import Pauses
@@ -126,7 +126,7 @@ def order(session, value, *, rows=2, length=3, deadline_ns=0, predict=True):
     ref = session.arena.place("x", "FP32", (rows, length), rows * length * 4)
     session.arena.view(ref)[...] = value
     places = (session.arena.place("y", "FP32", (rows,), rows * 4),) if predict else ()
-    return RunOrder(inputs=(ref,), outputs=places, deadline_ns=deadline_ns)
+    return Run(id=0, graph=0, arena=0, inputs=(ref,), outputs=places, deadline_ns=deadline_ns)
 
 
 SHORT = Pauses(first_s=0.01, most_s=0.05)

@@ -31,7 +31,7 @@ from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.protocol.arena import Arena
-from ge_backend.executor.protocol.messages import TensorRef
+from ge_backend.executor.protocol.messages import Done, TensorRef
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_layout
@@ -463,14 +463,18 @@ class FakeFleet:
             if self.refused:
                 reasons = [self.refused.get(int(row[0]), b"") for row in ids]
                 outputs[ROW_ERRORS] = np.array(reasons, object)
-            outcome = RunResult(
-                outputs={} if self.error else outputs,
-                error=self.error,
-                queue_ns=2_000_000_000,
-                run_ns=3_000_000_000,
-                held_up_ns=500_000_000 if index else 0,
-                alone=self.alone,
-            )
+            if self.error:
+                outcome = RunResult(outputs={}, error=self.error)
+            else:
+                done = Done(
+                    id=1,
+                    settled=tuple(outputs),
+                    queue_ns=2_000_000_000,
+                    run_ns=3_000_000_000,
+                    held_up_ns=500_000_000 if index else 0,
+                    alone=self.alone,
+                )
+                outcome = RunResult(outputs=outputs, error=None, done=done)
             yield Ended(index, outcome, "null:1")
 
 

@@ -12,6 +12,7 @@ from ge_backend.buckets.costs import StaticCosts
 from ge_backend.errors import ExecutorLost, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.protocol.arena import Arena
+from ge_backend.executor.protocol.messages import Done
 from ge_backend.fleet.fleet import Ended
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
@@ -73,11 +74,13 @@ def replies_to():
 
 # One value for each row was promised.
 BROKEN = {"x": np.zeros((2, 9), np.float32)}
+DONE = Done(id=1, settled=("x",), queue_ns=1, run_ns=1)
+KEPT = replace(DONE, states={"h": (1,)})
 
 
 def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_to):
     """To run them again would count them twice; every client is told to begin again."""
-    fleet, errors = replies_to(RunResult(outputs=BROKEN, error=None, states={"h": (1,)}))
+    fleet, errors = replies_to(RunResult(outputs=BROKEN, error=None, done=KEPT))
     assert fleet.runs == 1
     assert {type(error) for error in errors.values()} == {StateLost}
     assert len(errors) == 2
@@ -88,7 +91,7 @@ def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_t
 @pytest.mark.parametrize(
     "outcome",
     [
-        RunResult(outputs=BROKEN, error=None),
+        RunResult(outputs=BROKEN, error=None, done=DONE),
         RunResult(outputs={}, error=GraphFailed("no")),
     ],
 )
@@ -101,7 +104,7 @@ def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome):
 
 def test_steps_that_moved_on_and_found_no_memory_for_their_answers_lose_their_states(replies_to):
     """As with any other reason why they cannot be answered."""
-    outcome = RunResult(outputs={}, error=OutOfMemory("no descriptor"), states={"h": (1,)})
+    outcome = RunResult(outputs={}, error=OutOfMemory("no descriptor"), done=KEPT)
     fleet, errors = replies_to(outcome)
     assert fleet.runs == 1
     assert {type(error) for error in errors.values()} == {StateLost}

@@ -23,7 +23,7 @@ from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, S
 from ge_backend.executor.client.flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import Keeps, RunOrder
+from ge_backend.executor.protocol.messages import Keeps, Run
 from ge_backend.fleet.fleet import Ended, Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
@@ -207,9 +207,7 @@ class Pipeline:
         waiting = time.perf_counter()
         uncounted = [count]
 
-        def staged(
-            session: Session, chosen: Sequence[int], *, again: bool
-        ) -> list[RunOrder | GeError]:
+        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[Run | GeError]:
             nonlocal waiting
             parts = [sub_batches[index] for index in chosen]
             orders = self._stage(parts, progress, session, keep=keep or again)
@@ -249,7 +247,7 @@ class Pipeline:
         session: Session,
         *,
         keep: bool,
-    ) -> list[RunOrder | GeError]:
+    ) -> list[Run | GeError]:
         started = time.perf_counter()
         requests, keeping = progress.requests, progress.keeping
         drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
@@ -275,6 +273,7 @@ class Pipeline:
         self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
     ) -> Iterator[Reply]:
         """Yield replies to the requests that this outcome completes."""
+        done = outcome.done
         try:
             if outcome.error is not None:
                 raise outcome.error
@@ -282,7 +281,7 @@ class Pipeline:
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
             told = error
-            if outcome.states and isinstance(error, GraphFailed | OutOfMemory):
+            if done is not None and done.states and isinstance(error, GraphFailed | OutOfMemory):
                 told = StateLost.after(error)  # kept already: the run cannot be repeated
             elif progress.repeats_alone(sub_batch, error):
                 return
@@ -302,7 +301,7 @@ class Pipeline:
                         request=piece[0].request,
                         outputs=outputs,
                         remaining_ns=left_ns,
-                        states=outcome.states,
+                        states={} if done is None else done.states,
                         kept=progress.kept(piece[0].request),
                     )
 
@@ -354,22 +353,23 @@ class Pipeline:
         add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
 
     def _time(self, ended: Ended, *, wait_s: float, split_s: float) -> None:
-        add, outcome = self.recorder.add, ended.outcome
+        add, done = self.recorder.add, ended.outcome.done
         add("ge_wait_seconds_total", wait_s)
         add("ge_split_seconds_total", split_s)
-        if ended.device:
-            add("ge_queue_seconds_total", outcome.queue_ns / 1e9, device=ended.device)
-            add("ge_run_seconds_total", outcome.run_ns / 1e9, device=ended.device)
-        if outcome.held_up_ns:
+        if done is None:
+            return
+        add("ge_queue_seconds_total", done.queue_ns / 1e9, device=ended.device)
+        add("ge_run_seconds_total", done.run_ns / 1e9, device=ended.device)
+        if done.held_up_ns:
             add("ge_workspace_waits_total", device=ended.device)
-            add("ge_workspace_wait_seconds_total", outcome.held_up_ns / 1e9, device=ended.device)
+            add("ge_workspace_wait_seconds_total", done.held_up_ns / 1e9, device=ended.device)
 
     def _correct(self, sub_batch: SubBatch, ended: Ended) -> None:
         """Let costs follow what runs take, other than those that may have had the whole device."""
-        outcome = ended.outcome
-        if outcome.error is not None or outcome.alone or not sub_batch.planned:
+        done = ended.outcome.done
+        if done is None or done.alone or ended.outcome.error is not None or not sub_batch.planned:
             return
-        took_ns = outcome.run_ns + RUN_OVERHEAD_NS
+        took_ns = done.run_ns + RUN_OVERHEAD_NS
         add, device = self.recorder.add, ended.device
         add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
         add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)

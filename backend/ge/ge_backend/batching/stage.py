@@ -17,7 +17,7 @@ from ge_backend.batching.kept_spans import fed_input
 from ge_backend.batching.plan import SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.executor.protocol.arena import Arena, aligned
-from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room, RunOrder
+from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room, Run
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
@@ -126,8 +126,8 @@ def stage(
     arena: Arena,
     *,
     room_bytes: int = 0,
-) -> RunOrder:
-    """Write a sub-batch's inputs into the arena and return the order to run it.
+) -> Run:
+    """Write a sub-batch's inputs into the arena and return the run, of no connection yet.
 
     Rows that only fill the bucket repeat the first row: they are valid for every model, and `split`
     drops them.
@@ -163,7 +163,10 @@ def stage(
         room = Room(offset=arena.place("room", "UINT8", (), room_bytes).offset, nbytes=room_bytes)
     own = [requests[span.request] for span in drawn.sub_batch.spans]
     stateful = [request for request in own if request.slot >= 0]
-    return RunOrder(
+    return Run(
+        id=0,
+        graph=0,
+        arena=0,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         deadline_ns=deadline_of(drawn.sub_batch, requests),

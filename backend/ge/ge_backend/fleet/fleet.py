@@ -33,7 +33,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.flight import Flight, RunResult
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.protocol.messages import Keeps, RunOrder
+from ge_backend.executor.protocol.messages import Keeps, Run
 from ge_backend.fleet.assign import DeviceLoad, assign
 from ge_backend.fleet.device_state import DeviceState
 from ge_backend.fleet.member import Member, Pauses
@@ -55,7 +55,7 @@ class StageRuns(Protocol):
 
     def __call__(
         self, session: Session, chosen: Sequence[int], *, again: bool
-    ) -> Sequence[RunOrder | GeError]:
+    ) -> Sequence[Run | GeError]:
         """Return the orders of the chosen runs, staged in this session's arena, or errors.
 
         Args:
@@ -212,7 +212,7 @@ class Fleet:
                 except GeError as error:
                     yield from _failing(indices, error)
                 else:
-                    by_index: dict[int, RunOrder] = {}
+                    by_index: dict[int, Run] = {}
                     for index, order in zip(indices, orders, strict=True):
                         if isinstance(order, GeError):  # no memory for it
                             yield from _failing([index], order)
@@ -312,7 +312,7 @@ class _Share:
         self,
         member: Member,
         flight: Flight,
-        orders: Mapping[int, RunOrder],
+        orders: Mapping[int, Run],
         *,
         solo: bool,
         awaits: bool,
@@ -449,7 +449,7 @@ def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterat
         yield Ended(index, RunResult(outputs={}, error=error), device)
 
 
-def _stateful(orders: dict[int, RunOrder]) -> Iterator[Ended]:
+def _stateful(orders: dict[int, Run]) -> Iterator[Ended]:
     """Take out the runs that would go on from what is gone; yield their failure."""
     for index in [index for index, order in orders.items() if order.fed]:
         del orders[index]

@@ -11,7 +11,7 @@ from ge_backend.buckets.grid import Bucket
 from ge_backend.errors import GeError, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import PrepareInput, RunOrder
+from ge_backend.executor.protocol.messages import PrepareInput, Run
 from ge_backend.layout.layout import Layout
 from ge_backend.layout.validate import WELL_KNOWN
 from ge_backend.tensors import DATA_TYPES, Array, bf16_to_float32, float32_to_bf16
@@ -48,7 +48,7 @@ def run_once(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array]:
         refs.append(ref)
     try:
         flight = session.flight()
-        flight.submit(0, RunOrder(inputs=tuple(refs), outputs=()))
+        flight.submit(0, Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=()))
         ended = flight.receive()
     except GeError as error:
         session.lose(error)

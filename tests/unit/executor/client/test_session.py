@@ -51,7 +51,7 @@ def test_every_run_has_its_own_outcome(session):
     """Many runs at once come back with the sums of their own inputs."""
     outcomes = run_values(session, *range(1, 40))
     assert sums(outcomes) == [3.0 * value for value in range(1, 40)]
-    assert all(outcome.run_ns > 0 for outcome in outcomes)
+    assert all(outcome.done.run_ns > 0 for outcome in outcomes)
 
 
 def test_no_runs_are_no_outcomes(session):

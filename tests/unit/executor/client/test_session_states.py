@@ -62,7 +62,7 @@ def test_a_hidden_state_is_not_sent(session):
     session.reserve(4096)
     ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
     assert list(outcome.outputs) == ["y"]
-    assert outcome.states == {"h": ()}
+    assert outcome.done.states == {"h": ()}
 
 
 def test_states_go_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):

@@ -68,7 +68,7 @@ def test_models_whose_ranges_are_disjoint_run_side_by_side(sharing):
     runners = [Runner(session, [1]) for session in sessions]
     outcomes = [runner.join()[0] for runner in runners]
     assert sums(outcomes) == [3, 3]
-    assert [outcome.held_up_ns for outcome in outcomes] == [0, 0]
+    assert [outcome.done.held_up_ns for outcome in outcomes] == [0, 0]
 
 
 @contextlib.contextmanager
@@ -112,8 +112,8 @@ def test_who_waits_for_bytes_says_how_long(sharing):
         second = Runner(b, [2])
         assert comes_true(lambda: len(shared.executor.lanes) == 2)
     (outcome,) = second.join()
-    assert 0 < outcome.held_up_ns <= outcome.queue_ns
-    assert first.join()[0].held_up_ns == 0
+    assert 0 < outcome.done.held_up_ns <= outcome.done.queue_ns
+    assert first.join()[0].done.held_up_ns == 0
 
 
 def test_a_model_larger_than_the_pool_is_refused_at_load(sharing):
@@ -360,4 +360,4 @@ def test_without_a_pool_nothing_waits_and_nothing_is_placed(sharing):
     outcomes = run_values(session, 1, 2)
     assert sums(outcomes) == [3, 6]
     assert session.inspect().pool.size_bytes == 0
-    assert np.all([outcome.held_up_ns == 0 for outcome in outcomes])
+    assert np.all([outcome.done.held_up_ns == 0 for outcome in outcomes])

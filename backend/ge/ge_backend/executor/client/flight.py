@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from ge_backend.errors import GeError, OutOfMemory, ProtocolError, error_from_name
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
-from ge_backend.executor.protocol.messages import NORMAL, RunOrder
-from ge_backend.tensors import Array, Shape
+from ge_backend.executor.protocol.messages import NORMAL, Done, KeptRef, Run
+from ge_backend.tensors import Array
 
 __all__ = ["Flight", "RunResult"]
 
@@ -22,19 +21,16 @@ class RunResult:
     """How a run ended: outputs by name (views, valid until the next `reserve`), or an error.
 
     Attributes:
+        done: what the executor says of it; None where it did not run to its end. There may be an
+            error all the same: its outputs cannot be had.
         kept: outputs that have stayed on the device.
-        alone: it may have had all of the device, which is not what plans go by.
         spilled_bytes: what outputs took that had no place in the arena, nor in the run's room.
     """
 
     outputs: dict[str, Array]
     error: GeError | None
-    queue_ns: int = 0
-    run_ns: int = 0
-    held_up_ns: int = 0
-    states: Mapping[str, Shape] = field(default_factory=dict)
-    kept: tuple[messages.KeptRef, ...] = ()
-    alone: bool = False
+    done: Done | None = None
+    kept: tuple[KeptRef, ...] = ()
     spilled_bytes: int = 0
 
 
@@ -57,7 +53,7 @@ class Flight:
         self._graph = graph
         self._arena = arena
         self._priority = priority
-        self._runs: dict[int, tuple[int, RunOrder]] = {}  # message id -> index and order
+        self._runs: dict[int, tuple[int, Run]] = {}  # by message id; and the index
 
     @property
     def indices(self) -> list[int]:
@@ -78,9 +74,7 @@ class Flight:
         """Return what becomes readable when a run has ended, or the executor is gone."""
         return self._link.sock.fileno()
 
-    def submit(
-        self, index: int, order: RunOrder, *, solo: bool = False, awaited: bool = False
-    ) -> bool:
+    def submit(self, index: int, staged: Run, *, solo: bool = False, awaited: bool = False) -> bool:
         """Send a run; False when an outcome has to be taken first.
 
         With something in flight it never waits for room in the socket: the executor may be waiting
@@ -88,36 +82,24 @@ class Flight:
 
         Args:
             index: the caller's own name for it.
-            order: what to run.
+            staged: what to run; of no connection yet.
             solo: see `messages.Run`.
             awaited: see `messages.Run`.
         """
-        message = messages.Run(
+        run = replace(
+            staged,
             id=self._link.next_id(),
             graph=self._graph,
             arena=self._arena.id,
-            inputs=order.inputs,
-            outputs=order.outputs,
-            deadline_ns=order.deadline_ns,
             priority=self._priority,
             solo=solo,
-            slots=order.slots,
-            fresh=order.fresh,
-            rows=order.rows,
-            cost_ns=order.cost_ns,
-            fed=order.fed,
-            kept=order.kept,
-            dropped=order.dropped,
-            bucket=order.bucket,
-            real_rows=order.real_rows,
             awaited=awaited,
-            room=order.room,
         )
         if not self._runs:
-            self._link.send(message)
-        elif not self._link.send_unless_full(message):
+            self._link.send(run)
+        elif not self._link.send_unless_full(run):
             return False
-        self._runs[message.id] = (index, order)
+        self._runs[run.id] = (index, run)
         self.started = False
         return True
 
@@ -155,39 +137,35 @@ class Flight:
             if not known:
                 raise error
             return RunResult(outputs={}, error=error)
-        if not known or not isinstance(answer, messages.Done):
+        if not known or not isinstance(answer, Done):
             raise ProtocolError(f"expected the outcome of a run in flight, got {answer}")
-        order = self._runs[answer.id][1]
+        run = self._runs[answer.id][1]
         outputs = {
-            ref.name: self._arena.view(ref) for ref in order.outputs if ref.name in answer.settled
+            ref.name: self._arena.view(ref) for ref in run.outputs if ref.name in answer.settled
         }
         spills: list[Segment] = []
         failure: GeError | None = None
         try:
             spills = [Segment.map(each, os.fstat(each).st_size) for each in descriptors]
-            source = spills[0] if spills else self._room(order, answer)
+            source = spills[0] if spills else self._room(run, answer)
             outputs |= {ref.name: source.view(ref) for ref in answer.spilled}
         except OutOfMemory as error:
             outputs, failure = {}, error
         return RunResult(
             outputs=outputs,
             error=failure,
-            queue_ns=answer.queue_ns,
-            run_ns=answer.run_ns,
-            held_up_ns=answer.held_up_ns,
-            states=answer.states,
-            kept=order.kept,
-            alone=answer.alone,
+            done=answer,
+            kept=run.kept,
             spilled_bytes=sum(spill.nbytes for spill in spills),
         )
 
-    def _room(self, order: RunOrder, answer: messages.Done) -> Arena:
+    def _room(self, run: Run, answer: Done) -> Arena:
         """Return where outputs lie that have no segment of their own.
 
         Raises:
             OutOfMemory: they had one, and the kernel dropped its descriptor on the way.
         """
-        first, end = order.room.offset, order.room.offset + order.room.nbytes
+        first, end = run.room.offset, run.room.offset + run.room.nbytes
         if any(ref.offset < first or ref.offset + ref.nbytes > end for ref in answer.spilled):
             raise OutOfMemory(
                 "the outputs came in shared memory of their own, for which this process may not "

@@ -75,7 +75,6 @@ __all__ = [
     "Report",
     "Room",
     "Run",
-    "RunOrder",
     "ServiceOpened",
     "Started",
     "TensorRef",
@@ -324,24 +323,36 @@ class KeptRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
-    """What a run is to do: its tensors are staged in an arena already.
+class Run:
+    """Run a graph on tensors in an arena.
+
+    A stub writes it when it stages the tensors; `Flight.submit` says of which connection it is.
 
     Attributes:
         outputs: where to put those whose shape is known beforehand; nobody wants those `dropped`.
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
+        priority: 1 is the highest.
+        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
+            when an executor died is repeated so, and if this one dies too it is clear over what.
         slots: where the state of each real row lies; empty for graphs without.
         fresh: those of them whose state begins anew.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
         fed, kept: inputs that are on the device already, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
+        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
+            it may run it.
         room: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
+    id: int
+    graph: int
+    arena: int
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
     deadline_ns: int = 0
+    priority: int = NORMAL
+    solo: bool = False
     slots: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
     rows: int = 0
@@ -351,27 +362,8 @@ class RunOrder:
     dropped: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
-    room: Room = NO_ROOM
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(RunOrder):
-    """Run a graph on tensors in an arena.
-
-    Attributes:
-        priority: 1 is the highest.
-        solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
-            when an executor died is repeated so, and if this one dies too it is clear over what.
-        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
-            it may run it.
-    """
-
-    id: int
-    graph: int
-    arena: int
-    priority: int = NORMAL
-    solo: bool = False
     awaited: bool = False
+    room: Room = NO_ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
