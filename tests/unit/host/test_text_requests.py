@@ -105,7 +105,7 @@ def test_parameters_that_are_no_text_are_refused(pb_utils):
 def test_tokens_may_stand_for_the_prompt(pb_utils):
     """There is no text to begin the answer with then."""
     asked = read(pb_utils, input_ids=[4, 5], outputs=("text_output", "output_ids"))
-    assert (asked.prompt.text, asked.prompt.ids, asked.prepend) == (None, (4, 5), False)
+    assert (asked.prompt.text, asked.prompt.ids, asked.prepend) == ("", (4, 5), False)
     assert asked.wanted == {"text_output", "output_ids"}
 
 

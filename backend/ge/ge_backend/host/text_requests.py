@@ -16,8 +16,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.executor.client.generation import Prompt
-from ge_backend.executor.protocol.generation_messages import Delta
+from ge_backend.executor.protocol.generation_messages import Delta, Submit
 from ge_backend.layout.text_tensors import SWITCHES
 
 __all__ = ["TextRequest", "read_text_request", "write_text_response"]
@@ -34,7 +33,7 @@ class TextRequest:
         wanted: the outputs that the response is to have, by name.
     """
 
-    prompt: Prompt
+    prompt: Submit
     stream: bool
     prepend: bool
     wanted: frozenset[str]
@@ -60,8 +59,8 @@ def read_text_request(request: Any) -> TextRequest:
         for name in request.requested_output_names()
         if not (switch := SWITCHES.get(name)) or _switch(tensors, switch)
     }
-    prompt = Prompt(
-        text=text,
+    prompt = Submit(
+        text=text or "",
         ids=ids,
         parameters=_parameters(request, tensors),
         timeout_s=request.timeout() / 1e6,
@@ -82,7 +81,7 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     Python's lock, which ended stubs of Python 3.12 and races in older ones. Source: python_backend
     r24.10 src/response_sender.cc, Send; seen on 2.51.
     """
-    before = asked.prompt.text or "" if first and asked.prepend else ""
+    before = asked.prompt.text if first and asked.prepend else ""
     arrays: dict[str, Any] = {
         "text_output": _strings([before + delta.text for delta in deltas]),
         "finish_reason": _strings([delta.finish or "None" for delta in deltas]),

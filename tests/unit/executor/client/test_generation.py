@@ -20,9 +20,10 @@ from ge_backend.errors import (
     ModelError,
 )
 from ge_backend.executor.client import generation
-from ge_backend.executor.client.generation import GenerationClient, Prompt
+from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import generation_messages
+from ge_backend.executor.protocol.generation_messages import Submit
 from ge_backend.executor.server.executor import Executor
 
 
@@ -75,7 +76,7 @@ class Rig:
 
     def ask(self, text, tokens=5, timeout_s=0.0):
         sink = Sink()
-        prompt = Prompt(text=text, ids=(), parameters=str(tokens), timeout_s=timeout_s)
+        prompt = Submit(text=text, ids=(), parameters=str(tokens), timeout_s=timeout_s)
         self.client.submit(prompt, sink)
         return sink
 
@@ -111,7 +112,7 @@ def test_what_no_executor_could_read_is_refused_before_it_is_sent(rig, monkeypat
     right = rig.ask("right", tokens=20)
     for token in (-(2**63), 2**63 - 1):
         with pytest.raises(InvalidRequest, match=f"input_ids has {token}, which is no token id"):
-            rig.client.submit(Prompt(text=None, ids=(1, token), parameters="5"), Sink())
+            rig.client.submit(Submit(text="", ids=(1, token), parameters="5"), Sink())
     rig.ask("e" * 3000)
     with pytest.raises(InvalidRequest, match=r"takes \d+ bytes, of which a model takes 4000"):
         rig.ask("\u00e9" * 3000)
@@ -246,7 +247,7 @@ def test_a_broken_sink_hurts_nobody(rig):
     """A response that cannot be sent is logged; the thread goes on."""
     broken = Sink()
     broken.add = lambda deltas, last: 1 / 0
-    rig.client.submit(Prompt(text="a", ids=(), parameters="2"), broken)
+    rig.client.submit(Submit(text="a", ids=(), parameters="2"), broken)
     whole = rig.ask("b")
     assert whole.over.wait(20)
     assert whole.ids == [0, 1, 2, 3, 4]

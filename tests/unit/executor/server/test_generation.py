@@ -27,7 +27,7 @@ from ge_backend.device.language.open import OpenedLanguage
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client import generation
-from ge_backend.executor.client.generation import GenerationClient, Prompt
+from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import (
     Look,
@@ -175,10 +175,10 @@ def rig(monkeypatch):
     rig.close()
 
 
-def ask(client, text=None, ids=(), **parameters):
+def ask(client, text="", ids=(), **parameters):
     sink = Sink()
     given = {"max_tokens": 8, "seed": 1, **parameters}
-    client.submit(Prompt(text=text, ids=tuple(ids), parameters=json.dumps(given)), sink)
+    client.submit(Submit(text=text, ids=tuple(ids), parameters=json.dumps(given)), sink)
     return sink
 
 
@@ -671,7 +671,7 @@ def test_the_sum_of_log_probabilities_needs_no_wish_for_each(rig):
     """Who wants it alone has it, and is told nothing else."""
     sink = Sink()
     parameters = json.dumps({"max_tokens": 8, "seed": 1})
-    rig.client().submit(Prompt(text=None, ids=(9, 9), parameters=parameters, cumulative=True), sink)
+    rig.client().submit(Submit(text="", ids=(9, 9), parameters=parameters, cumulative=True), sink)
     assert sink.end() is None
     rows = [row.sampling for batch in rig.models[0].steps for row in batch.rows]
     assert {one.logprobs for one in rows if one.seed == 1} == {0}
@@ -809,7 +809,7 @@ def test_no_parameter_of_whatever_value_is_an_accident(rig, caplog, name):
 def test_parameters_that_are_no_object_are_refused(rig, parameters):
     """However deep they are."""
     sink = Sink()
-    rig.client().submit(Prompt(text=None, ids=(9,), parameters=parameters), sink)
+    rig.client().submit(Submit(text="", ids=(9,), parameters=parameters), sink)
     assert isinstance(sink.end(), InvalidRequest)
 
 

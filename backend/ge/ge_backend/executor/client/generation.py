@@ -47,7 +47,7 @@ from ge_backend.executor.protocol.generation_messages import (
 )
 from ge_backend.executor.protocol.outstanding import OutstandingView
 
-__all__ = ["GenerationClient", "Prompt", "Sink"]
+__all__ = ["GenerationClient", "Sink"]
 
 log = logging.getLogger(__name__)
 
@@ -61,24 +61,6 @@ LATE_S = 0.5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 # How long requests may still run when the model is left.
 DRAIN_S = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """What a client asks for.
-
-    Attributes:
-        text: None where the prompt came as `ids`.
-        parameters: a JSON object of sampling parameters.
-        timeout_s: 0: no limit.
-        cumulative: somebody wants to know the sum of the log-probabilities.
-    """
-
-    text: str | None
-    ids: tuple[int, ...]
-    parameters: str
-    timeout_s: float = 0.0
-    cumulative: bool = False
 
 
 class Sink(Protocol):
@@ -198,22 +180,14 @@ class GenerationClient:
         stream = self._stream
         return None if stream is None else stream.outstanding
 
-    def submit(self, prompt: Prompt, sink: Sink) -> None:
+    def submit(self, prompt: Submit, sink: Sink) -> None:
         """Ask for text; everything else comes to the sink.
 
         Raises:
             DeviceUnavailable: there is no executor, and the last attempts to have one failed.
             InvalidRequest: no executor could read it.
         """
-        submit = Submit(
-            number=next(self._numbers),
-            text=prompt.text or "",
-            ids=prompt.ids,
-            parameters=prompt.parameters,
-            seed=secrets.randbits(62),
-            timeout_s=prompt.timeout_s,
-            cumulative=prompt.cumulative,
-        )
+        submit = replace(prompt, number=next(self._numbers), seed=secrets.randbits(62))
         submit.check()
         until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
         with self._lock:

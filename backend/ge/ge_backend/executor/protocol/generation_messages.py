@@ -100,7 +100,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """A prompt, and what is to become of it.
+    """A prompt, and what is to become of it; a client gives it `number` and `seed`.
 
     Attributes:
         text: the prompt, where it did not come as tokens.
@@ -113,11 +113,11 @@ class Submit:
         again: an executor had taken it on and died: it is not refused for those that wait.
     """
 
-    number: int
+    number: int = 0
     text: str
     ids: tuple[int, ...]
     parameters: str
-    seed: int
+    seed: int = 0
     timeout_s: float = 0.0
     samples: tuple[Sample, ...] = ()
     cumulative: bool = False
