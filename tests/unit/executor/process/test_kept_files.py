@@ -122,6 +122,33 @@ def test_a_copy_whose_holders_were_killed_is_used_by_the_next(source, root):
     assert not root.exists()
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing is done about it."""
+
+
+def test_a_copy_whose_last_holder_was_killed_while_removing_it_is_made_anew(
+    source, root, monkeypatch
+):
+    """What is left of it is never taken for the whole, and goes with the next one."""
+    first = keep(source, root)
+    copy = copied(first, source)
+    copy.with_name("more").write_text("not removed any more")
+
+    def killed(folder, **_):
+        for file in folder.glob(copy.name):
+            file.unlink()
+            raise Killed
+
+    with monkeypatch.context() as midway, pytest.raises(Killed):
+        midway.setattr(shutil, "rmtree", killed)
+        first.close()
+    second = keep(source, root)
+    assert copied(second, source).read_bytes() == Path(source.path).read_bytes()
+    assert [path for path in root.iterdir() if path.is_dir()] == [second.folder]
+    second.close()
+    assert not root.exists()
+
+
 @pytest.fixture
 def abandoned(tmp_path, source):
     """A function that keeps files as a server with this id did, under a run folder of its own."""
@@ -158,7 +185,7 @@ def test_the_next_server_removes_what_was_left(abandoned, begin, ended):
     """Where all of a server was killed nobody was there to do so."""
     kept = abandoned(ended)
     os.close(kept.lock)
-    half = kept.folder.with_suffix(".new")
+    half = kept.folder.with_suffix(".part")
     shutil.copytree(kept.folder, half)
     begin()
     assert not kept.folder.parent.parent.exists()

@@ -91,7 +91,7 @@ class KeptFiles:
         with address_lock(self.folder):
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(self.folder, ignore_errors=True)
+                _remove(self.folder)
                 remove_lock(self.folder)
             except BlockingIOError:
                 pass  # others hold it
@@ -130,7 +130,7 @@ def _copy(
     most_bytes: int,
 ) -> None:
     """Make the folder, complete from the moment on at which it is there."""
-    new = folder.with_suffix(".new")
+    new = _part(folder)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
     try:
@@ -141,3 +141,17 @@ def _copy(
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder, complete up to the moment from which on it is not there."""
+    old = _part(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rename(old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _part(folder: Path) -> Path:
+    """Return where a copy lies that is not complete, or not any more; it is never loaded from."""
+    return folder.with_suffix(".part")
