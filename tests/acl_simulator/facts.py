@@ -116,6 +116,7 @@ _RT = """
     get_mem_info                    i       -> int int ret
     get_device_utilization_rate     i       -> dict ret
     query_device_status             i       -> int ret
+    get_last_error                  i       -> int
     create_event                    -       -> ptr ret
     create_event_with_flag          I       -> ptr ret
     destroy_event                   k       -> ret

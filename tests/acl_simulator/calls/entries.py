@@ -63,6 +63,8 @@ class Entry:
                 self._refuse()
                 return self._success(self._act(*values))
             except Refusal as refusal:
+                if self.name.startswith("rt."):
+                    machine.note_failure(refusal.code)
                 machine.set_message(f"E{refusal.code}: acl.{self.name}: {refusal}")
                 return self._failure(refusal, arguments)
             finally:

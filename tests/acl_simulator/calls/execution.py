@@ -66,6 +66,11 @@ class Execution:
         self._check_inputs()
         self._check_outputs()
 
+    @property
+    def runs_by_v2(self) -> bool:
+        """Whether RuntimeV2 runs the model."""
+        return self._om.is_v2
+
     def work(self) -> Work:
         """Return the task for a stream."""
         temporary = self._temporary_work()
@@ -162,15 +167,24 @@ class Execution:
             )
 
     def _temporary_work(self) -> Block | None:
-        """RuntimeV2 takes its work memory when it runs."""
+        """RuntimeV2 takes its work memory when it runs, and drops the code of the call for it.
+
+        Source: hicann/ge runtime/v2/kernel/memory/device/device_allocator.cc, ACL_GET_ERRCODE_GE.
+        """
         if not self._om.is_v2:
             return None
         size = sum(align_up(self._bytes(t, self._dims), ALIGNMENT) for t, _ in self._ins)
         if size == 0:
             return None
-        return self._model.context.device.memory.allocate(
-            size, owner=f"the {self._name}", refusal=Code.GE_MEMORY_ALLOCATION
-        )
+        try:
+            return self._model.context.device.memory.allocate(size, owner=f"the {self._name}")
+        except Refusal as refusal:
+            self._machine.note_failure(refusal.code)
+            raise Refusal(
+                Code.GE_FAILURE,
+                "EL0004: Failed to allocate memory requested by GE module. E19999: Inner Error! "
+                f"TraceBack (most recent call last): Call aclrtMalloc fail, {refusal}",
+            ) from None
 
     def _accesses(self) -> list[Access]:
         dims = {**self._dims, **self._om.graph.dims(self._dims)}

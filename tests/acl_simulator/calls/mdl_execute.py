@@ -1,6 +1,8 @@
 """`acl.mdl`: running a model, at once and on a stream."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 
 from acl_simulator.calls.execution import Execution
 from acl_simulator.codes import Code
@@ -9,6 +11,13 @@ from acl_simulator.machine.machine import Machine
 from acl_simulator.refusals import Refusal
 
 __all__ = ["ExecuteCalls"]
+
+# Source: CANN runtime, src/runtime/core/src/common/errcode_manage.cc.
+REASONS = {
+    Code.AICORE_TIMEOUT: "aicore timeout",
+    Code.AICORE_EXCEPTION: "aicore exception",
+    Code.STREAM_SYNC_TIMEOUT: "stream sync timeout",
+}
 
 
 class ExecuteCalls:
@@ -26,7 +35,8 @@ class ExecuteCalls:
         work.begin()
         if math.isinf(work.duration_ms):
             machine.misuses.refuse(f"{work.name} hangs, and execute has no timeout")
-        work.finish()
+        with self._dropped(execution.runs_by_v2):
+            work.finish()
 
     def execute_async(self, number: int, inputs: int, outputs: int, stream: int) -> None:
         queue = self._machine.stream(stream)
@@ -38,6 +48,26 @@ class ExecuteCalls:
         if config:
             self._machine.handles.get("exec config", config)
         self.execute(number, inputs, outputs)
+
+    @contextlib.contextmanager
+    def _dropped(self, v2: bool) -> Iterator[None]:
+        """What RuntimeV2 makes of a code of the runtime, once it has waited.
+
+        Source: hicann/ge runtime/v2/utils/utils.cc (DoRtStreamSyncWithTimeout, GE_ASSERT_RT_OK),
+        model_v2_executor.cc (ExecuteSync).
+        """
+        try:
+            yield
+        except Refusal as refusal:
+            if not v2:
+                raise
+            self._machine.note_failure(refusal.code)
+            reason = REASONS.get(refusal.code, "unknown")
+            raise Refusal(
+                Code.GE_FAILURE,
+                "E19999: Inner Error! TraceBack (most recent call last): "
+                f"rtStreamSynchronizeWithTimeout execution failed, reason={reason}; {refusal}",
+            ) from None
 
     def _execution(self, number: int, inputs: int, outputs: int, *, at_once: bool) -> Execution:
         machine = self._machine

@@ -47,6 +47,10 @@ class DeviceCalls:
     def get_device_count(self) -> int:
         return len(self._machine.devices)
 
+    def get_last_error(self, level: int) -> int:
+        """Answer without a context, too."""
+        return self._machine.take_failure()
+
     def get_run_mode(self) -> int:
         return ACL_HOST
 

@@ -142,6 +142,23 @@ class Machine:
                 if not held.writes and held.conflicts(access):
                     self.misuses.refuse(f"{name} overwrites {held.what} of {model}")
 
+    def note_failure(self, code: int) -> None:
+        """Keep a code of the runtime for the calling thread, until it is taken: success does not.
+
+        Source: CANN runtime, GetRtExtErrCodeAndSetGlobalErr; aclrtGetLastError.
+        """
+        self._thread.last_error = code
+
+    def take_failure(self) -> int:
+        """Return the code that the calling thread's last failure in the runtime had, once."""
+        code, self._thread.last_error = getattr(self._thread, "last_error", 0), 0
+        return code
+
+    @property
+    def last_failure(self) -> int:
+        """That code, which stays."""
+        return getattr(self._thread, "last_error", 0)
+
     def set_message(self, text: str) -> None:
         """Keep the text of an error for the calling thread."""
         self._thread.message = text

@@ -96,7 +96,20 @@ def test_work_memory_is_taken_for_the_run(rig, sim, sums):
     ok(sim.mdl.execute(sums, inputs, outputs))
     assert free - ok(sim.rt.get_mem_info(1))[0] == held
     ok(sim.rt.malloc(ok(sim.rt.get_mem_info(1))[0] - 64, 2))
-    assert sim.mdl.execute(sums, inputs, outputs) == 245000
+    assert sim.mdl.execute(sums, inputs, outputs) == 500002
+    assert "EL0004" in sim.get_recent_err_msg()
+    assert [sim.rt.get_last_error(0) for _ in range(2)] == [207001, 0]
+
+
+def test_a_run_that_is_waited_for_drops_the_code_of_its_failure(rig, sim, sums):
+    """Only the thread's last error has it, and the text, behind a stack."""
+    inputs = shaped(rig, np.ones((3, 4), np.float32))
+    sim.fail("kernel.*", 507015)
+    assert sim.mdl.execute(sums, inputs, rig.dataset((rig.device(64), 64))) == 500002
+    assert "TraceBack" in (text := sim.get_recent_err_msg())
+    assert "reason=aicore exception" in text.partition("TraceBack")[2]
+    ok(sim.rt.get_mem_info(1))  # success does not reset it
+    assert [sim.rt.get_last_error(0) for _ in range(2)] == [507015, 0]
 
 
 def test_one_shape_with_a_dynamic_operator_inside_is_run_as_ranges_are(rig, sim):

@@ -32,11 +32,23 @@ def test_types_that_triton_does_not_carry(number):
     ("codes", "kind"),
     [
         (
-            [200000, 207001, 207005, 207008, 207009, 207010, 207011, 207012, 207018, 245000],
+            [200000, 207001, 207005, *range(207007, 207013), 207018, 245000, 507032],
             OutOfMemory,
         ),
         (
-            [207004, 507000, 507014, 507015, 507018, 507046, 507054, 507899, 545601, 107020],
+            [
+                207004,
+                207020,
+                507000,
+                507014,
+                507015,
+                507018,
+                507046,
+                507054,
+                507899,
+                545601,
+                107020,
+            ],
             DeviceFault,
         ),
         ([100000, 107002, 145003, 145013, 200001, 207000, 500002, 545001, 7], GraphFailed),
@@ -47,6 +59,41 @@ def test_codes_become_our_errors(codes, kind):
     """Scarce resources, a broken device, and everything else."""
     for code in codes:
         assert type(failure("rt.malloc", code, None)) is kind
+
+
+LACK = "EL0004: Failed to allocate memory requested by GE module."
+STACK = "E19999: Inner Error! TraceBack (most recent call last): "
+GENERIC = [500000, 500002, 500004, 545000]
+
+
+@pytest.mark.parametrize("code", GENERIC)
+@pytest.mark.parametrize(
+    ("cause", "message", "kind"),
+    [
+        (207001, "", OutOfMemory),
+        (507015, "", DeviceFault),
+        (207001, f"{STACK}reason=aicore exception", OutOfMemory),
+        (0, LACK, OutOfMemory),
+        (107000, f"{STACK}Call aclrtMalloc fail, purpose: page caching", OutOfMemory),
+        (0, f"{STACK}rtX execution failed, reason=vector core timeout", DeviceFault),
+        (0, f"{STACK}rtX execute failed, reason=[aicore exception]", DeviceFault),
+        (0, f"{STACK}stream synchronize timeout:1000, ret:507046.", DeviceFault),
+        (0, "reason=[the model], not a timeout", GraphFailed),
+        (107000, "E19999: a tiling function said no", GraphFailed),
+        (0, None, GraphFailed),
+    ],
+)
+def test_what_a_generic_code_hides(code, cause, message, kind):
+    """The code of the runtime below it says more; else the whole text does, its stack too."""
+    assert type(failure("mdl.execute", code, message, cause)) is kind
+
+
+def test_a_code_that_says_enough_needs_no_other():
+    """Neither an error of before nor the text changes it; a cause that counted is named."""
+    assert type(failure("mdl.execute", 145013, LACK, 507015)) is GraphFailed
+    assert str(failure("mdl.execute", 500002, "", 507015)) == (
+        "acl.mdl.execute failed with 500002 (graph engine failed) after 507015 (AI core exception)"
+    )
 
 
 @pytest.mark.parametrize("code", [code for code in Code if code not in {0, 100002}])

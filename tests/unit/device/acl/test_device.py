@@ -71,6 +71,38 @@ def test_a_use_that_fails_waits_for_what_it_queued(sim, device):
         device.runtime.free_host(source)
 
 
+@pytest.mark.parametrize("code", [207020, 107022, 207001, 500003])
+def test_what_cannot_be_waited_for_is_a_fault(sim, device, code):
+    """Its stream would be lent with work in flight, and its memory be used again."""
+    with device.entered():
+        target, source = device.runtime.allocate(64), device.runtime.allocate_host(64)
+    sim.fail("rt.synchronize_stream_with_timeout", code, times=2)
+
+    def use():
+        with device.stream(PATIENCE_MS) as stream:
+            device.runtime.upload(target, source, 64, stream)
+            device.runtime.synchronise(stream, PATIENCE_MS)
+
+    with pytest.raises(DeviceFault, match=f"{code}"):
+        use()
+    assert sim.in_flight()
+    with pytest.raises(DeviceFault, match="not used again"):
+        device.entered().__enter__()
+    device.settle()
+    assert sim.in_flight() == []
+    device.runtime.free(target)
+    device.runtime.free_host(source)
+
+
+def test_a_wait_that_is_refused_once_is_no_fault(sim, device):
+    """The second one, after the use has failed, has seen all of it done."""
+    sim.fail("rt.synchronize_stream_with_timeout", 107022)
+    with pytest.raises(GraphFailed, match="107022"), device.stream(PATIENCE_MS) as stream:
+        device.runtime.synchronise(stream, PATIENCE_MS)
+    with device.entered():
+        pass
+
+
 def test_a_fault_is_remembered(sim, device):
     """Every later use is refused with the first reason; memory can still be asked for."""
     sim.fail("rt.memcpy_async", 507899, message="the driver is gone")

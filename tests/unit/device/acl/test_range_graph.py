@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Encoder, Kept, Ranges, Sums
+from acl_simulator import Echo, Encoder, Kept, Ranges, Sums
 from builders.npu import Npu, floats, run, tokens
 from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
 
@@ -110,6 +110,71 @@ def test_no_room_for_larger_slots_leaves_those_of_before(tmp_path):
     x = floats(3, 4)
     assert np.array_equal(run(graph, x=x)["y"], x.sum(axis=1, dtype=np.float32))
     npu.close()
+
+
+WITHOUT = pytest.mark.parametrize("without", [(), ("rt.get_last_error",)], ids=["new", "old"])
+
+
+@WITHOUT
+@pytest.mark.parametrize("axes", [NAMED, None], ids=["queued", "at once"])
+def test_no_work_memory_is_told_as_that(tmp_path, without, axes):
+    """RuntimeV2 says only that it failed; the thread's last error says why, or else the text."""
+    npu = Npu(tmp_path, hbm_bytes=7 << 20, without=without)
+    graph = npu.load(npu.write(Sums(), Ranges({"x": ((1, 1024), (1, 1024))}), axes=axes))
+    with pytest.raises(OutOfMemory, match="500002"):
+        run(graph, x=floats(1024, 600))
+    assert run(graph, x=floats(2, 3))["y"].shape == (2,)
+    npu.close()
+
+
+@WITHOUT
+@pytest.mark.parametrize("code", [507014, 507015])
+def test_a_core_that_breaks_in_a_run_at_once_is_a_fault(tmp_path, without, code):
+    """Though RuntimeV2 says only that it failed; the device is given up."""
+    npu = Npu(tmp_path, without=without)
+    graph = npu.load(npu.write(Kept("INT64"), Ranges({"x": ((1, 64),)})))
+    npu.sim.fail("kernel.*", code)
+    with pytest.raises(DeviceFault, match="500002"):
+        run(graph, x=np.array([1, 0, 3]))
+    with pytest.raises(DeviceFault, match="not used again"):
+        run(graph, x=np.array([1, 0, 3]))
+    npu.close()
+
+
+def test_an_earlier_error_of_the_thread_is_not_the_runs(npu):
+    """It is forgotten before the run, which success does not do."""
+    graph = npu.load(npu.write(Sums(), FREE, axes=NAMED))
+    npu.sim.fail("rt.malloc", 507899)
+    with pytest.raises(DeviceFault):
+        npu.device._device.runtime.allocate(64)
+    npu.sim.fail("mdl.execute_async", 500002)
+    with pytest.raises(GraphFailed):
+        run(graph, x=floats(2, 3))
+
+
+def test_larger_slots_need_no_room_beside_those_before(tmp_path):
+    """What fits alone fits after something smaller, too."""
+    npu = Npu(tmp_path, hbm_bytes=45 << 20)
+    axes = {name: ["batch", "", "height", "width"] for name in "xy"}
+    images = Ranges({"x": ((1, 4), 3, (1, 4096), (1, 4096))})
+    graph = npu.load(npu.write(Echo(), images, axes=axes))
+    for width in (768, 1024):
+        assert run(graph, x=floats(1, 3, 1024, width))["y"].shape == (1, 3, 1024, width)
+    npu.close()
+
+
+def test_slots_that_another_model_took_meanwhile_are_asked_for_again(npu):
+    """Neither those that are wanted nor those of before: the next run tries once more."""
+    graph = npu.load(npu.write(Sums(), FREE, axes=NAMED))
+    run(graph, x=floats(2, 2))
+    npu.sim.fail("rt.malloc", 207001, times=2)
+    with pytest.raises(OutOfMemory, match="the inputs of"):
+        run(graph, x=floats(64, 64))
+    npu.sim.fail("rt.malloc_host", 207001)
+    with pytest.raises(OutOfMemory, match="the inputs of"):
+        run(graph, x=floats(2, 2))
+    for shape in ((2, 2), (64, 64)):
+        assert run(graph, x=floats(*shape))["y"].shape == shape[:1]
 
 
 @pytest.mark.parametrize("call", ["rt.memcpy_async", "mdl.get_dataset_tensor_desc"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from acl_simulator import Simulator
 from acl_simulator.facts import CALLS
 from builders.api_use import uses
 from ge_backend.device.acl import models as acl_models
@@ -93,6 +94,43 @@ def test_giving_back_logs_instead_of_raising(sim, runtime, caplog):
         sim.fail(call, 107000)
         action()
         assert f"acl.{call} failed with 107000" in caplog.text
+
+
+class Ascendcl:
+    """The library below pyACL, as far as it is called."""
+
+    def __init__(self, sim):
+        self.aclrtGetLastError = sim.rt.get_last_error
+
+
+def test_the_last_error_of_a_thread_by_the_library(monkeypatch):
+    """Where pyACL has no name for the call; once taken it is forgotten."""
+    sim = Simulator(without=["rt.get_last_error"])
+    whole = Simulator()
+    opened = []
+
+    def library(name):
+        opened.append(name)
+        return Ascendcl(whole)
+
+    monkeypatch.setattr(acl_runtime.ctypes, "PyDLL", library)
+    runtime = AclRuntime(sim)
+    assert opened == ["libascendcl.so"]
+    whole.init()
+    whole.rt.set_device(9)
+    whole.rt.set_device(0)  # success does not reset it
+    assert [runtime.take_last_error() for _ in range(2)] == [107001, 0]
+
+
+@pytest.mark.parametrize("missing", [OSError("no library"), AttributeError("no call")])
+def test_a_cann_without_the_last_error(monkeypatch, missing):
+    """There is none then."""
+
+    def library(name):
+        raise missing
+
+    monkeypatch.setattr(acl_runtime.ctypes, "PyDLL", library)
+    assert AclRuntime(Simulator(without=["rt.get_last_error"])).take_last_error() == 0
 
 
 def test_an_unknown_chip_has_no_name(sim, runtime, monkeypatch):

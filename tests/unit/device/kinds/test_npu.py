@@ -96,7 +96,7 @@ def test_a_thousand_runs_allocate_nothing(npu, kind):
 
 
 def test_a_run_makes_few_calls(npu):
-    """One context, one gear, a copy for each tensor, the run and one wait."""
+    """One context, one gear, a copy for each tensor, the run and one wait; an old error's code."""
     graph = npu.load(encoder(npu.folder))
     run(graph, **tokens(1, 16))
     before = npu.sim.calls.copy()
@@ -105,6 +105,7 @@ def test_a_run_makes_few_calls(npu):
         "rt.set_context": 1,
         "mdl.set_input_dynamic_dims": 1,
         "rt.memcpy_async": 3,
+        "rt.get_last_error": 1,
         "mdl.execute_async": 1,
         "rt.synchronize_stream_with_timeout": 1,
     }
@@ -160,8 +161,9 @@ def _expected(inputs):
 
 def test_work_memory_lies_where_the_pool_says(npu):
     """The pool is one block; a graph asks for what its largest file needs, once."""
+    devices = len(npu.sim.allocations())
     assert npu.device.reserve(1 << 20) == 1 << 20
-    (block,) = npu.sim.allocations()
+    (block,) = npu.sim.allocations()[devices:]
     assert block.size == 1 << 20
     workspace = Places(4096)
     path, inputs, expected = kinds(npu.folder)["grid"]
@@ -453,6 +455,40 @@ def test_a_load_that_fails_is_a_fault_if_the_device_does_not_answer(npu, asked):
         npu.load(encoder(npu.folder))
     with pytest.raises(DeviceFault, match="not used again"):
         npu.load(encoder(npu.folder))
+
+
+@pytest.mark.parametrize(
+    ("used_up", "lack", "work"), [("rt.malloc", 207001, 1), ("rt.create_stream", 207008, 0)]
+)
+def test_a_load_that_fails_on_a_full_device_is_one_models(npu, used_up, lack, work):
+    """What the device is asked with was set aside when it was opened."""
+    other = npu.load(npu.write(Sums(), Static({"x": (2, 4)}), "other.om"))
+    third = npu.write(Sums(), Static({"x": (3, 4)}), "third.om")
+    npu.sim.fail("mdl.load_*", 507000)
+    npu.sim.fail(used_up, lack, after=work, times=None)
+    with pytest.raises(ModelError, match=r"507000.*the device itself answers"):
+        npu.load(third)
+    npu.sim.heal()
+    assert run(other, x=floats(2, 4))
+
+
+@pytest.mark.parametrize("asked", ["rt.memset_async", "rt.synchronize_stream_with_timeout"])
+def test_a_device_that_lacks_what_it_would_be_asked_with_is_no_fault(npu, asked):
+    """Nobody knows then; the model may be loaded later."""
+    other = npu.load(npu.write(Sums(), Static({"x": (2, 4)}), "other.om"))
+    npu.sim.fail("mdl.load_*", 507899)
+    npu.sim.fail(asked, 207005)
+    with pytest.raises(OutOfMemory, match="207005"):
+        npu.load(encoder(npu.folder))
+    assert run(other, x=floats(2, 4))
+
+
+def test_a_load_that_finds_no_program_left_is_a_lack(npu):
+    """507032 counts what is registered: unloading another model helps."""
+    npu.sim.fail("mdl.load_*", 507032)
+    with pytest.raises(OutOfMemory, match=r"507032 \(no program left\)"):
+        npu.load(encoder(npu.folder))
+    assert run(npu.load(encoder(npu.folder)), **tokens(1, 16))
 
 
 @pytest.mark.parametrize("shapes", [Ranges({"x": ((1, 9), (1, 64))}), StaticV2({"x": (3, 7)})])

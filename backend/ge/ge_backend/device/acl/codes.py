@@ -6,6 +6,7 @@ API reference (aclError), both at hicann/runtime.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ge_backend.errors import DeviceFault, GeError, GraphFailed, OutOfMemory
@@ -65,11 +66,20 @@ _TYPES: Mapping[int, str] = {
 }
 _NUMBERS = {name: number for number, name in _TYPES.items()}
 
-# Memory, and what else a device has only so many of: streams, events, notifies, model slots.
-_RESOURCES = frozenset({200000, 207001, 207005, *range(207007, 207013), 207018, 245000})
-# 107019 and 107020 are timeouts of a wait, 545601 is one of a run: what was waited for goes on.
-# 207004: the card is gone.
-_FAULTS = frozenset({107019, 107020, 207004, 545601, *range(507000, 508000)})
+# Memory, and what else a device has only so many of: streams, events, notifies, model slots,
+# programs (507032).
+_RESOURCES = frozenset({200000, 207001, 207005, *range(207007, 207013), 207018, 245000, 507032})
+# 107019, 107020 and 207020 are timeouts of a wait, 545601 is one of a run: what was waited for goes
+# on. 207004: the card is gone.
+_FAULTS = frozenset({107019, 107020, 207004, 207020, 545601, *range(507000, 508000)})
+# The graph engine failed, and does not say over what: RuntimeV2 drops the code of the runtime.
+# Source: hicann/ge runtime/v2/utils/utils.cc, model_v2_executor.cc; ACL_GET_ERRCODE_GE.
+_GENERIC = frozenset({*range(500000, 500005), 545000})
+# What the runtime's own text says then, mostly behind a stack.
+# Source: hicann/ge device_allocator.cc, utils.cc; CANN runtime error_code.json (EL0004),
+# error_message_manage.cc, errcode_manage.cc ("aicore exception", "vector core timeout", ...).
+_LACK = re.compile(r"EL0004|aclrtMalloc fail")
+_BROKEN = re.compile(r"reason=\[?[\w ]*\b(exception|timeout)|stream synchronize timeout")
 
 _MEANINGS: Mapping[int, str] = {
     100000: "invalid parameter",
@@ -113,6 +123,7 @@ _MEANINGS: Mapping[int, str] = {
     207011: "no queue left",
     207012: "over a limit",
     207018: "out of device memory",
+    207020: "driver timeout",
     245000: "out of memory",
     300000: "more than ACL can list",
     500000: "internal error",
@@ -123,6 +134,7 @@ _MEANINGS: Mapping[int, str] = {
     507014: "AI core timeout",
     507015: "AI core exception",
     507018: "AI CPU exception",
+    507032: "no program left",
     507033: "device set-up failed",
     507034: "vector core timeout",
     507035: "vector core exception",
@@ -151,17 +163,38 @@ def acl_number(dtype: DataType) -> int:
     return _NUMBERS[dtype.name]
 
 
-def failure(call: str, code: int, message: str | None) -> GeError:
+def failure(call: str, code: int, message: str | None, cause: int = 0) -> GeError:
     """Return the error for a call, such as `rt.malloc`, that did not return 0.
 
-    `message` is what CANN says about it, if anything.
+    Args:
+        call: which.
+        code: what it returned.
+        message: what CANN says about it, if anything.
+        cause: the code of the runtime's last failure during the call, if that is known.
     """
-    meaning = _MEANINGS.get(code, "unknown error")
+    cause = cause if code in _GENERIC else 0
+    kind = _kind(cause or code)
+    if kind is GraphFailed and code in _GENERIC:
+        kind = _kind_told(message or "")
+    text = f"acl.{call} failed with {_named(code)}" + (f" after {_named(cause)}" if cause else "")
     said = one_line(message or "")
-    text = f"acl.{call} failed with {code} ({meaning})" + (f": {said}" if said else "")
+    return kind(f"{text}: {said}" if said else text)
+
+
+def _kind(code: int) -> type[GeError]:
     if code in _RESOURCES:
-        return OutOfMemory(text)
-    return DeviceFault(text) if code in _FAULTS else GraphFailed(text)
+        return OutOfMemory
+    return DeviceFault if code in _FAULTS else GraphFailed
+
+
+def _kind_told(message: str) -> type[GeError]:
+    if _LACK.search(message):
+        return OutOfMemory
+    return DeviceFault if _BROKEN.search(message) else GraphFailed
+
+
+def _named(code: int) -> str:
+    return f"{code} ({_MEANINGS.get(code, 'unknown error')})"
 
 
 def one_line(message: str) -> str:

@@ -55,6 +55,7 @@ class AclDevice:
         with contextlib.ExitStack() as opened:
             try:
                 self._context = self._take(index, config, opened)
+                opened.enter_context(self.runtime.ready_to_ask())
                 for _ in range(streams):
                     stream = self.runtime.create_stream()
                     opened.callback(self._close_stream, stream)
@@ -94,7 +95,8 @@ class AclDevice:
         That wait may take `timeout_ms`. A use that ends well has waited for its work itself.
 
         Raises:
-            DeviceFault: as `entered`.
+            DeviceFault: as `entered`; or what is in flight cannot be waited for, whatever the
+                reason: stream and memory would be used again below it.
         """
         with self._hush:  # whoever wants quiet gets it, however much wants to run
             stream = self._idle.get()
@@ -105,7 +107,7 @@ class AclDevice:
                 except DeviceFault:
                     raise
                 except BaseException:
-                    self.runtime.synchronise(stream, timeout_ms)
+                    self._wait(stream, timeout_ms)
                     raise
         except DeviceFault:
             with self._lock:
@@ -165,6 +167,12 @@ class AclDevice:
         runtime.open_device(index)
         opened.callback(_unless_torch_npu, lambda: runtime.close_device(index))
         return runtime.current_context()
+
+    def _wait(self, stream: int, timeout_ms: int) -> None:
+        try:
+            self.runtime.synchronise(stream, timeout_ms)
+        except (GraphFailed, OutOfMemory) as refusal:
+            raise DeviceFault(f"{refusal}; what a failed run has left goes on") from refusal
 
     def _close_stream(self, stream: int) -> None:
         if stream not in self._abandoned:

@@ -100,18 +100,52 @@ class Staging:
         sizes: the most bytes of each tensor.
         what: whose they are, in messages.
 
+    Attributes:
+        sizes: likewise; none where `resize` has lost all slots.
+
     Raises:
         OutOfMemory: one of the two sides has no room.
     """
 
     def __init__(self, runtime: AclRuntime, sizes: Mapping[str, int], what: str) -> None:
+        self._runtime, self._what = runtime, what
+        self.sizes: Mapping[str, int] = {}
+        self._slots: dict[str, Slot] = {}
+        self._take(sizes)
+
+    def __getitem__(self, name: str) -> Slot:
+        return self._slots[name]
+
+    def resize(self, sizes: Mapping[str, int]) -> None:
+        """Have slots of other sizes in place of these, which are freed first: none is in use.
+
+        Raises:
+            OutOfMemory: there is no room. Slots of the sizes before are taken again then; if
+                somebody else has that memory by now, there are none.
+        """
+        before = self.sizes
+        self.close()
+        self.sizes, self._slots = {}, {}
+        try:
+            self._take(sizes)
+        except OutOfMemory:
+            if before:
+                self._take(before)
+            raise
+
+    def close(self) -> None:
+        """Free both sides: nothing in flight uses them."""
+        self._taken.close()
+
+    def _take(self, sizes: Mapping[str, int]) -> None:
         starts, total = _starts(sizes)
         with contextlib.ExitStack() as taken:
-            device = Block(runtime, total, what)
+            device = Block(self._runtime, total, self._what)
             taken.callback(device.close)
-            pinned = Pinned(runtime, total, what)
+            pinned = Pinned(self._runtime, total, self._what)
             taken.callback(pinned.close)
             self._taken = taken.pop_all()
+        self.sizes = sizes
         self._slots = {
             name: Slot(
                 device.address + start,
@@ -121,13 +155,6 @@ class Staging:
             )
             for name, start in starts.items()
         }
-
-    def __getitem__(self, name: str) -> Slot:
-        return self._slots[name]
-
-    def close(self) -> None:
-        """Free both sides: nothing in flight uses them."""
-        self._taken.close()
 
 
 def _starts(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:

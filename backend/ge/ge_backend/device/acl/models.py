@@ -109,16 +109,18 @@ class AclModels:
 
     def submit(self, model: int, inputs: int, outputs: int, stream: int) -> None:
         """Queue a run; the model and both datasets are in use until the stream was waited for."""
+        self._runtime.take_last_error()
         code = self._mdl.execute_async(int(model), int(inputs), int(outputs), int(stream))
-        self._check("mdl.execute_async", code)
+        self._check("mdl.execute_async", code, cause=True)
 
     def execute(self, model: int, inputs: int, outputs: int) -> None:
         """Run at once, while every other Python thread waits.
 
         Outputs whose data buffer has no address get one, which is the caller's to free.
         """
+        self._runtime.take_last_error()
         code = self._mdl.execute(int(model), int(inputs), int(outputs))
-        self._check("mdl.execute", code)
+        self._check("mdl.execute", code, cause=True)
 
     # Descriptions.
 

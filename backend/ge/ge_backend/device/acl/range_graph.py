@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from ge_backend.device.acl.codes import acl_number
 from ge_backend.device.acl.description import Tensor
@@ -151,12 +150,9 @@ class RangeGraph(Graph):
 
     def _make_room(self, input_shapes: Shapes, results: Shapes) -> None:
         """Replace the slots where one is too small for these shapes; nothing is in flight."""
-        inputs, outputs = _grown(self._inputs, input_shapes), _grown(self._outputs, results)
-        if (inputs, outputs) == (self._inputs, self._outputs):
-            return
-        transfer = Transfer(self._device.runtime, inputs, outputs, self._path)
-        self._transfer.close()
-        self._transfer, self._inputs, self._outputs = transfer, inputs, outputs
+        inputs = _grown(self._inputs, self._transfer.inputs.sizes, input_shapes)
+        outputs = _grown(self._outputs, self._transfer.outputs.sizes, results)
+        self._transfer.resize(inputs, outputs)
 
     def _give_back(self) -> None:
         """Free the memory that ACL has found for outputs."""
@@ -170,9 +166,11 @@ class RangeGraph(Graph):
         self._transfer.close()
 
 
-def _grown(tensors: tuple[Tensor, ...], shapes: Shapes) -> tuple[Tensor, ...]:
-    """Return the tensors with as many bytes as they have, or need in these shapes."""
-    return tuple(
-        replace(t, nbytes=max(t.nbytes, num_bytes(t, shapes[t.name]))) if t.name in shapes else t
+def _grown(tensors: Sequence[Tensor], sizes: Mapping[str, int], shapes: Shapes) -> dict[str, int]:
+    """Return as many bytes for each tensor as it has, or needs in these shapes."""
+    return {
+        t.name: max(
+            sizes.get(t.name, t.nbytes), num_bytes(t, shapes[t.name]) if t.name in shapes else 0
+        )
         for t in tensors
-    )
+    }

@@ -10,8 +10,10 @@ Source: the open pyACL source (cann/runtime, python/pyACL).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ge_backend.device.acl.codes import (
@@ -27,7 +29,7 @@ from ge_backend.device.acl.codes import (
 )
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.health import Health
-from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed
 
 __all__ = ["AclRuntime", "chip_name"]
 
@@ -35,13 +37,14 @@ log = logging.getLogger(__name__)
 
 UNITS = ("cube", "vector", "aicpu")
 NORMAL = 0  # of `rt.query_device_status`
+OF_THREAD = 0  # `level` of `rt.get_last_error`
 
 
 class AclRuntime:
     """The process-wide part of ACL, and devices, contexts, streams, memory and copies.
 
     Every method may raise `OutOfMemory`, `DeviceFault` or, for all other codes, `GraphFailed`;
-    `close_…`, `free…`, `abandon_stream`, `return_to_context`, `answers` and `finalise` do not.
+    `close_…`, `free…`, `abandon_stream`, `return_to_context` and `finalise` do not.
 
     Args:
         acl: the module, or what behaves like it.
@@ -50,11 +53,30 @@ class AclRuntime:
     def __init__(self, acl: Any) -> None:
         self._acl = acl
         self._rt = acl.rt
+        self._asked_with = 0, 0
+        self._last_error = None if hasattr(acl.rt, "get_last_error") else _last_error()
 
-    def check(self, call: str, code: int) -> None:
-        """Raise what a return code says, unless it is 0; in the thread that made the call."""
+    def check(self, call: str, code: int, *, cause: bool = False) -> None:
+        """Raise what a return code says, unless it is 0; in the thread that made the call.
+
+        `cause`: the thread's last error was taken before the call, so that it now is the call's.
+        """
         if code:
-            raise failure(call, int(code), self._acl.get_recent_err_msg())
+            below = self.take_last_error() if cause else 0
+            raise failure(call, int(code), self._acl.get_recent_err_msg(), below)
+
+    def take_last_error(self) -> int:
+        """Return and forget the code of this thread's last failure in CANN's runtime; 0 for none.
+
+        Success does not reset it, and other layers take it for their own: RuntimeV2 drops it, and
+        torch_npu puts it into what it says of any error. Always 0 where CANN lacks the call, as
+        versions before 8.5 may; torch_npu has none to say then, either.
+        Source: CANN runtime, aclrtGetLastError; torch_npu, NPUException.h (NPU_CHECK_ERROR),
+        AclInterface.cpp (AclrtPeekAtLastError).
+        """
+        if self._last_error is None:
+            return int(self._rt.get_last_error(OF_THREAD))
+        return self._last_error(OF_THREAD)
 
     def note(self, call: str, code: int) -> None:
         """Log what a return code says, unless it is 0."""
@@ -138,18 +160,31 @@ class AclRuntime:
         code = self._rt.synchronize_stream_with_timeout(int(stream), int(timeout_ms))
         self.check("rt.synchronize_stream_with_timeout", code)
 
-    def answers(self, timeout_ms: int) -> bool:
-        """Whether the device still does what it is told: it is given a little work."""
+    @contextlib.contextmanager
+    def ready_to_ask(self) -> Iterator[None]:
+        """Hold what `answers` gives the device to do: when it is asked it may have none left."""
         with contextlib.ExitStack() as taken:
-            try:
-                address = self.allocate(ALIGNMENT)
-                taken.callback(self.free, address)
-                stream = self.create_stream()
-                taken.callback(self.abandon_stream, stream)  # first, so that nothing is in flight
-                self.fill(address, 0, ALIGNMENT, stream)
-                self.synchronise(stream, timeout_ms)
-            except (DeviceFault, GraphFailed, OutOfMemory):
-                return False
+            address = self.allocate(ALIGNMENT)
+            taken.callback(self.free, address)
+            stream = self.create_stream()
+            taken.callback(self.abandon_stream, stream)  # first, so that nothing is in flight
+            self._asked_with = address, stream
+            yield
+
+    def answers(self, timeout_ms: int) -> bool:
+        """Whether the device still does what it is told: it is given a little work.
+
+        Used within `ready_to_ask`.
+
+        Raises:
+            OutOfMemory: it lacks something for that: nobody knows.
+        """
+        address, stream = self._asked_with
+        try:
+            self.fill(address, 0, ALIGNMENT, stream)
+            self.synchronise(stream, timeout_ms)
+        except (DeviceFault, GraphFailed):
+            return False
         return True
 
     def allocate(self, nbytes: int) -> int:
@@ -220,6 +255,23 @@ class AclRuntime:
             int(target), int(nbytes), int(source), int(nbytes), kind, int(stream)
         )
         self.check("rt.memcpy_async", code)
+
+
+def _last_error() -> Callable[[int], int]:
+    """Return the call by the library below pyACL, whose own name for it is younger.
+
+    It does not let go of the interpreter's lock: it only reads.
+    """
+    try:
+        found: Callable[[int], int] = ctypes.PyDLL("libascendcl.so").aclrtGetLastError
+    except (OSError, AttributeError):
+        return _none
+    return found
+
+
+def _none(level: int) -> int:
+    del level
+    return 0
 
 
 def chip_name() -> str:

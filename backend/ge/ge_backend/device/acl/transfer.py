@@ -94,6 +94,16 @@ class Transfer:
             if tensor.name in shapes
         }
 
+    def resize(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+        """Have room for so many bytes of each tensor instead; nothing in flight uses it.
+
+        Raises:
+            OutOfMemory: as `Staging.resize`; the other side is as it is to be, or was.
+        """
+        for staging, sizes in ((self.inputs, inputs), (self.outputs, outputs)):
+            if sizes != staging.sizes:
+                staging.resize(sizes)
+
     def close(self) -> None:
         """Free it: nothing in flight uses it."""
         self._taken.close()
