@@ -139,9 +139,10 @@ def test_a_copy_whose_last_holder_was_killed_while_removing_it_is_made_anew(
             file.unlink()
             raise Killed
 
-    with monkeypatch.context() as midway, pytest.raises(Killed):
+    with monkeypatch.context() as midway:
         midway.setattr(shutil, "rmtree", killed)
-        first.close()
+        with pytest.raises(Killed):
+            first.close()
     second = keep(source, root)
     assert copied(second, source).read_bytes() == Path(source.path).read_bytes()
     assert [path for path in root.iterdir() if path.is_dir()] == [second.folder]
