@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ge_backend.device.failures import without_folders
@@ -30,7 +29,6 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
-from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
@@ -64,26 +62,6 @@ class Shared(Workshop, Protocol):
 
     def forget(self, connection: Connection) -> None:
         """Know that a stub has left."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Errand:
-    """What a message asks of a lane.
-
-    Attributes:
-        entry: the graph that it names; None if the connection has no such graph.
-        action: returns the answer.
-        nbytes: returns what it takes of the workspace pool; 0: the graph's place there.
-        then: called once, whatever happens, before the stub is told.
-        caption: what it is called in the timeline.
-    """
-
-    request_id: int
-    entry: Entry | None
-    action: Callable[[Turn], Reply]
-    nbytes: Callable[[Entry], int]
-    then: Callable[[], None]
-    caption: Caption
 
 
 class Connection:
@@ -199,15 +177,10 @@ class Connection:
 
         name = self._names.get(message.graph, "")
         caption = Caption(name, message.bucket, message.real_rows)
-        self._queue(
-            _Errand(message.id, entry, action, nbytes, claim.release, caption),
-            priority=message.priority,
-            deadline_ns=message.deadline_ns,
-            solo=message.solo,
-            here=message.awaited,
-            model=name,
-            cost_ns=message.cost_ns,
-        )
+        job = self._job(message, action, nbytes, claim.release, caption)
+        job.priority, job.deadline_ns = message.priority, message.deadline_ns
+        job.solo, job.model, job.cost_ns = message.solo, name, message.cost_ns
+        self._shared.lanes.submit(job, here=message.awaited)
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
@@ -232,73 +205,66 @@ class Connection:
             if message.repeats and message.alone:
                 locks.enter_context(self._shared.measuring)
         caption = Caption(self._names.get(message.graph, ""))
-        self._queue(
-            _Errand(message.id, entry, action, registry.measuring_bytes, locks.close, caption),
-            bounded=False,
-        )
+        job = self._job(message, action, registry.measuring_bytes, locks.close, caption)
+        job.bounded = False
+        self._shared.lanes.submit(job)
 
-    def _queue(
+    def _job(
         self,
-        errand: _Errand,
-        *,
-        priority: int = NORMAL,
-        deadline_ns: int = 0,
-        solo: bool = False,
-        bounded: bool = True,
-        here: bool = False,
-        model: str = "",
-        cost_ns: int = 0,
-    ) -> None:
-        """Let a lane do it, or send the error; this thread where it may, and it need not wait.
+        message: messages.Run | messages.Prepare,
+        action: Callable[[Turn], Reply],
+        bytes_of: Callable[[Entry], int],
+        then: Callable[[], None],
+        caption: Caption,
+    ) -> Job:
+        """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
-        The error too comes from the lane, so that this thread never waits for room to send while
-        the stub may be waiting for room to send to it.
+        Errors too are sent by the lane, so that this thread never waits for room to send while the
+        stub may be waiting for room to send to it.
+
+        Args:
+            message: names the graph.
+            action: returns the answer.
+            bytes_of: returns what it takes of the workspace pool; 0: the graph's place there.
+            then: called once, whatever happens, before the stub is told.
+            caption: what it is called in the timeline.
         """
-        entry, action = errand.entry, errand.action
+        entry = self._graphs.get(message.graph)
         holder, nbytes = "", 0
         if entry is not None:
             self._shared.registry.hold(entry)
             if self._shared.pool.size_bytes:
                 try:
-                    holder, nbytes = entry.holder, errand.nbytes(entry)
+                    holder, nbytes = entry.holder, bytes_of(entry)
                 except Exception as error:  # noqa: BLE001 - the lane raises it
                     holder, action = "", functools.partial(_refuse, error)
 
         def end() -> None:
-            errand.then()
+            then()
             if entry is not None:
                 self._shared.registry.release(entry)
 
         def work(turn: Turn) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
             try:
-                reply = self._settled(errand.request_id, lambda: self._unless_left(action, turn))
+                reply = self._settled(message.id, lambda: self._unless_left(action, turn))
             finally:
                 end()
             error = reply[0].error if isinstance(reply[0], messages.Failed) else ""
-            self._shared.timeline.add(errand.caption, turn, started_ns, error)
+            self._shared.timeline.add(caption, turn, started_ns, error)
             return lambda: self._tell(reply)
 
         def drop(error: GeError) -> None:
             end()
-            self._send(_failed(errand.request_id, error))
+            self._send(_failed(message.id, error))
 
-        self._shared.lanes.submit(
-            Job(
-                work=work,
-                drop=drop,
-                holder=holder,
-                nbytes=nbytes,
-                priority=priority,
-                deadline_ns=deadline_ns,
-                solo=solo,
-                owner=self,
-                number=errand.request_id,
-                model=model,
-                cost_ns=cost_ns,
-                bounded=bounded,
-            ),
-            here=here,
+        return Job(
+            work=work,
+            drop=drop,
+            holder=holder,
+            nbytes=nbytes,
+            owner=self,
+            number=message.id,
         )
 
     def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:
