@@ -67,8 +67,12 @@ def servers(monkeypatch):
         signal.signal(number, handler)
 
 
-def test_it_announces_the_endpoints_and_returns_the_servers_code(servers, capsys, tmp_path):
+def test_it_announces_the_endpoints_and_returns_the_servers_code(
+    servers, capsys, tmp_path, monkeypatch
+):
     """A signal that arrives meanwhile goes to the server, which is left in order."""
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     code = main(["serve", "--model-repository", str(tmp_path), "--tritonserver", "/here"])
 
     tied, server = servers
@@ -77,7 +81,7 @@ def test_it_announces_the_endpoints_and_returns_the_servers_code(servers, capsys
     assert server.installation == Path("/here")
     assert (server.entered, server.left, server.interrupts) == (True, True, 1)
     printed = capsys.readouterr().out
-    assert printed.startswith("ge-backend: ready after 0.0 s\n")
+    assert printed.startswith("ge-backend: ready after 2.5 s\n")
     assert printed.split()[5:] == [
         "http",
         "http://h:1",

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
+from demo import progress
 from demo.progress import step
 from rich.console import Console
 
 
-def test_a_step_leaves_a_line_with_its_time():
+def test_a_step_leaves_a_line_with_its_time(monkeypatch):
     """What took long is on record after the spinner is gone."""
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     console = Console(file=io.StringIO())
     with step(console, "counting sheep"):
         pass
 
-    assert console.file.getvalue() == "  counting sheep: 0.0 s\n"
+    assert console.file.getvalue() == "  counting sheep: 2.5 s\n"
 
 
 def test_a_step_that_fails_does_not_look_done():

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -338,7 +339,7 @@ def test_progress_is_logged(request_, cache, monkeypatch, caplog, tmp_path):
     finally:
         atc.log.removeHandler(listener)
     assert lines[0] == f"compiling {request_.model} for Ascend910B3: 3 gears"
-    assert lines[1].startswith(f"compiling {request_.model}: 0 s")
+    assert re.match(rf"compiling {re.escape(str(request_.model))}: \d+ s", lines[1])
     assert lines[-2].startswith(f"compiled {request_.model} for Ascend910B3: {path}, ")
     assert lines[-1].startswith(f"compiled before: {request_.model}")
 
