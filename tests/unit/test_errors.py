@@ -47,3 +47,10 @@ def test_a_failed_graph_is_not_the_clients_fault():
     """Only errors that a client can mend are INVALID_ARG."""
     assert GraphFailed("x").status is Status.INTERNAL
     assert errors.InvalidRequest("x").status is Status.INVALID_ARG
+
+
+def test_of_what_nobody_foresaw_its_kind_and_words_are_told():
+    """The traceback is in the log, which the text names."""
+    told = errors.unforeseen(KeyError("x"), errors.DeviceUnavailable)
+    assert type(told) is errors.DeviceUnavailable
+    assert str(told) == "KeyError: 'x' (see the server's log)"

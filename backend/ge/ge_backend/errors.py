@@ -50,6 +50,7 @@ __all__ = [
     "Unsupported",
     "error_from_name",
     "let_go",
+    "unforeseen",
 ]
 
 
@@ -186,6 +187,14 @@ def error_from_name(name: str, message: str) -> GeError:
     An unknown name (a newer executor) becomes a plain `GeError`.
     """
     return _BY_NAME.get(name, GeError)(message)
+
+
+_Leaf = TypeVar("_Leaf", bound=GeError)
+
+
+def unforeseen(error: Exception, kind: type[_Leaf]) -> _Leaf:
+    """Return what is told of an error that nobody foresaw, whose traceback is in the log."""
+    return kind(f"{type(error).__name__}: {error} (see the server's log)")
 
 
 _Error = TypeVar("_Error", bound=BaseException)

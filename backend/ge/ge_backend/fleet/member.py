@@ -6,7 +6,7 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError
+from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, unforeseen
 from ge_backend.executor.client.session import Session
 
 __all__ = ["Member", "Pauses"]
@@ -123,5 +123,5 @@ class Member:
             return error
         except Exception as error:
             log.exception("device %s could not be reopened in an unforeseen way", self.device)
-            return DeviceUnavailable(f"{type(error).__name__}: {error} (see the server's log)")
+            return unforeseen(error, DeviceUnavailable)
         return lost

@@ -15,7 +15,7 @@ from functools import partial
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.batch import Drawn
-from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go, unforeseen
 from ge_backend.generate.adapters import AdapterShelf, adapters_of
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
@@ -192,8 +192,7 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
         return let_go(error)
     except Exception as error:
         log.exception("a step failed in an unforeseen way")
-        text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
-        return GraphFailed(text)
+        return unforeseen(error, GraphFailed)
     return None
 
 

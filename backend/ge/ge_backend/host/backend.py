@@ -18,7 +18,7 @@ from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.ensemble.runner import EnsembleRunner
-from ge_backend.errors import ConfigError, GeError
+from ge_backend.errors import ConfigError, GeError, unforeseen
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, write_response
@@ -127,7 +127,7 @@ class Backend:
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
             for index in open_:
-                responses[index] = error_response(_unforeseen(error))
+                responses[index] = error_response(unforeseen(error, GeError))
         finally:
             if self._steps is not None:
                 self._steps.end_batch()
@@ -201,7 +201,7 @@ class Backend:
             raise
         except Exception as error:
             log.exception("a request could not be read in an unforeseen way")
-            raise _unforeseen(error) from error
+            raise unforeseen(error, GeError) from error
 
     def _answer(self, request: Any, reply: Reply, *, early: bool) -> Any:
         """Return the response, or send it now and return None where that gains enough."""
@@ -219,11 +219,6 @@ class Backend:
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)
         return error_response(error)
-
-
-def _unforeseen(error: Exception) -> GeError:
-    """Return what clients are told of an error that nobody foresaw."""
-    return GeError(f"{type(error).__name__}: {error} (see the server's log)")
 
 
 def _opened(

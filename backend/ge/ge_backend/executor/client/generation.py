@@ -30,6 +30,7 @@ from ge_backend.errors import (
     ExecutorLost,
     GeError,
     error_from_name,
+    unforeseen,
 )
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.stream import ServiceStream
@@ -342,8 +343,7 @@ class GenerationClient:
                 self._do_without(error)
             except Exception as error:
                 log.exception("the model could not be opened again in an unforeseen way")
-                text = f"{type(error).__name__}: {error} (see the server's log)"
-                self._do_without(DeviceUnavailable(text))
+                self._do_without(unforeseen(error, DeviceUnavailable))
             else:
                 return
             self._closing.wait(pause_s)

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from ge_backend.device.base import Device
-from ge_backend.errors import DeviceFault, GeError, GraphFailed, ProtocolError, let_go
+from ge_backend.errors import (
+    DeviceFault,
+    GeError,
+    GraphFailed,
+    ProtocolError,
+    let_go,
+    unforeseen,
+)
 from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.lanes import Lanes
@@ -222,5 +229,4 @@ def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Res
         return let_go(error)
     except Exception as error:
         log.exception("a request failed in an unforeseen way")
-        text = f"{type(error).__name__}: {error} (the traceback is in the server's log)"
-        return GraphFailed(text)
+        return unforeseen(error, GraphFailed)
