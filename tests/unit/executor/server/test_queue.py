@@ -50,11 +50,12 @@ class Bench:
             self.pool.release(started.lease)
         assert self.pool.integrity() == []
 
-    def drain(self):
-        """Run all that wait, one after another; return the order."""
+    def drain(self, *, timed=False):
+        """Run all that wait, one after another; `timed`: as long as they cost; return the order."""
         order = []
         while name := self.take():
             order.append(name)
+            self.now_ns += timed * self.begun[name].job.cost_ns
             self.end(name)
         return order
 
@@ -153,7 +154,7 @@ def test_no_higher_priority_passes_for_longer_than_its_step():
         bench.add(f"high{count}", priority=1, at_ms=50 * count, cost_ns=50 * MS)
         if 50 * count > 4 * step_ms:
             break
-    before = bench.drain().index("low")
+    before = bench.drain(timed=True).index("low")
     assert before == 2 * step_ms / 50
 
 
@@ -181,19 +182,9 @@ def test_what_one_model_has_waiting_holds_up_no_other():
         bench.add(f"small{number}", model="small", cost_ns=10 * MS)
     bench.now_ns += 100 * MS
     bench.end("large0")
-    assert [name[:5] for name in _timed(bench)] == ["small"] * 10 + ["large"] + ["small"] * 2 + [
-        "large"
-    ]
-
-
-def _timed(bench):
-    """Run all that wait for as long as they cost, one after another; return the order."""
-    order = []
-    while name := bench.take():
-        order.append(name)
-        bench.now_ns += bench.begun[name].job.cost_ns
-        bench.end(name)
-    return order
+    assert [name[:5] for name in bench.drain(timed=True)] == ["small"] * 10 + ["large"] + [
+        "small"
+    ] * 2 + ["large"]
 
 
 def test_jobs_of_one_model_stay_in_order_however_wrong_their_costs_were():
@@ -209,6 +200,36 @@ def test_jobs_of_one_model_stay_in_order_however_wrong_their_costs_were():
     assert bench.drain() == ["3", "4"]
 
 
+def test_a_wrong_cost_keeps_a_models_next_jobs_no_longer_than_its_own_end():
+    """Those that wait move when it is known what the one before them took, either way."""
+    bench = Bench()
+    for number in range(3):
+        bench.add(f"guessed{number}", model="guessed", cost_ns=3000 * MS)
+    for number in range(4):
+        bench.add(f"other{number}", model="other", cost_ns=100 * MS)
+    assert [bench.take() for _ in "12"] == ["guessed0", "other0"]
+    bench.now_ns += 100 * MS
+    bench.end("guessed0")
+    assert bench.take() == "guessed1"
+    bench.now_ns += 900 * MS
+    bench.end("guessed1")
+    assert bench.drain() == ["other1", "other2", "other3", "guessed2"]
+
+
+def test_nobody_owes_what_nobody_else_wanted():
+    """What a model had of an idle device is no debt, however wrong its costs were."""
+    bench = Bench()
+    for number in range(40):
+        bench.add(f"alone{number}", model="alone", cost_ns=1000)
+        assert bench.take() == f"alone{number}"
+        bench.now_ns += 50 * MS
+        bench.end(f"alone{number}")
+    for number in range(3):
+        bench.add(f"other{number}", model="other", cost_ns=100 * MS)
+    bench.add("again", model="alone")
+    assert bench.drain(timed=True) == ["other0", "again", "other1", "other2"]
+
+
 def test_what_was_not_done_is_not_charged():
     """Jobs that are dropped take nothing of their model's share."""
     bench, owner = Bench(), object()
@@ -219,7 +240,7 @@ def test_what_was_not_done_is_not_charged():
     for number in range(2):
         bench.add(f"other{number}", model="other", cost_ns=100 * MS)
     bench.add("again", model="m")
-    assert bench.drain()[1] == "again"
+    assert bench.drain(timed=True)[1] == "again"
 
 
 @st.composite
@@ -247,22 +268,20 @@ def test_each_model_has_at_least_its_share_of_the_device(models):
             coming.append((came_ms, model, number, takes_ms, latest_ms))
             own_ms += takes_ms * len(models)
     coming.sort()
-    now_ms, latest = 0, {}
+    latest, ends_ms, running = {}, 0, None
     while coming or latest:
-        while coming and coming[0][0] <= now_ms:
-            _, model, number, takes_ms, latest_ms = coming.pop(0)
-            name = f"{model}/{number}"
+        if coming and (running is None or coming[0][0] <= ends_ms):
+            came_ms, model, number, takes_ms, latest_ms = coming.pop(0)
+            bench.now_ns, name = came_ms * MS, f"{model}/{number}"
             latest[name] = latest_ms
             bench.add(name, model=str(model), cost_ns=takes_ms * MS)
-        bench.now_ns = now_ms * MS
-        name = bench.take()
-        if name is None:
-            now_ms = coming[0][0]
-            continue
-        now_ms += bench.begun[name].job.cost_ns // MS
-        bench.now_ns = now_ms * MS
-        bench.end(name)
-        assert now_ms <= latest.pop(name)
+        else:
+            bench.now_ns = ends_ms * MS
+            bench.end(running)
+            assert ends_ms <= latest.pop(running)
+            running = None
+        if running is None and (running := bench.take()):
+            ends_ms = (bench.now_ns + bench.begun[running].job.cost_ns) // MS
 
 
 def test_a_solo_job_waits_for_all_and_lets_nobody_pass():

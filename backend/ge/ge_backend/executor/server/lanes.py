@@ -35,7 +35,7 @@ class Lanes:
         self._waiting = Waiting(pool)
         self._begun: queue.SimpleQueue[StartedJob | None] = queue.SimpleQueue()
         self._free = [f"lane-{index}" for index in reversed(range(count))]
-        self._since_ns: dict[StartedJob, int] = {}  # the jobs that have to end, and when each began
+        self._bounded: set[StartedJob] = set()  # the jobs that run and have to end
         self._solo = False  # the job that runs is a solo one
         self._telling = 0  # jobs that have done their work
         self._alarm_ns = 0  # when the watch looks next; 0 is never
@@ -63,7 +63,7 @@ class Lanes:
     def oldest_ns(self) -> int:
         """Return when the run began that has run longest, CLOCK_MONOTONIC; 0 if none runs."""
         with self._lock:
-            return min(self._since_ns.values(), default=0)
+            return min((started.began_ns for started in self._bounded), default=0)
 
     def submit(self, job: Job, *, here: bool = False) -> None:
         """Let a job wait for its turn, which may be now.
@@ -119,7 +119,7 @@ class Lanes:
             self._free.pop()
             self._solo = started.job.solo
             if started.job.bounded:
-                self._since_ns[started] = now_ns
+                self._bounded.add(started)
             if started.job is own:
                 mine = started
             else:
@@ -153,8 +153,11 @@ class Lanes:
             if started.lease is not None:
                 self._pool.release(started.lease)
             self._free.append(started.turn.lane)
-            self._telling -= started.telling
-            self._since_ns.pop(started, None)
+            if started.telling:
+                self._telling -= 1
+            else:  # a defect
+                self._waiting.settle(started, time.monotonic_ns())
+            self._bounded.discard(started)
             self._solo = False
             self._begin()
 

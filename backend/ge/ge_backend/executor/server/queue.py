@@ -1,10 +1,12 @@
 """The jobs that wait for a lane, and which of them is next.
 
 Models share the device by the time that their jobs take (start-time fair queueing: Goyal, Vin and
-Cheng, SIGCOMM 1996): each job begins, in virtual time, where its model's last one ends, or now. Who
-begins first is next, and now is where the one begins that was taken last. So a model's jobs stay in
-the order of their coming, what one has waiting holds up no other's, and each gets at least what it
-would from a device of its own that is as many times slower as there are models.
+Cheng, SIGCOMM 1996): each job begins, in virtual time, where its model's last one ends, or when it
+came. Who begins first is next, and now is where the one begins that was taken last. So a model's
+jobs stay in the order of their coming, what one has waiting holds up no other's, and each gets at
+least what it would from a device of its own that is as many times slower as there are models. Where
+a job took another time than expected, those of its model that wait move; when nothing is left to
+do, nobody owes anything.
 
 A job of priority 2 counts as if it began `PRIORITY_STEP_NS` later than it does, one of priority 3
 twice that. So no model passes it for longer than that: nobody starves, however much of a higher
@@ -72,8 +74,7 @@ class Job:
         owner: who submitted it.
         number: the owner's own, by which it can be cancelled.
         model: by whose share of the device it is done.
-        cost_ns: how long it will take by what is known; the model's account is put right by how
-            long it took.
+        cost_ns: how long it will take by what is known.
         bounded: it is a run, which has to end; compiling may take any time.
     """
 
@@ -112,28 +113,47 @@ class _Place:
     """A job in the queue.
 
     Attributes:
-        begins_ns: where its model's work has it begin; virtual time.
+        number: how many have come.
+        since_ns: when it came, virtual.
+        begins_ns: where it begins among those of its model, virtual.
         held_up_since_ns: since when there is a lane for it, and no bytes.
     """
 
     job: Job
+    number: int
     came_ns: int
-    begins_ns: int
-    rank: tuple[int, int]
+    since_ns: int
+    begins_ns: int = 0
     held_up_since_ns: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.begins_ns + (self.job.priority - 1) * PRIORITY_STEP_NS, self.number
 
 
 @dataclass(slots=True)
 class _Account:
-    """What a model has had of the device; virtual time.
+    """Where a model's jobs end, in virtual time.
 
     Attributes:
-        begins_ns: its last job, which is never before one that waits.
-        ends_ns: all of its jobs, by what they took and will take.
+        begun_ns: those that have begun.
+        all_ns: those that wait, too.
+        last: the number of the last one that has begun.
     """
 
-    begins_ns: int = 0
-    ends_ns: int = 0
+    begun_ns: int = 0
+    all_ns: int = 0
+    last: int = 0
+
+    def begin(self, place: _Place) -> None:
+        """Count a job among those that have begun."""
+        self.begun_ns = max(self.begun_ns, place.begins_ns + place.job.cost_ns)
+        self.last = max(self.last, place.number)
+
+    def add(self, place: _Place) -> None:
+        """Have a job begin where those end that are there, or when it came."""
+        place.begins_ns = max(place.since_ns, self.all_ns)
+        self.all_ns = place.begins_ns + place.job.cost_ns
 
 
 @dataclass(slots=True)
@@ -147,6 +167,7 @@ class Waiting:
     pool: Pool
     _places: list[_Place] = field(default_factory=list)
     _came: int = 0
+    _begun: int = 0  # and not settled
     _now_ns: int = 0  # virtual
     _accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
 
@@ -156,16 +177,16 @@ class Waiting:
     def add(self, job: Job, now_ns: int) -> None:
         """Let a job wait."""
         self._came += 1
-        account = self._accounts[job.model]
-        begins_ns = max(self._now_ns, account.begins_ns, account.ends_ns)
-        account.begins_ns, account.ends_ns = begins_ns, begins_ns + job.cost_ns
-        rank = (begins_ns + (job.priority - 1) * PRIORITY_STEP_NS, self._came)
-        insort(self._places, _Place(job, now_ns, begins_ns, rank), key=lambda place: place.rank)
+        place = _Place(job, self._came, now_ns, self._now_ns)
+        self._accounts[job.model].add(place)
+        insort(self._places, place, key=_rank)
 
     def settle(self, started: StartedJob, now_ns: int) -> None:
         """Charge a job's model with the time that it took, in place of what was expected."""
-        took_ns = now_ns - started.began_ns
-        self._accounts[started.job.model].ends_ns += took_ns - started.job.cost_ns
+        model, took_ns = started.job.model, now_ns - started.began_ns
+        self._accounts[model].begun_ns += took_ns - started.job.cost_ns
+        self._begun -= 1
+        self._move({model})
 
     def take(
         self, now_ns: int, *, running: int, telling: int = 0, lane: str = ""
@@ -226,7 +247,9 @@ class Waiting:
         self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str
     ) -> StartedJob:
         place = self._places.pop(index)
+        self._begun += 1
         self._now_ns = max(self._now_ns, place.begins_ns)
+        self._accounts[place.job.model].begin(place)
         since_ns = place.held_up_since_ns or now_ns
         alone = place.job.solo or not (working or self._places)
         turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
@@ -236,12 +259,25 @@ class Waiting:
         removed = [place for place in self._places if condition(place.job)]
         if removed:
             self._places = [place for place in self._places if not condition(place.job)]
-        for place in removed:
-            self._accounts[place.job.model].ends_ns -= place.job.cost_ns
-        for model in {place.job.model for place in removed}:
-            left = [place.begins_ns for place in self._places if place.job.model == model]
-            self._accounts[model].begins_ns = max(left, default=0)
+            self._move({place.job.model for place in removed})
         return removed
+
+    def _move(self, models: set[str]) -> None:
+        """Put the jobs of these models where they begin, as that is known now."""
+        if not self._begun and not self._places:
+            self._accounts.clear()
+            return
+        for model in models:
+            self._accounts[model].all_ns = self._accounts[model].begun_ns
+        for place in sorted(self._places, key=lambda place: place.number):
+            account = self._accounts[place.job.model]
+            if place.job.model in models and place.number > account.last:  # passed by no other
+                account.add(place)
+        self._places.sort(key=_rank)
+
+
+def _rank(place: _Place) -> tuple[int, int]:
+    return place.rank
 
 
 def _refused(job: Job, error: GeError) -> Job:
