@@ -1,6 +1,7 @@
 """What a fused model takes over of its ensemble."""
 
 import os
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,6 +10,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
+from ge_backend.serving import fused
 from ge_backend.serving.fused import fused_document, open_fused
 from ge_backend.warmup.store import Store
 
@@ -84,6 +86,46 @@ def test_a_step_that_cannot_be_opened_is_named(tmp_path, step):
     )
     with pytest.raises(ModelError, match=r"^ensemble 'whole', step 'step': no model file in "):
         open_fused(config, Recorder(), Store(None), on_restart=print)
+
+
+@pytest.mark.parametrize("opens", [1, 2])
+def test_steps_that_were_opened_are_left_where_the_whole_cannot_be(tmp_path, monkeypatch, opens):
+    """Whatever the reason, in a later step or between them; who learns a step's buckets first."""
+    twice = """step { model_name: "step" model_version: -1
+      input_map { key: "x" value: "y" } output_map { key: "y" value: "z" } }"""
+    whole = ENSEMBLE.replace("ensemble_scheduling {", f"ensemble_scheduling {{ {twice}")
+    whole = whole.replace('output { name: "y"', 'output { name: "z"')
+    document = completed(tmp_path, whole=whole)
+    config = ModelConfig.read(
+        document, directory=tmp_path / "fused" / "1", version="1", environment={}
+    )
+    left, places = [], iter(range(opens))
+
+    def opened(*_, **__):
+        place = next(places, None)
+        if place is None:
+            raise RuntimeError("unforeseen")
+        return tuple(Part(f"{what} {place}", left) for what in ("pipeline", "learner"))
+
+    monkeypatch.setattr(fused, "open_model", opened)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        open_fused(config, Recorder(), Store(None), on_restart=print)
+    assert left == ["learner 1", "pipeline 1", "learner 0", "pipeline 0"][-2 * opens :]
+
+
+@dataclass
+class Part:
+    """Stands for a pipeline and for a learner; as the former it keeps no tensors."""
+
+    name: str
+    left: list
+    layout: None = None
+
+    def keep_tensors(self, _):
+        raise RuntimeError("unforeseen")
+
+    def close(self):
+        self.left.append(self.name)
 
 
 def test_sequences_of_a_fused_model_are_refused(tmp_path):

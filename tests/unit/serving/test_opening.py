@@ -10,9 +10,11 @@ import pytest
 from ge_backend.batching.request import check_request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
-from ge_backend.errors import ExecutorLost
+from ge_backend.errors import ExecutorLost, ModelError
 from ge_backend.executor.server.connection import Connection
 from ge_backend.metrics import Recorder
+from ge_backend.serving import opening
+from ge_backend.serving.connect import open_fleet
 from ge_backend.serving.opening import keep_states, open_model
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.warmup.store import Store
@@ -96,6 +98,33 @@ def opened(tmp_path):
     yield pipeline
     learner.close()
     pipeline.close()
+
+
+@pytest.mark.parametrize(
+    "step", ["warn_of_whole_run_ranges", "measured_costs", "keep_states", "Learner"]
+)
+def test_what_was_loaded_is_left_again_where_the_model_cannot_be_served(
+    tmp_path, monkeypatch, step
+):
+    """Its copy, too, which would lie there until the server ends; the error is the step's own."""
+    left, fleets = [], []
+
+    def opened(*args, **named):
+        fleet = open_fleet(*args, **named)
+        (session,) = fleet.sessions
+        session.served.copy = SimpleNamespace(folder=tmp_path, close=lambda: left.append("copy"))
+        fleets.append(fleet)
+        return fleet
+
+    def fails(*_, **__):
+        raise ModelError("not so")
+
+    monkeypatch.setattr(opening, "open_fleet", opened)
+    monkeypatch.setattr(opening, step, fails)
+    with pytest.raises(ModelError, match="not so"):
+        open_model(configured(tmp_path), Recorder(), Store(None), on_restart=lambda _: None)
+    assert left == ["copy"]
+    assert [session.outstanding for fleet in fleets for session in fleet.sessions] == [None]
 
 
 @pytest.mark.parametrize("ragged", [False, True])

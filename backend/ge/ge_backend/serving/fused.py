@@ -74,7 +74,7 @@ def open_fused(
     dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
     pipelines: list[Pipeline] = []
     learners: list[Learner] = []
-    try:
+    with contextlib.ExitStack() as opened:
         for own in steps:
             log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
             served_as = f"{config.name}/{own.name}"
@@ -86,12 +86,12 @@ def open_fused(
                     on_restart=on_restart,
                     served_as=served_as,
                 )
+            opened.callback(pipeline.close)
+            opened.callback(learner.close)
             pipelines.append(pipeline)
             learners.append(learner)
         stages = _stages(dag, pipelines, steps)
-    except GeError:
-        _close(learners, pipelines)
-        raise
+        opened.pop_all()
     return EnsembleRunner(dag, stages, outside_layout(config), recorder), learners
 
 
@@ -156,13 +156,6 @@ def _rooms(pipeline: Pipeline, kept: KeptStep) -> list[int]:
         if output.name in kept.outputs
     ]
     return [nbytes for nbytes in rooms if nbytes]
-
-
-def _close(learners: Sequence[Learner], pipelines: Sequence[Pipeline]) -> None:
-    for learner in learners:
-        learner.close()
-    for pipeline in pipelines:
-        pipeline.close()
 
 
 def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:

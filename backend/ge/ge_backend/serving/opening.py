@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -60,35 +61,38 @@ def open_model(
     """
     config = with_engine(config, store)
     connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
-    fleet = connect()
-    warn_of_whole_run_ranges(config)
-    model = ShapedModel.of(config, fleet.sessions[0], store)
-    for line in model.grid.describe():
-        log.info("buckets %s", line)
-    if _only_equal(model):
-        log.info(
-            "requests of different lengths are not batched: no input has allow_ragged_batch, which "
-            "says that padding is harmless; those that config.pbtxt leaves out get it where a mask "
-            "has their axes, by the same names (axes.<tensor>)"
+    with contextlib.ExitStack() as opened:
+        fleet = opened.enter_context(contextlib.closing(connect()))
+        warn_of_whole_run_ranges(config)
+        model = ShapedModel.of(config, fleet.sessions[0], store)
+        for line in model.grid.describe():
+            log.info("buckets %s", line)
+        if _only_equal(model):
+            log.info(
+                "requests of different lengths are not batched: no input has allow_ragged_batch, "
+                "which says that padding is harmless; those that config.pbtxt leaves out get it "
+                "where a mask has their axes, by the same names (axes.<tensor>)"
+            )
+        started = time.monotonic()
+        later = _measured_later(model)
+        costs = estimated_costs(model) if later else measured_costs(model, fleet.sessions[1:])
+        model = _limited(model)
+        keep_states(model)
+        recorder.set("ge_warmup_seconds", time.monotonic() - started)
+        recorder.set("ge_buckets", len(costs))
+        recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
+        shapes = known_shapes(model.layout)
+        pipeline = Pipeline(
+            layout=model.layout,
+            fleet=fleet,
+            costs=cost_model(model, costs, shapes),
+            policy=_policy(model, fleet),
+            recorder=recorder,
+            traffic=Traffic(model.layout.axes),
         )
-    started = time.monotonic()
-    later = _measured_later(model)
-    costs = estimated_costs(model) if later else measured_costs(model, fleet.sessions[1:])
-    model = _limited(model)
-    keep_states(model)
-    recorder.set("ge_warmup_seconds", time.monotonic() - started)
-    recorder.set("ge_buckets", len(costs))
-    recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
-    shapes = known_shapes(model.layout)
-    pipeline = Pipeline(
-        layout=model.layout,
-        fleet=fleet,
-        costs=cost_model(model, costs, shapes),
-        policy=_policy(model, fleet),
-        recorder=recorder,
-        traffic=Traffic(model.layout.axes),
-    )
-    return pipeline, Learner(model, pipeline, costs, connect, shapes=shapes, estimated=later)
+        learner = Learner(model, pipeline, costs, connect, shapes=shapes, estimated=later)
+        opened.pop_all()
+    return pipeline, learner
 
 
 def _only_equal(model: ShapedModel) -> bool:
