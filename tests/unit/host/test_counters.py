@@ -2,10 +2,20 @@
 
 import math
 
+import pytest
+
 from ge_backend.metrics import Recorder
 
 LABELS = {"model": "m", "version": "1", "device": "cpu"}
 INSTANCE = "m_0_1"
+
+
+@pytest.fixture(autouse=True)
+def seldom(pb_utils, monkeypatch):
+    """Nothing is told between two lines of a test."""
+    from ge_backend.host import counters
+
+    monkeypatch.setattr(counters, "PERIOD_S", 1000.0)
 
 
 def opened(recorder, sample=lambda: None):
