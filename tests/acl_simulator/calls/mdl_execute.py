@@ -12,6 +12,9 @@ from acl_simulator.refusals import Refusal
 
 __all__ = ["ExecuteCalls"]
 
+# `attr` of `set_exec_config_opt`, and what it is where nothing is said.
+# Source: hicann/ge, aclmdlExecConfigAttr.
+STREAM_SYNC_TIMEOUT, FOR_EVER = 0, -1
 # Source: CANN runtime, src/runtime/core/src/common/errcode_manage.cc.
 REASONS = {
     Code.AICORE_TIMEOUT: "aicore timeout",
@@ -28,14 +31,19 @@ class ExecuteCalls:
         self._loader = loader
 
     def execute(self, number: int, inputs: int, outputs: int) -> None:
+        self._execute(number, inputs, outputs, math.inf)
+
+    def _execute(self, number: int, inputs: int, outputs: int, patience_ms: float) -> None:
         machine = self._machine
         execution = self._execution(number, inputs, outputs, at_once=True)
         work = execution.work()
         machine.hazards.touch(work.name, *work.accesses)
         work.begin()
-        if math.isinf(work.duration_ms):
+        if math.isinf(work.duration_ms) and math.isinf(patience_ms):
             machine.misuses.refuse(f"{work.name} hangs, and execute has no timeout")
         with self._dropped(execution.runs_by_v2):
+            if work.duration_ms > patience_ms:
+                raise Refusal(Code.STREAM_SYNC_TIMEOUT, f"{work.name} goes on")
             work.finish()
 
     def execute_async(self, number: int, inputs: int, outputs: int, stream: int) -> None:
@@ -43,11 +51,13 @@ class ExecuteCalls:
         queue.submit(self._execution(number, inputs, outputs, at_once=False).work())
 
     def execute_v2(self, number: int, inputs: int, outputs: int, stream: int, config: int) -> None:
-        """Do as `execute`: it is the synchronous one, with options."""
+        """Do as `execute`: it is the synchronous one, with options, such as how long it may take."""
         self._machine.stream(stream)
-        if config:
-            self._machine.handles.get("exec config", config)
-        self.execute(number, inputs, outputs)
+        options = self._machine.handles.get("exec config", config).options if config else {}
+        limit_ms = options.get(STREAM_SYNC_TIMEOUT, FOR_EVER)
+        self._execute(
+            number, inputs, outputs, math.inf if limit_ms == FOR_EVER else float(limit_ms)
+        )
 
     @contextlib.contextmanager
     def _dropped(self, v2: bool) -> Iterator[None]:

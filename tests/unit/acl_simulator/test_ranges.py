@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from acl_simulator import Kept, Ranges, Simulator, StaticV2, Sums
+from acl_simulator import Kept, Misuse, Ranges, Simulator, StaticV2, Sums
 from builders.acl_rig import Rig, ok
 
 FP32, ND = 0, 2
@@ -110,6 +110,21 @@ def test_a_run_that_is_waited_for_drops_the_code_of_its_failure(rig, sim, sums):
     assert "reason=aicore exception" in text.partition("TraceBack")[2]
     ok(sim.rt.get_mem_info(1))  # success does not reset it
     assert [sim.rt.get_last_error(0) for _ in range(2)] == [507015, 0]
+
+
+def test_how_long_a_run_that_is_waited_for_may_take(rig, sim, sums):
+    """Where that is said; else it hangs for ever."""
+    config = sim.mdl.create_exec_config_handle()
+    ok(sim.mdl.set_exec_config_opt(config, 0, 1000))
+    inputs = shaped(rig, np.ones((3, 4), np.float32))
+    outputs = rig.dataset((rig.device(64), 64))
+    ok(sim.mdl.execute_v2(sums, inputs, outputs, 0, config))
+    sim.hang()
+    assert sim.mdl.execute_v2(sums, inputs, outputs, 0, config) == 500002
+    assert sim.rt.get_last_error(0) == 507046
+    sim.hang()
+    with pytest.raises(Misuse, match="has no timeout"):
+        sim.mdl.execute(sums, inputs, outputs)
 
 
 def test_one_shape_with_a_dynamic_operator_inside_is_run_as_ranges_are(rig, sim):

@@ -10,8 +10,9 @@ import pytest
 from acl_simulator import Accumulate, DimsGears, Static
 from builders.npu import INVALID
 from builders.npu_states import GEARS, WIDTH, plan, state
+from ge_backend.device.acl.buffers import AclMemory
 from ge_backend.device.resident.states import StateStore, open_states
-from ge_backend.errors import GraphFailed, ModelError, OutOfMemory
+from ge_backend.errors import DeviceFault, GraphFailed, ModelError, OutOfMemory
 
 
 @pytest.fixture
@@ -266,3 +267,16 @@ def test_an_initial_value_that_does_not_get_there_leaves_nothing(npu, graph, cal
         open_states(graph, plan(graph.signature))
     npu.sim.heal()
     assert npu.sim.allocations() == before
+
+
+def test_an_upload_that_a_fault_ends_is_settled_before_its_source_is_freed(npu):
+    """The copy may still be in flight then."""
+    memory = AclMemory(npu.device._device, 1000)
+    buffer = memory.allocate(4096, "test")
+    before = len(npu.sim.allocations())
+    npu.sim.fail("rt.synchronize_stream_with_timeout", 507046)
+    with pytest.raises(DeviceFault, match="507046"):
+        memory.upload(buffer, np.zeros(4096, np.uint8))
+    assert npu.sim.in_flight() == []
+    assert len(npu.sim.allocations()) == before
+    buffer.close()

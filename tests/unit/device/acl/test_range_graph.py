@@ -48,7 +48,7 @@ def test_without_names_acl_finds_memory_for_outputs(npu):
     for shape in ((2, 3), (9, 4)):
         x = floats(*shape)
         assert np.array_equal(run(graph, x=x)["y"], x.sum(axis=1, dtype=np.float32))
-    assert npu.sim.calls["mdl.execute"] == 2
+    assert npu.sim.calls["mdl.execute_v2"] == 2
     assert npu.sim.calls["mdl.execute_async"] == 0
     assert len(npu.sim.allocations()) == len(before)
 
@@ -150,6 +150,28 @@ def test_an_earlier_error_of_the_thread_is_not_the_runs(npu):
     npu.sim.fail("mdl.execute_async", 500002)
     with pytest.raises(GraphFailed):
         run(graph, x=floats(2, 3))
+
+
+@WITHOUT
+def test_a_run_at_once_that_hangs_is_a_fault_after_its_time(tmp_path, without):
+    """Although ACL waits for it."""
+    npu = Npu(tmp_path, without=without)
+    path = npu.write(Kept("INT64"), Ranges({"x": ((1, 64),)}))
+    graph = npu.load(path, **{"npu.timeout_s": "0.2"})
+    assert run(graph, x=np.array([1, 0, 3]))["y"].tolist() == [1, 3]
+    npu.sim.hang()
+    with pytest.raises(DeviceFault, match="500002"):
+        run(graph, x=np.array([1, 0, 3]))
+    npu.close()
+
+
+def test_an_old_cann_runs_at_once_without_a_limit(tmp_path):
+    """Its pyACL has no call that takes one."""
+    npu = Npu(tmp_path, without=("mdl.execute_v2",))
+    graph = npu.load(npu.write(Kept("INT64"), Ranges({"x": ((1, 64),)})))
+    assert run(graph, x=np.array([1, 0, 3]))["y"].tolist() == [1, 3]
+    assert npu.sim.calls["mdl.execute"] == 1
+    npu.close()
 
 
 def test_larger_slots_need_no_room_beside_those_before(tmp_path):

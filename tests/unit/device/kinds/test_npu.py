@@ -788,6 +788,17 @@ def test_a_model_has_a_priority(npu):
     assert np.array_equal(run(graph, x=x)["y"], MatMul().expected(x=x)["y"])
 
 
+@pytest.mark.parametrize("plans_ranges", [False, True])
+def test_a_model_with_ranges_has_a_priority_too(tmp_path, plans_ranges):
+    """Also where ACL takes all its memory itself."""
+    npu = Npu(tmp_path, plans_ranges=plans_ranges)
+    path = npu.write(Sums(), Ranges({"x": ((1, 9), 4)}))
+    graph = npu.load(path, **{"npu.priority": "3"})
+    assert npu.sim.priorities == [3]
+    assert run(graph, x=floats(2, 4))["y"].shape == (2,)
+    npu.close()
+
+
 @pytest.mark.parametrize("text", ["8", "-1", "high"])
 def test_a_priority_that_there_is_not(npu, text):
     """The error has the range."""

@@ -41,6 +41,7 @@ class AclMemory:
         with contextlib.ExitStack() as taken, device.entered():
             pinned = Pinned(device.runtime, content.nbytes, "what is uploaded")
             taken.callback(pinned.close)
+            taken.callback(device.settle)  # after a fault the copy may be in flight
             np.copyto(pinned.bytes, content)
             with device.stream(self._timeout_ms) as stream:
                 device.runtime.upload(target, pinned.address, content.nbytes, stream)

@@ -20,13 +20,18 @@ AippCall = tuple[str, tuple[int | float, ...]]
 
 # Gears belong to a model, not to one of its inputs.
 ALL_INPUTS = -1
+# What RuntimeV2 waits for when a run is made at once is a stream of its own.
+# Source: hicann/ge api/acl/acl_model/model/model.cpp (aclmdlExecuteV2Impl).
+NO_STREAM = 0
 # How long a device may take to write 64 bytes, when it is asked whether it is there.
 ANSWER_MS = 5000
 # `attr` of `mdl.set_config_opt`, and the kind of load that we do by it.
 # Source: hicann/ge docs, aclmdlConfigAttr.
 PRIORITY, LOAD_TYPE, PATH = 0, 1, 2
 WEIGHT_ADDRESS, WEIGHT_SIZE, WORK_ADDRESS, WORK_SIZE = 5, 6, 7, 8
-FROM_FILE_WITH_MEMORY = 2
+FROM_FILE, FROM_FILE_WITH_MEMORY = 1, 2
+# `attr` of `mdl.set_exec_config_opt`. Source: hicann/ge docs, aclmdlExecConfigAttr.
+STREAM_SYNC_TIMEOUT = 0
 
 
 class AclModels:
@@ -97,8 +102,10 @@ class AclModels:
         finally:
             self._note("mdl.destroy_config_handle", self._mdl.destroy_config_handle(config))
 
-    def load_alone(self, path: str) -> int:
-        """Load a file that takes all its memory itself, and return its id."""
+    def load_alone(self, path: str, *, priority: int = 0) -> int:
+        """Load a file that takes all its memory itself, and return its id; `priority` as above."""
+        if priority:
+            return self._load_by([(PRIORITY, priority), (LOAD_TYPE, FROM_FILE), (PATH, path)])
         model, code = self._mdl.load_from_file(path)
         self._check_load("mdl.load_from_file", code)
         return int(model)
@@ -113,14 +120,44 @@ class AclModels:
         code = self._mdl.execute_async(int(model), int(inputs), int(outputs), int(stream))
         self._check("mdl.execute_async", code, cause=True)
 
-    def execute(self, model: int, inputs: int, outputs: int) -> None:
-        """Run at once, while every other Python thread waits.
+    def execute(self, model: int, inputs: int, outputs: int, limit: int) -> None:
+        """Run at once, within a limit, while every other Python thread waits.
 
         Outputs whose data buffer has no address get one, which is the caller's to free.
+
+        Raises:
+            DeviceFault: as all calls; or it took longer, and goes on.
         """
         self._runtime.take_last_error()
+        if limit:
+            code = self._mdl.execute_v2(int(model), int(inputs), int(outputs), NO_STREAM, limit)
+            self._check("mdl.execute_v2", code, cause=True)
+            return
         code = self._mdl.execute(int(model), int(inputs), int(outputs))
         self._check("mdl.execute", code, cause=True)
+
+    def limit(self, timeout_ms: int) -> int:
+        """Return how long `execute` may take, for it; 0 where CANN takes no limit.
+
+        Pair with `forget_limit`.
+        """
+        if not hasattr(self._mdl, "execute_v2"):
+            return 0
+        limit = self._made("mdl.create_exec_config_handle", self._mdl.create_exec_config_handle())
+        try:
+            code = self._mdl.set_exec_config_opt(limit, STREAM_SYNC_TIMEOUT, int(timeout_ms))
+            self._check("mdl.set_exec_config_opt", code)
+        except BaseException:
+            self.forget_limit(limit)
+            raise
+        return limit
+
+    def forget_limit(self, limit: int) -> None:
+        """Destroy a limit."""
+        if limit:
+            self._note(
+                "mdl.destroy_exec_config_handle", self._mdl.destroy_exec_config_handle(limit)
+            )
 
     # Descriptions.
 

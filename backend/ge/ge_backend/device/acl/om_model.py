@@ -125,7 +125,7 @@ class LoadedModel:
                         priority=source.priority,
                     )
                     if sizes.refusal is None
-                    else self._models.load_alone(str(path))
+                    else self._models.load_alone(str(path), priority=source.priority)
                 )
             taken.callback(self._models.unload, self._model)
             self._described = self._models.describe(self._model)
@@ -176,9 +176,9 @@ class LoadedModel:
         """Queue a run; no other is in flight."""
         self._models.submit(self._model, self.inputs, self.outputs, stream)
 
-    def execute(self) -> None:
+    def execute(self, limit: int) -> None:
         """Run at once; see `AclModels.execute`."""
-        self._models.execute(self._model, self.inputs, self.outputs)
+        self._models.execute(self._model, self.inputs, self.outputs, limit)
 
     def close(self) -> None:
         """Unload it: no run is in flight."""

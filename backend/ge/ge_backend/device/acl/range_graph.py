@@ -56,6 +56,8 @@ class RangeGraph(Graph):
         self._transfer = Transfer(self._device.runtime, self._inputs, self._outputs, self._path)
         taken.callback(self._free)
         model.bind(self._transfer)
+        self._limit = self._models.limit(source.timeout_ms)
+        taken.callback(self._models.forget_limit, self._limit)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Make room for these shapes."""
@@ -109,7 +111,7 @@ class RangeGraph(Graph):
             self._models.place(self._model.outputs, at, 0, 0)
         self._device.runtime.synchronise(stream, self._timeout_ms)
         try:
-            self._model.execute()
+            self._model.execute(self._limit)
             found = self._found()
             self._make_room({}, found)
             sources = [self._models.placed(self._model.outputs, at) for at in places]
