@@ -51,8 +51,8 @@ class Setting:
     """
 
     key: str
-    default: str
     help: str
+    default: str = ""
     choices: tuple[str, ...] = ()
     variable: str = ""
 
@@ -76,7 +76,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="device_ids",
-        default="",
         help="Several devices of the kind that `device` names: `0,1`. Each batch is spread over "
         "them by the cost of its parts and by what else they have to do. Without effect where "
         "`GE_DEVICE` sends the model to a `cpu` or to one numbered device.",
@@ -100,7 +99,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="fuse",
-        default="",
         help="The name of an ensemble in the same model repository: its steps run inside this "
         "model, each in its own buckets, and the tensors between them never go through the host "
         "(docs/ensembles.md). This model needs no model file then, only an empty folder `1`.",
@@ -141,7 +139,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="buckets",
-        default="",
         help="`file:NAME` reads whole buckets from a file, relative to the model's folder, "
         "instead of making them from `buckets.<axis>`: one `(rows, size, …)` per line, where "
         "each place is a number, a list or a `range(a, b, step)`; `#` begins a comment.",
@@ -328,7 +325,6 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="speculative_model",
-        default="",
         help="For `speculation: model`: a folder in the model's own folder with a checkpoint that "
         "has the same vocabulary, such as `draft`. Its weights and its part of the cache are on "
         "the same device.",
@@ -445,28 +441,24 @@ ENGINE_PREFIXES = (
 MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="runtime_dir",
-        default="",
         variable="GE_RUNTIME_DIR",
         help="Private folder for the executors' sockets. Default: one per server under the "
         "system's temporary folder.",
     ),
     Setting(
         key="python",
-        default="",
         variable="GE_PYTHON",
         help="The interpreter that runs executors; it must have the engines. Default: the one "
         "whose site-packages the stub uses.",
     ),
     Setting(
         key="vllm_python",
-        default="",
         variable="GE_VLLM_PYTHON",
         help="The interpreter that runs the executors of models with `engine: vllm`; it must have "
         "vLLM. Default: `GE_PYTHON`.",
     ),
     Setting(
         key="library_path",
-        default="",
         variable="GE_LIBRARY_PATH",
         help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries.",
     ),
@@ -534,14 +526,12 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="acl_config",
-        default="",
         variable="GE_ACL_CONFIG",
         help="A JSON file that executors on an NPU hand to `acl.init`: dumps, exception dumps, "
         "profiling (docs/devices.md). Default: none.",
     ),
     Setting(
         key="cache_dir",
-        default="",
         variable="GE_CACHE_DIR",
         help="Where measured costs, recorded traffic and compiled models are kept between starts; "
         "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`; nothing is "

@@ -51,25 +51,15 @@ class SpeculationMode(Enum):
 class EngineSettings:
     """How much at once, in which order, and what when it is too much.
 
+    What `config.settings.GENERATION_SETTINGS` has is said there; `auto` is 0 here.
+
     Attributes:
-        max_num_batched_tokens: tokens that one step computes at most.
-        max_num_seqs: sequences that run at once; a step has room for a token of each.
-        prefill_chunk: prompt tokens of one step at most; 0: chosen by measured step times so that
-            running streams keep `itl_target_ms`; see `ChunkController`.
-        itl_target_ms: time from one token of a stream to its next; see `prefill_chunk`.
-        kv_cache_bytes: 0: what the device has left.
-        kv_cache_dtype: of keys and values: `model` or `bf16`.
+        prefill_chunk: see `ChunkController`.
         aging_s: waiting that makes up for one level of priority, or for 1,000 tokens with sjf.
-        max_waiting_requests: more are refused at once.
-        swap_bytes: host memory for swapped sequences; what finds no room is recomputed.
-        prefix_cache: keep what was computed until its room is needed, and share it.
         batch_buckets, query_buckets, context_buckets: sizes as text, see `parse_axis`; all empty:
             steps have their own shapes. Context is counted in blocks.
         bucket_file: lists whole buckets in place of these.
         max_graphs: buckets at most; 0: no limit.
-        speculative_model: the checkpoint of a model that does.
-        num_speculative_tokens: how many are verified at once; 0: chosen by measurement.
-        lora_bytes: of the device, for adapters.
     """
 
     max_num_batched_tokens: int = 2048
