@@ -16,7 +16,7 @@ from ge_backend.tensors import Shape
 __all__ = ["BucketedCosts"]
 
 
-class BucketedCosts:
+class BucketedCosts(CostModel):
     """A `CostModel`: prepared buckets where one covers the rows, else shapes of their own.
 
     Args:
@@ -51,9 +51,6 @@ class BucketedCosts:
     def label(self, bucket: Bucket) -> str:
         """See `CostModel`."""
         return self._buckets.label(bucket) if bucket in self.table else self._free.label(bucket)
-
-    def observe(self, bucket: Bucket, run_ns: float) -> None:
-        """Do nothing: the table stays as it is."""
 
     def _for(self, sizes: Shape) -> CostModel:
         return self._buckets if self._buckets.covers(sizes) else self._free

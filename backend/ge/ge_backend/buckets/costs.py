@@ -28,15 +28,15 @@ REMEMBERED_SIZES = 4096
 
 
 class CostModel(Protocol):
-    """What the planner asks. A run never costs less with more rows."""
+    """What the planner asks. A run never costs less with more rows.
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The row counts worth trying, ascending; the last is the most that one run takes."""
+    Attributes:
+        steps: the row counts worth trying, ascending; the last is the most that one run takes.
+        limits: the largest size of each padded axis that is prepared or was measured.
+    """
 
-    @property
-    def limits(self) -> Shape:
-        """The largest size of each padded axis that is prepared or was measured."""
+    steps: tuple[int, ...]
+    limits: Shape
 
     def covers(self, sizes: Shape) -> bool:
         """Whether a row of these sizes is within what was prepared or measured."""
@@ -54,7 +54,8 @@ class CostModel(Protocol):
         """Return a name for a shape to count under; there are no more names than buckets."""
 
     def observe(self, bucket: Bucket, run_ns: float) -> None:
-        """Take note of what a run in this shape took, if the costs are to follow that."""
+        """Take note of what a run in this shape took; a table that stays as it is does not."""
+        del bucket, run_ns
 
 
 def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
@@ -63,7 +64,7 @@ def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
 
 
 @dataclass(slots=True)
-class StaticCosts:
+class StaticCosts(CostModel):
     """For engines that run only prepared shapes: exact for any table.
 
     Source: TurboTransformers (PPoPP'21) plans with such a table; the closure over covering buckets
@@ -108,9 +109,6 @@ class StaticCosts:
         """Return `8x64`."""
         return label(bucket)
 
-    def observe(self, bucket: Bucket, run_ns: float) -> None:
-        """Do nothing: the table stays as it is."""
-
     def _look_up(self, sizes: Shape) -> tuple[list[tuple[int, float]], list[Bucket]]:
         known = self._by_sizes.get(sizes)
         if known is None:
@@ -141,7 +139,7 @@ class StaticCosts:
 
 
 @dataclass(slots=True)
-class DynamicCosts:
+class DynamicCosts(CostModel):
     """For engines that run any shape: interpolated between measured points.
 
     Between two points the cost is linear in the product of the sizes, and linear in rows; beyond
@@ -199,9 +197,6 @@ class DynamicCosts:
                 for values, size in zip(self._grid, bucket, strict=True)
             )
         )
-
-    def observe(self, bucket: Bucket, run_ns: float) -> None:
-        """Do nothing: the table stays as it is."""
 
     def _look_up(self, sizes: Shape) -> tuple[list[float], list[tuple[int, float]], bool, int]:
         """Return costs at the measured rows and at the steps, whether measured, the most rows."""
