@@ -13,7 +13,7 @@ def test_a_model_is_told_by_what_changed():
     (line,) = text_lines(BEFORE, AFTER)
     assert (line.model, line.tokens_per_s, line.prompt_tokens_per_s) == ("writer", 400, 100)
     assert (line.step_ms, line.tokens_per_step) == (pytest.approx(20), 10)
-    assert (line.running, line.waiting, line.swapped, line.cache) == (8, 3, 1, 0.25)
+    assert (line.running, line.waiting, line.cache) == (8, 3, 0.25)
     assert line.preempted == 7
     assert line.finished == {"stop": 20, "length": 10}
     assert line.buckets == (("8x1x12", 90), ("1x64x4", 10))

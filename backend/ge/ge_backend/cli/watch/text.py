@@ -41,7 +41,6 @@ class TextLine:
     tokens_per_step: float | None
     running: float
     waiting: float
-    swapped: float
     cache: float | None
     preempted: float
     finished: Mapping[str, float]
@@ -85,7 +84,6 @@ def _line(model: str, before: Reading, after: Reading) -> TextLine:
         tokens_per_step=changed("computed_tokens_total") / steps if steps else None,
         running=level("running"),
         waiting=level("waiting"),
-        swapped=level("swapped"),
         cache=level("blocks_used") / blocks if blocks else None,
         preempted=sum(preempted.get(how, 0.0) for how in PREEMPTED),
         finished=by("finished_total", "reason"),
