@@ -190,6 +190,11 @@ class Simulator:
         """Of the models that are loaded, by age."""
         return [model.priority for model in self._machine.models.values()]
 
+    @property
+    def last_failure(self) -> int:
+        """The code of the calling thread's last failure, which stays: `aclrtPeekAtLastError`."""
+        return self._machine.last_failure
+
     def heal(self) -> None:
         """Forget all faults that have not happened."""
         self._machine.faults.clear()

@@ -38,6 +38,10 @@ class TorchNpu:
         self._check("memcpy_async", code)
         self._check("synchronize_stream", rt.synchronize_stream(self._stream))
 
+    def refuse(self, code: int) -> None:
+        """Raise what an operator's refusal is told as: of no call of the runtime's own."""
+        self._check("call aclnnFoo failed", code)
+
     def leave(self) -> None:
         """Do what its handler does when the process ends: wait, and destroy what it made."""
         rt = self._sim.rt
@@ -52,5 +56,10 @@ class TorchNpu:
             self._thread.is_set = True
 
     def _check(self, call: str, code: int) -> None:
+        """Raise an error with the last code of the thread, if it has one, in place of its own.
+
+        Source: torch_npu, csrc/core/npu/NPUException.h (NPU_CHECK_ERROR_CHECK_UCE).
+        """
         if code:
-            raise RuntimeError(f"NPU function error: {call}, error code is {code}")
+            told = self._sim.last_failure or code
+            raise RuntimeError(f"NPU function error: {call}, error code is {told}")

@@ -390,6 +390,25 @@ def test_torch_npu_goes_on_beside_offline_models(tmp_path, monkeypatch):
     npu.sim.check()
 
 
+@pytest.mark.parametrize("stale", [NO_MEMORY, BROKEN, 507009])
+def test_what_torch_npu_is_refused_is_not_told_as_an_earlier_error(tmp_path, monkeypatch, stale):
+    """It puts the thread's last code into every message, and success does not reset that."""
+    npu = Npu(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch_npu", types.ModuleType("torch_npu"))
+    torch = TorchNpu(npu.sim)
+    for enters, told in ((False, stale), (True, 161002)):
+        npu.sim.fail("rt.malloc", stale)
+        npu.sim.rt.malloc(64, 0)  # torch frees what it keeps, and succeeds the second time
+        npu.sim.rt.free(npu.sim.rt.malloc(64, 0)[0])
+        if enters:
+            npu.device._device.enter()
+        with pytest.raises(RuntimeError, match=f"error code is {told}"):
+            torch.refuse(161002)
+    npu.device.close()
+    torch.leave()
+    npu.sim.check()
+
+
 def test_acl_is_left_to_torch_npu_once_that_is_there(tmp_path, monkeypatch):
     """One `finalize` ends ACL for the whole process, and torch_npu uses it as the process ends."""
     npu = Npu(tmp_path)
@@ -684,8 +703,20 @@ def test_torch_finds_this_npu_in_every_thread(monkeypatch):
     device.close()
 
 
-def test_what_a_chip_for_inference_lacks(tmp_path, monkeypatch):
-    """No BF16, no text generators; sequences are served row by row."""
+FIRST_910 = ("Ascend910", "Ascend910A", "Ascend910B", "Ascend910ProB", "Ascend910PremiumA")
+
+
+@pytest.mark.parametrize(
+    ("chip", "puts_rows", "captures", "bf16"),
+    [
+        ("Ascend310P3", False, True, False),
+        ("Ascend310B1", False, False, True),
+        *((chip, False, False, False) for chip in FIRST_910),
+        *((chip, True, True, True) for chip in ("Ascend910B3", "Ascend910_9382", "Ascend950")),
+    ],
+)
+def test_what_chips_lack(tmp_path, monkeypatch, chip, puts_rows, captures, bf16):
+    """No BF16, no text generators; sequences are served row by row; nothing is captured."""
     torch = pytest.importorskip("torch")
     from fakes.torch_vendor import FakeVendor
     from ge_backend.device.pytorch import npu as torch_npu
@@ -694,15 +725,19 @@ def test_what_a_chip_for_inference_lacks(tmp_path, monkeypatch):
     monkeypatch.setattr(
         torch_npu, "open_npu", lambda *_, **given: asked.append(given) or FakeVendor()
     )
-    device = NpuDevice(Simulator(soc="Ascend310P3"))
+    sim = Simulator()
+    monkeypatch.setattr(sim, "get_soc_name", lambda: chip)
+    device = NpuDevice(sim)
     path = tmp_path / "model.pt"
     torch.jit.script(torch.nn.ReLU()).save(str(path))
-    with pytest.raises(Unsupported, match="Ascend310P3, which lacks the operator"):
-        device.torch_streams()
-    with pytest.raises(ConfigError, match="'bf16', which Ascend310P3 does not have; say 'fp16'"):
-        device.load(GraphSource.of(path, precision="bf16"))
-    device.load(GraphSource.of(path)).close()
-    assert asked == [{"puts_rows": False}]
+    if not puts_rows:
+        with pytest.raises(Unsupported, match=f"{chip}, which lacks the operator"):
+            device.torch_streams()
+    if not bf16:
+        with pytest.raises(ConfigError, match=f"'bf16', which {chip} does not have; say 'fp16'"):
+            device.load(GraphSource.of(path, precision="bf16"))
+    device.load(GraphSource.of(path, precision="bf16" if bf16 else "origin")).close()
+    assert asked == [{"puts_rows": puts_rows, "captures": captures}]
     device.close()
 
 

@@ -109,6 +109,14 @@ def test_a_failed_capture_leaves_nothing_behind(vendor, ended, properly):
     assert ended == ([] if properly else [(3, "pool")])
 
 
+def test_a_chip_that_captures_nothing_is_not_asked_to(vendor, ended):
+    """A capture that fails may cost memory for ever; the caller goes on as after one."""
+    vendor = dataclasses.replace(vendor, captures=False)
+    with pytest.raises(RuntimeError, match="cpu:3 captures no graphs"):
+        vendor.capture(lambda: None, pool="pool", stream="stream")
+    assert (vendor.module.asked, vendor.abandoned, ended) == ([], [], [])
+
+
 def test_figures_are_of_its_own_device(vendor):
     """Free and total memory, and what tensors have."""
     memory = vendor.memory()

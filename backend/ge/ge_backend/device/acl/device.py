@@ -85,8 +85,13 @@ class AclDevice:
             raise
 
     def enter(self) -> None:
-        """Make the device this thread's, for another library's calls, also after a fault."""
+        """Make the device this thread's, for another library's calls, also after a fault.
+
+        What failed in this thread before is forgotten: torch_npu would tell it as the reason of any
+        later error, a lack of memory that it found room for, say.
+        """
         self.runtime.use_context(self._context)
+        self.runtime.take_last_error()
 
     @contextlib.contextmanager
     def stream(self, timeout_ms: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,9 +44,15 @@ LANES = 2
 OPTIONS = "npu."
 TIMEOUT_OPTION, PRIORITY_OPTION = "npu.timeout_s", "npu.priority"
 AIPP_OPTION = "npu.aipp"
-# Chips without BF16, and without the operator of torch's `index_copy_`.
-# Source: CANN, product support of data types; CANN 8.3.RC1 and 8.5, aclnnInplaceIndexCopy.
-INFERENCE_CHIPS = "Ascend310P"
+# What chips lack: the operator of torch's `index_copy_`, captured graphs, BF16.
+# Source: CANN, product support of data types; hicann/ops-nn, aclnnInplaceIndexCopy; CANN runtime,
+# aclmdlRICaptureBegin; names: torch_npu, csrc/core/npu/NpuVariables.cpp.
+ROWS, CAPTURE, BF16 = "rows", "capture", "bf16"
+LACKING = (
+    (re.compile(r"Ascend310P"), {ROWS, BF16}),
+    (re.compile(r"Ascend310B"), {ROWS, CAPTURE}),
+    (re.compile(r"Ascend910(Pro|Premium)?[AB]?$"), {ROWS, CAPTURE, BF16}),
+)
 PRIORITIES = range(8)  # 0 goes first; source: aclmdlConfigAttr, ACL_MDL_PRIORITY_INT32
 DEFAULT_TIMEOUT_S = 60.0
 
@@ -136,7 +143,7 @@ class NpuDevice:
         Raises:
             Unsupported: the chip lacks an operator that a generator's cache is written by.
         """
-        if self._lacking():
+        if ROWS in self._lacking():
             raise Unsupported(
                 f"{self.name} is an {self._device.chip}, which lacks the operator that a cache is "
                 "written by (aclnnInplaceIndexCopy); serve the model on `cpu`, or on another NPU"
@@ -225,7 +232,7 @@ class NpuDevice:
         """Load a torch model; torch has its own memory, streams and scratch on the device."""
         workspace.place(0)
         _refuse_options(source, ("torch.",))
-        if source.precision == "bf16" and self._lacking():
+        if source.precision == "bf16" and BF16 in self._lacking():
             raise ConfigError(
                 f"precision is 'bf16', which {self._device.chip} does not have; say 'fp16'"
             )
@@ -235,20 +242,28 @@ class NpuDevice:
                 self._engines = Engines("npu", streams)
         return self._engines.load(source)
 
-    def _lacking(self) -> bool:
-        return self._device.chip.startswith(INFERENCE_CHIPS)
+    def _lacking(self) -> set[str]:
+        found = (lacks for chips, lacks in LACKING if chips.match(self._device.chip))
+        return next(found, set())
 
     def _entered_torch(self) -> Streams:
         """Return torch's streams, opened with the first use; the thread has the device then."""
         with self._opening:
             if self._streams is None:
-                whole = not self._lacking()
-                self._streams = _open_torch(self._index, self._device.enter, puts_rows=whole)
+                lacking = self._lacking()
+                self._streams = _open_torch(
+                    self._index,
+                    self._device.enter,
+                    puts_rows=ROWS not in lacking,
+                    captures=CAPTURE not in lacking,
+                )
         self._streams.vendor.enter()
         return self._streams
 
 
-def _open_torch(index: int, enter: Callable[[], None], *, puts_rows: bool) -> Streams:
+def _open_torch(
+    index: int, enter: Callable[[], None], *, puts_rows: bool, captures: bool
+) -> Streams:
     try:
         from ge_backend.device.pytorch.npu import open_npu
         from ge_backend.device.pytorch.streams import Streams
@@ -257,7 +272,7 @@ def _open_torch(index: int, enter: Callable[[], None], *, puts_rows: bool) -> St
             f"torch models on 'npu:{index}' need torch and torch_npu ({error}); "
             "pip install 'triton-ge-backend[npu]'"
         ) from error
-    return Streams(open_npu(index, enter, puts_rows=puts_rows))
+    return Streams(open_npu(index, enter, puts_rows=puts_rows, captures=captures))
 
 
 def _refuse_options(source: GraphSource, known: tuple[str, ...]) -> None:

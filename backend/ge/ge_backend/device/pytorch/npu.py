@@ -45,7 +45,11 @@ _PROGRAMS = 512
 
 
 def open_npu(
-    index: int, enter: Callable[[], object] = lambda: None, *, puts_rows: bool = True
+    index: int,
+    enter: Callable[[], object] = lambda: None,
+    *,
+    puts_rows: bool = True,
+    captures: bool = True,
 ) -> Vendor:
     """Return an NPU by its index among those that ASCEND_RT_VISIBLE_DEVICES shows.
 
@@ -59,6 +63,7 @@ def open_npu(
         enter: makes its primary context the calling thread's, where ACL has it open already:
             `torch.npu.set_device` itself asks first which device the thread has.
         puts_rows: as `Vendor` has it.
+        captures: likewise.
 
     Raises:
         DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
@@ -96,6 +101,7 @@ def open_npu(
         no_memory=_NO_MEMORY,
         fault=_FAULT,
         puts_rows=puts_rows,
+        captures=captures,
     )
 
 

@@ -68,6 +68,7 @@ class Vendor:
             raises Unsupported where it has none, DeviceUnavailable where that is not installed.
         no_memory, fault: found in the messages of errors that say so.
         puts_rows: whether it has the operator that `put` is.
+        captures: whether it has captured graphs.
         abandoned: graphs whose capture failed.
     """
 
@@ -80,6 +81,7 @@ class Vendor:
     no_memory: re.Pattern[str]
     fault: re.Pattern[str]
     puts_rows: bool = True
+    captures: bool = True
     abandoned: list[CapturedGraph] = field(default_factory=list)
 
     @property
@@ -115,10 +117,12 @@ class Vendor:
         may go on using the device.
 
         Raises:
-            RuntimeError: `work` does what cannot be recorded, such as waiting for a result, or the
-                device has no streams or events left for another graph. Others can be captured, in
-                another pool: this one may be unusable for captures from now on.
+            RuntimeError: it captures none; or `work` does what cannot be recorded, such as waiting
+                for a result, or the device has no streams or events left for another graph. Others
+                can be captured, in another pool: this one may be unusable for captures from now on.
         """
+        if not self.captures:
+            raise RuntimeError(f"{self.device} captures no graphs")
         graph = self.graph()
         context = self.api.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
         try:
