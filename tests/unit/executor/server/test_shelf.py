@@ -15,7 +15,7 @@ from ge_backend.executor.protocol.messages import (
     KeptRows,
     Run,
 )
-from ge_backend.executor.server.shelf import KeptGraphs, Shelves
+from ge_backend.executor.server.shelf import MOST_FREED, KeptGraphs, Shelves
 
 MOST = 4096
 
@@ -204,6 +204,34 @@ def test_a_key_that_is_used_again_is_another_tensor(open_, device):
     assert stub.run(take=1) == {"y": 12}
     stub.run(x=1, keep=2)
     assert device.allocations == 2
+
+
+def test_a_tensor_that_was_freed_before_its_run_ended_is_not_kept(open_, device, shelves):
+    """Whoever gave the run up has freed it already, and nobody would again."""
+    graph = Graph(device)
+    stub = open_(graph=graph)
+    for key in range(1, 6):
+        graph.running = [lambda key=key: stub.free(key)]
+        assert stub.run(x=1, keep=key) == {}
+        assert shelves.figures()[0] == 0
+        assert device.allocations == 1  # the buffer serves the next one
+    graph.running = []
+    stub.run(x=1, keep=9)
+    assert stub.run(take=9) == {"y": 3}
+    with pytest.raises(TensorsLost):
+        stub.run(take=5)
+
+
+def test_only_so_many_freed_tensors_that_never_were_are_remembered(open_, device, shelves):
+    """The newest ones: runs in flight are few."""
+    graph = Graph(device)
+    stub = open_(graph=graph)
+    stub.free(*range(1, 3 * MOST_FREED))
+    stub.run(x=1, keep=1)
+    assert shelves.figures()[0] == 1
+    stub.run(x=1, keep=3 * MOST_FREED - 1)
+    assert shelves.figures()[0] == 1
+    assert len(stub.graphs.run_of(7).shelf._freed) < MOST_FREED
 
 
 def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):

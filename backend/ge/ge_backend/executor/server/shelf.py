@@ -41,6 +41,8 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape
 __all__ = ["KeptGraphs", "KeptRun", "Shelf", "Shelves"]
 
 WHAT = "tensors between the steps of an ensemble"
+# Freed tensors that were not there are remembered so far back: a run's are few, and so are runs.
+MOST_FREED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Shelf:
     def __init__(self) -> None:
         self.holders = 0
         self._tensors: dict[int, _Tensor] = {}
+        self._freed: dict[int, None] = {}  # before they were here, the newest last
         self._stores: dict[str, BufferStore] = {}  # by memory
         self._lock = threading.Lock()
 
@@ -80,17 +83,30 @@ class Shelf:
             return self._stores.setdefault(memory.name, BufferStore(memory))
 
     def free(self, keys: Sequence[int]) -> None:
-        """Give the buffers of these tensors to others; keys that are not here mean nothing."""
+        """Give the buffers of these tensors to others; keys that are not here may yet come.
+
+        Whoever gives a run up frees what it was to keep while it may still go on.
+        """
         with self._lock:
+            self._freed |= dict.fromkeys(key for key in keys if key not in self._tensors)
+            while len(self._freed) > MOST_FREED:
+                del self._freed[next(iter(self._freed))]
             freed = [self._tensors.pop(key) for key in keys if key in self._tensors]
         for tensor in freed:
             tensor.store.give_back(tensor.buffer)
 
     def keep(self, tensors: Mapping[int, _Tensor]) -> None:
-        """Keep tensors under these keys, and free those that had them."""
-        self.free(list(tensors))
+        """Keep tensors under these keys, and free those that had them, or were freed already."""
         with self._lock:
-            self._tensors |= tensors
+            gone = [self._tensors.pop(key) for key in tensors if key in self._tensors]
+            for key, tensor in tensors.items():
+                if key in self._freed:
+                    del self._freed[key]
+                    gone.append(tensor)
+                else:
+                    self._tensors[key] = tensor
+        for tensor in gone:
+            tensor.store.give_back(tensor.buffer)
 
     def find(self, key: int, name: str) -> _Tensor:
         """Return the tensor that is kept for an input of this name.
