@@ -1,6 +1,9 @@
 """Steps of sequences in a batch: what is refused, and what breaks, leaves no state behind."""
 
+import json
 import re
+import select
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -8,10 +11,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from builders.bench import Bench
+from builders.host_config import instance_of
 from ge_backend.config.sequence_batching import SequenceBatching, State
+from ge_backend.executor.client.flight import Flight
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.serving import connect
 from ge_backend.tensors import DATA_TYPES
 
 STATE = State(input="h", output="n", dtype=DATA_TYPES["FP32"], dims=(1,), initial_dims=(1,))
@@ -157,3 +164,115 @@ def test_a_request_that_cannot_be_read_fails_alone(
     assert pipeline.steps == [(0, True), (0, False)]
     failures = pipeline.recorder.drain()["ge_request_failures_total", (("status", code),)]
     assert failures == 1
+
+
+SUMS = {"dtype": "FP32", "dims": ["batch", 1], "compute": "accumulate", "of": "x", "from": "h"}
+GRAPH = {
+    "inputs": [{"name": name, "dtype": "FP32", "dims": ["batch", 1]} for name in ("x", "h")],
+    "outputs": [{"name": name, **SUMS} for name in ("y", "n")],
+}
+ONE = {"data_type": "TYPE_FP32", "dims": [1]}
+DOCUMENT = {
+    "name": "m",
+    "max_batch_size": 2,
+    "input": [{"name": "x", **ONE}],
+    "output": [{"name": "y", **ONE}],
+    "parameters": {
+        "device": {"string_value": "null"},
+        "executor": {"string_value": "inline"},
+        "warmup": {"string_value": "off"},
+    },
+    "sequence_batching": {
+        "oldest": {},
+        "state": [{"input_name": "h", "output_name": "n", **ONE}],
+    },
+}
+
+
+class Served:
+    """A model of sums, whose executors of one device are in this process and can be cut off."""
+
+    def __init__(self, pb_utils, monkeypatch):
+        from ge_backend.host.backend import Backend
+
+        self._pb_utils = pb_utils
+        self.bench = Bench(None)
+        self.at_next_connect = lambda: None
+        monkeypatch.setattr(connect, "connect_inline", self.connect)
+        self.backend = Backend.open(instance_of(DOCUMENT))
+
+    def connect(self, *_):
+        link, then = self.bench.connect(), self.at_next_connect
+        self.at_next_connect = lambda: None
+        then()
+        return link
+
+    def send(self, number, flags=0):
+        """Send a step that adds one; return the sum, or the error's text."""
+        ones = self._pb_utils.Tensor("x", np.ones((1, 1), np.float32))
+        request = self._pb_utils.InferenceRequest([ones], ["y"], correlation_id=number, flags=flags)
+        (response,) = self.backend.execute([request])
+        if response.has_error():
+            return response.error().message()
+        return float(response.output_tensors()[0].as_numpy()[0, 0])
+
+    def close(self):
+        self.backend.close()
+        self.bench.close()
+
+
+@pytest.fixture
+def served(pb_utils, monkeypatch, tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.null").write_text(json.dumps(GRAPH))
+    monkeypatch.setenv("GE_CACHE_DIR", "off")
+    monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path / "m" / "1"))
+    served = Served(pb_utils, monkeypatch)
+    yield served
+    served.close()
+
+
+def test_a_sequence_that_begins_while_its_device_is_opened_again_lives(served, monkeypatch):
+    """Also where an executor dies over that: no one has held its state until then."""
+    begun, admit = threading.Event(), Sequencer.admit
+
+    def admitted(*args, **named):
+        begun.set()
+        return admit(*args, **named)
+
+    def die():
+        assert begun.wait(30)
+        served.bench.cut()
+
+    assert served.send(1, START) == 1
+    monkeypatch.setattr(Sequencer, "admit", admitted)
+    served.bench.cut()
+    served.at_next_connect = die
+    assert served.send(2, START) == 1
+    assert len(served.bench.links) == 3
+    assert served.send(2) == 2
+    assert "state of sequence 1 was lost" in served.send(1)
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_sequence_that_begins_as_its_executor_dies_is_lost(served, monkeypatch, ran):
+    """Whether its first step was answered or not; that is said once."""
+    submit = Flight.submit
+
+    def dying(flight, *args, **named):
+        monkeypatch.setattr(Flight, "submit", submit)
+        if not ran:
+            served.bench.cut()
+        sent = submit(flight, *args, **named)
+        assert select.select([flight], [], [], 30)[0]
+        served.bench.cut()
+        return sent
+
+    monkeypatch.setattr(Flight, "submit", dying)
+    told = "state of sequence 1 was lost" if ran else "and with it the state of this sequence"
+    answers = [served.send(1, START), served.send(1), served.send(1)]
+    if ran:
+        assert answers.pop(0) == 1
+    assert told in answers[0]
+    assert "not known here" in answers[1]
+    assert served.send(1, START) == 1

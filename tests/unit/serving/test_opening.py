@@ -194,7 +194,8 @@ def test_states_are_kept_where_there_are_any():
     layout = SimpleNamespace(outputs=[declared])
     config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
     model = SimpleNamespace(config=config, layout=layout, session=session)
-    keep_states(model)
+    keep_states(model, print)
     model.config = SimpleNamespace(sequence=None)
-    keep_states(model)
-    assert kept == [(((STATE,), BATCHING.slots), {"batched": True, "hidden": ("n", "extra")})]
+    keep_states(model, print)
+    named = {"batched": True, "hidden": ("n", "extra"), "on_lost": print}
+    assert kept == [(((STATE,), BATCHING.slots), named)]

@@ -28,7 +28,6 @@ from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.layout.layout import Layout
 from ge_backend.learning.learner import Learner
-from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
 from ge_backend.serving.fused import open_fused
 from ge_backend.serving.opening import open_model
@@ -83,13 +82,12 @@ class Backend:
             config = replace(config, placement=config.placement.of_instance(number))
         sequencer = _sequencer(config)
 
-        def note_restart(device: str) -> None:
-            instance.note_restart(device)
+        def lose_states() -> None:
             if sequencer is not None:
                 sequencer.lose_all()
 
         store = Store(instance.machine.cache_dir)
-        pipeline, learners = _opened(config, recorder, store, note_restart)
+        pipeline, learners = _opened(config, instance, store, lose_states)
         devices = pipeline.devices
         begin_at_zero(recorder, devices)
         beside = instance.companions(
@@ -222,12 +220,15 @@ class Backend:
 
 
 def _opened(
-    config: ModelConfig, recorder: Recorder, store: Store, on_restart: Callable[[str], None]
+    config: ModelConfig, instance: Instance, store: Store, on_states_lost: Callable[[], None]
 ) -> tuple[Pipeline | EnsembleRunner, list[Learner]]:
     """Return what runs the model, a graph or an ensemble's, and who learns its buckets."""
+    recorder, on_restart = instance.recorder, instance.note_restart
     if config.fuse:
         return open_fused(config, recorder, store, on_restart=on_restart)
-    pipeline, learner = open_model(config, recorder, store, on_restart=on_restart)
+    pipeline, learner = open_model(
+        config, recorder, store, on_restart=on_restart, on_states_lost=on_states_lost
+    )
     return pipeline, [learner]
 
 

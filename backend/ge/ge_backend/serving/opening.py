@@ -42,6 +42,7 @@ def open_model(
     store: Store,
     *,
     on_restart: Callable[[str], None],
+    on_states_lost: Callable[[], None] = lambda: None,
     served_as: str = "",
 ) -> tuple[Pipeline, Learner]:
     """Load a model on its devices and warm it up, or have that done beside serving.
@@ -54,6 +55,7 @@ def open_model(
         recorder: counts what it does.
         store: keeps its costs and traffic.
         on_restart: called with a device's name whenever its executor was found dead.
+        on_states_lost: called whenever the states of its sequences were lost with an executor.
         served_as: its name in metrics and timelines, where that is not the model's own.
 
     Raises:
@@ -77,7 +79,7 @@ def open_model(
         later = _measured_later(model)
         costs = estimated_costs(model) if later else measured_costs(model, fleet.sessions[1:])
         model = _limited(model)
-        keep_states(model)
+        keep_states(model, on_states_lost)
         recorder.set("ge_warmup_seconds", time.monotonic() - started)
         recorder.set("ge_buckets", len(costs))
         recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
@@ -137,10 +139,10 @@ def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
     )
 
 
-def keep_states(model: ShapedModel) -> None:
+def keep_states(model: ShapedModel, on_lost: Callable[[], None]) -> None:
     """Have the session keep the states of the model's sequences, where it has any.
 
-    Called once the model is compiled for its buckets.
+    Called once the model is compiled for its buckets; `on_lost` as for `Session.keep_states`.
     """
     batching = model.config.sequence
     if batching is not None and batching.states:
@@ -149,6 +151,7 @@ def keep_states(model: ShapedModel) -> None:
             batching.slots,
             batched=model.config.max_batch_size > 0,
             hidden=_hidden(model),
+            on_lost=on_lost,
         )
 
 

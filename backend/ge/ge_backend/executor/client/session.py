@@ -74,6 +74,7 @@ class Session:
         self._priority = priority
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
+        self._on_states_lost: Callable[[], None] = lambda: None
         self._tensors: messages.KeepTensors | None = None
         self._compiled: messages.Compile | None = None
         self._prepared: list[messages.Prepare] = []
@@ -111,11 +112,19 @@ class Session:
         return self._graph().fixed_shapes
 
     def keep_states(
-        self, states: Sequence[State], count: int, *, batched: bool, hidden: Sequence[str]
+        self,
+        states: Sequence[State],
+        count: int,
+        *,
+        batched: bool,
+        hidden: Sequence[str],
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """Have the executor keep the states of up to `count` sequences of this session.
 
-        They are lost with the executor; runs that need them fail with ExecutorLost then.
+        They are lost with the executor; runs that need them fail with ExecutorLost then. `on_lost`
+        is called when that happens, and not for an executor that dies before it is as it was: runs
+        that wait for that have no state yet that could be lost.
 
         Raises:
             ExecutorLost: the executor died twice over it.
@@ -129,6 +138,7 @@ class Session:
             batched=batched,
             hidden=tuple(hidden),
         )
+        self._on_states_lost = on_lost
         self._ask("keeping states", self._states, messages.Ok)
 
     def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> messages.Keeps:
@@ -261,11 +271,8 @@ class Session:
         one gets another.
         """
         if self._link is not None:
-            device = self._link.welcome.device
-            log.warning("the executor of %s is gone (%s); another is started", device, error)
-            self._on_restart()
-            self._lost_pid = self._link.welcome.pid
-            self._drop()
+            self._give_up(self._link, error)
+            self._on_states_lost()
 
     def close(self) -> None:
         """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
@@ -280,7 +287,7 @@ class Session:
             try:
                 self._open(self._link)
             except ExecutorLost as error:
-                self.lose(error)
+                self._give_up(self._link, error)
                 raise
             except BaseException:
                 self._drop()
@@ -343,6 +350,14 @@ class Session:
         raise ExecutorLost(
             f"the executor died {ATTEMPTS} times over {doing}; see the server's log for the reason"
         )
+
+    def _give_up(self, link: Link, error: GeError) -> None:
+        log.warning(
+            "the executor of %s is gone (%s); another is started", link.welcome.device, error
+        )
+        self._on_restart()
+        self._lost_pid = link.welcome.pid
+        self._drop()
 
     def _drop(self) -> None:
         if self._link is not None:
