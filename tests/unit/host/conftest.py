@@ -1,6 +1,7 @@
 """The fake host module, under the name that the real one has in a stub."""
 
 import importlib.util
+import logging
 import sys
 from pathlib import Path
 
@@ -19,3 +20,13 @@ def pb_utils(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("ge_backend.host")]:
         monkeypatch.delitem(sys.modules, name)
     return module
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    """The package's logger is as it was, whatever was opened: an instance takes it for itself."""
+    logger = logging.getLogger("ge_backend")
+    handlers, level, propagate = logger.handlers, logger.level, logger.propagate
+    yield
+    logger.handlers, logger.propagate = handlers, propagate
+    logger.setLevel(level)

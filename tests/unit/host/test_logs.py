@@ -5,15 +5,6 @@ import logging
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def restored():
-    """The package's logger as it was."""
-    logger = logging.getLogger("ge_backend")
-    before = (logger.handlers, logger.level, logger.propagate)
-    yield
-    logger.handlers, logger.level, logger.propagate = before
-
-
 @pytest.mark.parametrize(
     ("level", "name"),
     [("info", "info"), ("warning", "warn"), ("error", "error"), ("critical", "error")],
