@@ -75,12 +75,11 @@ def replies_to():
 # One value for each row was promised.
 BROKEN = {"x": np.zeros((2, 9), np.float32)}
 DONE = Done(id=1, settled=("x",), queue_ns=1, run_ns=1)
-KEPT = replace(DONE, states={"h": (1,)})
 
 
 def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_to):
     """To run them again would count them twice; every client is told to begin again."""
-    fleet, errors = replies_to(RunResult(outputs=BROKEN, error=None, done=KEPT))
+    fleet, errors = replies_to(RunResult(outputs=BROKEN, error=None, done=DONE), (0, 1))
     assert fleet.runs == 1
     assert {type(error) for error in errors.values()} == {StateLost}
     assert len(errors) == 2
@@ -89,23 +88,24 @@ def test_steps_that_were_kept_and_cannot_be_answered_lose_their_states(replies_t
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "slots"),
     [
-        RunResult(outputs=BROKEN, error=None, done=DONE),
-        RunResult(outputs={}, error=GraphFailed("no")),
+        (RunResult(outputs=BROKEN, error=None, done=DONE), (-1, -1)),
+        (RunResult(outputs={}, error=GraphFailed("no")), (-1, -1)),
+        (RunResult(outputs={}, error=GraphFailed("no")), (0, 1)),
     ],
 )
-def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome):
+def test_what_kept_nothing_is_run_again_for_each_alone(replies_to, outcome, slots):
     """Outside of sequences, and where the run itself failed, one bad request fails alone."""
-    fleet, errors = replies_to(outcome)
+    fleet, errors = replies_to(outcome, slots)
     assert fleet.runs == 1 + 2
     assert {type(error) for error in errors.values()} == {GraphFailed}
 
 
 def test_steps_that_moved_on_and_found_no_memory_for_their_answers_lose_their_states(replies_to):
     """As with any other reason why they cannot be answered."""
-    outcome = RunResult(outputs={}, error=OutOfMemory("no descriptor"), done=KEPT)
-    fleet, errors = replies_to(outcome)
+    outcome = RunResult(outputs={}, error=OutOfMemory("no descriptor"), done=DONE)
+    fleet, errors = replies_to(outcome, (0, 1))
     assert fleet.runs == 1
     assert {type(error) for error in errors.values()} == {StateLost}
 

@@ -77,6 +77,22 @@ def test_sizes_that_vary_are_each_sequences_own():
     assert admit(steps, 1).key != admit(steps, 2, start=True, index=1).key
 
 
+def test_only_states_whose_sizes_vary_have_to_be_told():
+    """The others' are known beforehand."""
+    fixed, varying = (
+        State(input=name, output="n", dtype=DATA_TYPES["FP32"], dims=dims, initial_dims=(2,))
+        for name, dims in (("fixed", (2,)), ("h", (-1,)))
+    )
+    steps = Sequencer(
+        SequenceBatching(
+            strategy="oldest", capacity=2, idle_s=9, controls=(), states=(fixed, varying)
+        )
+    )
+    assert admit(steps, 1, start=True).states == ((2,),)
+    settle(steps, size=5)
+    assert admit(steps, 1).states == ((5,),)
+
+
 def test_with_direct_scheduling_a_slot_is_the_place_in_the_batch():
     """Whoever was there is gone: nobody else has to make room."""
     steps = sequencer(strategy="direct")

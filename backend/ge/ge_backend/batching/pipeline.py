@@ -281,7 +281,8 @@ class Pipeline:
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
             told = error
-            if done is not None and done.states and isinstance(error, GraphFailed | OutOfMemory):
+            moved = done is not None and progress.stateful(sub_batch)
+            if moved and isinstance(error, GraphFailed | OutOfMemory):
                 told = StateLost.after(error)  # kept already: the run cannot be repeated
             elif progress.repeats_alone(sub_batch, error):
                 return

@@ -28,7 +28,8 @@ class Reply:
         outputs: by name; views of the arena that hold until the next batch.
         remaining_ns: how long the rest of the batch is expected to take from now; infinite where
             that hangs on an executor that shows no life.
-        states: the shape of each state of its sequence after this step, by input name.
+        states: the shape of each state of its sequence after this step, by input name, where its
+            size varies.
         kept: outputs that have stayed on the device, by name.
     """
 
@@ -79,6 +80,10 @@ class Progress:
         spans = self._kept.get(position)
         return joined(spans, self.layout, self.requests[position]) if spans else {}
 
+    def stateful(self, sub_batch: SubBatch) -> bool:
+        """Whether a run goes on from states of sequences."""
+        return any(self.requests[span.request].slot >= 0 for span in sub_batch.spans)
+
     def repeats_alone(self, sub_batch: SubBatch, error: GeError) -> bool:
         """Have each request of a failed run repeated alone, if one may have failed the others.
 
@@ -92,8 +97,7 @@ class Progress:
         if isinstance(error, GraphFailed):
             self.suspects.extend(sub_batch.spans)
             return True
-        stateful = any(self.requests[position].slot >= 0 for position in positions)
-        dangerous = (isinstance(error, ExecutorLost) and not stateful) or (
+        dangerous = (isinstance(error, ExecutorLost) and not self.stateful(sub_batch)) or (
             isinstance(error, OutOfMemory) and self.keeping is None
         )
         if dangerous:

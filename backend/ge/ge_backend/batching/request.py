@@ -39,7 +39,7 @@ class Request:
         cancelled: asks the host whether the client has given up on it, which takes 10-25 us.
         slot: where the state of its sequence lies; -1 for a model without states.
         fresh: the state begins anew.
-        states: the shape of each state as it is now, where their sizes vary.
+        states: the shape of each state as it is now, where its size varies.
         wanted: the outputs that the client asked for; empty: all.
     """
 

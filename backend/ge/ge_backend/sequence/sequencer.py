@@ -26,10 +26,10 @@ class Sequencer:
         self._table = SlotTable(batching.slots, batching.idle_s)
         self._placed = batching.strategy == "direct"
         self._lock = threading.Lock()
-        self._initial = tuple(state.initial_dims for state in batching.states)
-        self._names = tuple(state.input for state in batching.states)
-        self._varies = any(-1 in state.dims for state in batching.states)
-        self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, where sizes vary
+        varying = [state for state in batching.states if -1 in state.dims]
+        self._initial = tuple(state.initial_dims for state in varying)
+        self._names = tuple(state.input for state in varying)
+        self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, of states whose sizes vary
         self._steps: dict[int, SequenceStep] = {}  # by request, until it is settled
 
     def admit(
@@ -47,7 +47,7 @@ class Sequencer:
                 "sequences of their own"
             )
         step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
-        shapes = self._shapes[step.slot] if self._varies else ()
+        shapes = self._shapes[step.slot]
         return replace(request, slot=step.slot, fresh=step.fresh, states=shapes)
 
     def skip(
@@ -67,8 +67,7 @@ class Sequencer:
         with self._lock:
             if error is None:
                 self._table.advance(step)
-                if self._varies:
-                    self._shapes[step.slot] = tuple(states[name] for name in self._names)
+                self._shapes[step.slot] = tuple(states[name] for name in self._names)
             elif isinstance(error, StateLost):
                 self._table.lose(step)
             elif isinstance(error, ExecutorLost):

@@ -1,5 +1,6 @@
 """Device buffers on an accelerator, with states in them: as in host memory, but not there."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -11,8 +12,10 @@ from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
+from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places  # noqa: E402
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
+from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy  # noqa: E402
 from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
 from ge_backend.device.resident.states import StateStore, open_states  # noqa: E402
 from ge_backend.errors import (  # noqa: E402
@@ -115,7 +118,7 @@ def step(slots, values, ids, fresh=(), rows=None):
     x = np.ones((rows or len(values), WIDTH), np.float32)
     x[: len(values)] = np.array(values, np.float32)[:, None]
     results, shapes = slots.run({"x": x}, {}, ids, fresh, rows=len(x), exclusive=False)
-    assert shapes == {"h": (WIDTH,), "n": (1,)}
+    assert shapes == {}
     assert list(results) == ["y"]
     return results["y"][: len(values), 0].tolist()
 
@@ -242,7 +245,7 @@ def test_states_that_grow_go_through_the_host(load):
         x = np.ones((1, WIDTH), np.float32)
         results, shapes = slots.run({"x": x}, {}, [1], fresh, rows=1, exclusive=False)
         assert results["y"].tolist() == [[number] * WIDTH]
-        assert shapes == {"h": (WIDTH,), "past": (number * WIDTH,)}
+        assert shapes == {"past": (number * WIDTH,)}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -273,3 +276,54 @@ def test_too_many_sequences_do_not_fit(load, vendor, tmp_path):
     with pytest.raises(ModelError, match="gone"):
         open_states(graph, plan(state("h", file=str(tmp_path / "gone"))))
     assert vendor.used_bytes == taken
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "width", "moved"),
+    [
+        ("FP32", 3, torch.int32),
+        ("INT64", 1, torch.int64),
+        ("FP64", 3, torch.int64),
+        ("FP16", 4, torch.int32),
+        ("BF16", 2, torch.int32),
+        ("UINT16", 2, torch.int32),
+        ("BOOL", 8, torch.int32),
+        ("FP16", 3, torch.int16),
+        ("INT8", 3, torch.uint8),
+    ],
+)
+def test_rows_move_as_what_an_npu_moves_on_its_ai_core(dtype, width, moved, aligned):
+    """INT32 or INT64 where their bytes allow it, whatever they hold, and wherever a result begins."""
+    vendor = FakeVendor()
+    streams = Streams(vendor)
+    kinds = []
+
+    def noted(do):
+        def call(*tensors):
+            kinds.append(tensors[0].dtype)
+            do(*tensors)
+
+        return call
+
+    vendor.pick, vendor.put = noted(vendor.pick), noted(vendor.put)
+    kind, size = getattr(torch, DATA_TYPES[dtype].torch), DATA_TYPES[dtype].itemsize * width
+    buffer = TorchMemory(streams, contextlib.nullcontext).allocate(4 * size, "test")
+    order = (2, 0, 3)
+    tensor = BoundTensor(
+        dtype=DATA_TYPES[dtype],
+        shape=(len(order), width),
+        copies=tuple(Copy(n * size, buffer, at * size, size) for n, at in enumerate(order)),
+    )
+    odd = 0 if aligned else 1
+    held = torch.arange(odd + len(order) * width) % 2
+    result = held.to(kind)[odd:].view(len(order), width)
+    with streams.computing():
+        copies = BoundCopies.alone(vendor, Bound(inputs={"x": tensor}, outputs={"y": tensor}))
+        given = places(vendor, {"x": tensor})
+        copies.gather(given)
+        copies.scatter({"y": result})
+        copies.gather(given)
+        vendor.synchronize()
+    assert kinds == [moved] * 3
+    assert torch.equal(given["x"], result)

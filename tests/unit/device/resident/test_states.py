@@ -1,5 +1,7 @@
 """Which states lie where; what is computed with them is each engine's own test."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,7 +80,7 @@ def step(states, x, slots, fresh=()):
     x = np.array(x, np.float32).repeat(16).reshape(-1, 16)
     results, shapes = states.run({"x": x}, {}, slots, fresh, rows=len(x), exclusive=False)
     assert list(results) == ["y"]
-    assert shapes == {"h": (16,), "n": (1,)}
+    assert shapes == {}
     return results["y"][: len(slots), 0].tolist()
 
 
@@ -90,6 +92,16 @@ def test_every_slot_goes_on_from_its_own_state(memory):
     assert step(states, [1, 10], [2, 0], fresh=[2, 0]) == [1, 10]
     assert step(states, [1, 1, 1, 1], [0, 2]) == [11, 2]
     assert step(states, [5], [2], fresh=[2]) == [5]
+    states.close()
+
+
+@pytest.mark.parametrize("memory", [None, Memory()], ids=["host", "device"])
+def test_the_shapes_of_states_that_vary_are_told(memory):
+    """Only theirs: the others are known beforehand."""
+    growing = replace(state("n", 1), dims=(-1,))
+    states = StateStore(Graph(memory), plan(state("h", 16), growing), memory)
+    x = {"x": np.ones((1, 16), np.float32)}
+    assert states.run(x, {}, [0], [0], rows=1, exclusive=False)[1] == {"n": (1,)}
     states.close()
 
 

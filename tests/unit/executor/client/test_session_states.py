@@ -58,11 +58,11 @@ def test_each_slot_goes_on_from_its_own_state(session):
 
 
 def test_a_hidden_state_is_not_sent(session):
-    """Only the output that was declared comes back, with the state's shape."""
+    """Only the output that was declared comes back, and no shape that is known beforehand."""
     session.reserve(4096)
     ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
     assert list(outcome.outputs) == ["y"]
-    assert outcome.done.states == {"h": ()}
+    assert outcome.done.states == {}
 
 
 def test_states_go_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):
@@ -93,6 +93,30 @@ def test_state_lost_with_its_executor_is_an_error(bench, session):
     assert isinstance(outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(outcome.error)
     assert step(session, [5], [0], fresh=[0]) == [15]
+
+
+def test_whoever_counts_on_states_is_told_when_they_are_lost(bench, accumulator):
+    """Once, however many executors die before there is one again that keeps them."""
+    lost, dying = [], []
+
+    def connect():
+        link = bench.connect()
+        if dying:
+            bench.cut()
+        return link
+
+    session = bench.session(accumulator, connect)
+    session.keep_states([STATE], 4, batched=True, hidden=[], on_lost=lambda: lost.append("all"))
+    dying.append("the next ones")
+    session.lose(ExecutorLost("gone"))
+    for _ in range(2):
+        with pytest.raises(ExecutorLost):
+            session.reopen()
+    dying.clear()
+    session.reopen()
+    assert (lost, bench.restarts) == (["all"], 3)
+    session.lose(ExecutorLost("gone"))
+    assert (lost, bench.restarts) == (["all"] * 2, 4)
 
 
 def test_a_bad_initial_value_is_refused(bench, accumulator, tmp_path):

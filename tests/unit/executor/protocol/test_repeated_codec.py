@@ -7,7 +7,7 @@ import pytest
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.messages import Done, Ok, Run, TensorRef
+from ge_backend.executor.protocol.messages import Done, KeptRef, Ok, Run, TensorRef
 from ge_backend.executor.protocol.repeated_codec import KNOWN, MOST_BYTES, RepeatedCodec
 from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import decode, encode
@@ -21,7 +21,8 @@ DONE = Done(id=7, settled=("y",), queue_ns=1, run_ns=2, alone=True)
 
 def run_codec(codec):
     numbers = ("id", "deadline_ns", "cost_ns")
-    return RepeatedCodec(codec, Run, numbers=numbers, rare=("slots", "fed", "kept"))
+    lists = ("slots", "fresh")
+    return RepeatedCodec(codec, Run, numbers=numbers, lists=lists, rare=("fed", "kept"))
 
 
 class CountingCodec(Codec):
@@ -60,12 +61,23 @@ def test_a_bucket_is_written_and_read_once(codec):
     assert (codec.written, codec.read) == (2, 2)
 
 
-def test_what_names_other_slots_each_time_is_not_remembered(codec):
-    """It would push out what comes again."""
+def test_steps_of_sequences_are_written_and_read_once(codec):
+    """Whichever slots they name, and whichever of them are fresh."""
+    runs = run_codec(codec)
+    for slot in range(5):
+        there_and_back(runs, replace(RUN, slots=(slot, 9), fresh=(9,) * (slot % 2), rows=4))
+    assert (codec.written, codec.read) == (1, 1)
+    there_and_back(runs, replace(RUN, rows=4))
+    assert (codec.written, codec.read) == (1, 1)
+
+
+def test_what_keeps_other_tensors_each_time_is_not_remembered(codec):
+    """It would push out what comes again; its slots come back all the same."""
     runs = run_codec(codec)
     there_and_back(runs, RUN)
-    for slot in range(KNOWN + 1):
-        runs.encode(replace(RUN, slots=(slot,), rows=1))
+    for key in range(KNOWN + 1):
+        kept = KeptRef(name="y", dtype="FP32", shape=(2,), key=key, shown=False)
+        there_and_back(runs, replace(RUN, kept=(kept,), slots=(key,), rows=1))
     written = codec.written
     runs.encode(RUN)
     assert codec.written == written
@@ -96,6 +108,29 @@ def test_numbers_in_front_have_ranges_too(number, message, place):
 
 
 @pytest.mark.parametrize(
+    ("slots", "fresh", "reason"),
+    [
+        ((-1,), (), "expected 0 to 1048576, got -1"),
+        ((0, 2**20 + 1), (), "expected 0 to 1048576, got 1048577"),
+        ((0,), (2**20 + 1,), "expected 0 to 1048576, got 1048577"),
+    ],
+)
+def test_numbers_in_lists_have_the_ranges_of_their_field(slots, fresh, reason):
+    """As where the message is JSON."""
+    with pytest.raises(ProtocolError, match=reason):
+        decode(encode(replace(RUN, slots=slots, fresh=fresh, rows=1)))
+
+
+@pytest.mark.parametrize("counts", [(-1, 0), (MOST, 0), (2**62 + 1, 0), (0, MOST), (1000, 0)])
+def test_a_list_that_is_longer_than_its_message_is_refused(counts):
+    """Nothing is taken for numbers that did not come."""
+    block = encode(replace(RUN, slots=(1,), rows=1))
+    front = 1 + struct.calcsize("<3q")
+    with pytest.raises(ProtocolError, match="protocol version"):
+        decode(block[:front] + struct.pack("<2q", *counts) + block[front + 16 :])
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {},
@@ -112,7 +147,14 @@ def test_the_end_of_a_run_comes_back_as_it_was(changes):
 
 
 @pytest.mark.parametrize(
-    "rest", [b"", b"short", bytes(24), bytes(24) + b"{}", bytes(24) + encode(Ok(id=1))]
+    "rest",
+    [
+        b"",
+        b"short",
+        bytes(24),
+        bytes(24) + b"{}",
+        *[bytes(n) + encode(Ok(id=1)) for n in (24, 32, 40)],
+    ],
 )
 @pytest.mark.parametrize("mark", [b"\1", b"\2"])
 def test_what_is_no_such_message_is_refused(mark, rest):

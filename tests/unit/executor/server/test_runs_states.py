@@ -53,7 +53,7 @@ def step():
 
 
 def test_the_shapes_of_states_come_with_the_outputs(step):
-    """They say that the states have moved on."""
+    """The stub batches steps by them."""
     assert step(Slots()).states == {"h": (1,)}
 
 

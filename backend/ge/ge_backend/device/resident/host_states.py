@@ -39,6 +39,7 @@ class HostStates:
             )
             for state in plan.states
         }
+        self._varying = tuple(state.input for state in plan.states if -1 in state.dims)
 
     def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
         """Return the inputs of a run that are states; as `StateStore.run`."""
@@ -46,7 +47,7 @@ class HostStates:
         return found if self._plan.batched else {name: value[0] for name, value in found.items()}
 
     def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
-        """Keep the outputs of a run that are states; return the shape of one row of each.
+        """Keep the outputs of a run that are states; return one row's shape of those that vary.
 
         Raises:
             GraphFailed: one is missing, or not as declared; all are as before then.
@@ -54,7 +55,7 @@ class HostStates:
         following = {state.input: self._next(state, results, slots) for state in self._plan.states}
         for name, values in following.items():
             self._kept[name].scatter(slots, values)
-        return {name: values.shape[1:] for name, values in following.items()}
+        return {name: following[name].shape[1:] for name in self._varying}
 
     def _next(self, state: State, results: Mapping[str, Array], slots: Sequence[int]) -> Array:
         values = results.get(state.output)

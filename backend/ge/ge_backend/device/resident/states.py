@@ -98,7 +98,8 @@ class StateStore:
         the `fresh` ones begin with the initial value. `rows` counts padding, too.
 
         Returns:
-            The outputs that are not hidden, and the shape of one row of each state as it is now.
+            The outputs that are not hidden, and the shape of one row of each state as it is now,
+            where its size varies.
 
         Raises:
             GraphFailed, OutOfMemory: as `Graph.run`; the states are as before then.
@@ -116,7 +117,7 @@ class StateStore:
                 bound = self._device.bound(slots, fresh, rows)
                 results = bound_graph(self._graph).run_bound(given, outputs, bound)
                 try:
-                    shapes = self._host.keep(results, slots) | self._device.row_shapes
+                    shapes = self._host.keep(results, slots)
                 except GraphFailed as error:
                     if not self.on_device:
                         raise
@@ -135,12 +136,10 @@ class _DeviceStates:
 
     Attributes:
         store: has the buffers.
-        row_shapes: of each state, by input.
     """
 
     def __init__(self, memory: BufferMemory, plan: SlotPlan) -> None:
         self.store = BufferStore(memory)
-        self.row_shapes: dict[str, Shape] = {state.input: state.dims for state in plan.states}
         self._plan = plan
         with contextlib.ExitStack() as failing:
             failing.callback(self.store.close)

@@ -84,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 13
+VERSION = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +391,8 @@ class Done:
             in the run's room where none does.
         queue_ns: how long the run waited for its turn.
         held_up_ns: for how much of that a lane was free and its workspace was not.
-        states: the shape of one row of each state as it is now, by the name of its input.
+        states: the shape of one row of each state as it is now, by the name of its input; only of
+            those whose sizes vary.
         alone: nothing else ran or waited when it began, so it may have had all of the device.
     """
 

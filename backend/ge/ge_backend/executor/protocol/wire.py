@@ -37,7 +37,11 @@ _DESCRIPTOR_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 _POST, _RUN, _DONE = b"\0", b"\1", b"\2"
 _CODEC: Codec[Message] = Codec(typing.get_args(Message), RULES, USUAL)
 _RUNS = RepeatedCodec(
-    _CODEC, Run, numbers=("id", "deadline_ns", "cost_ns"), rare=("slots", "fed", "kept")
+    _CODEC,
+    Run,
+    numbers=("id", "deadline_ns", "cost_ns"),
+    lists=("slots", "fresh"),
+    rare=("fed", "kept"),
 )
 _DONES = RepeatedCodec(
     _CODEC,
