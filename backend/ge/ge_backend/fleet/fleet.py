@@ -451,20 +451,19 @@ def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterat
 
 def _stateful(orders: dict[int, Run]) -> Iterator[Ended]:
     """Take out the runs that would go on from what is gone; yield their failure."""
-    for index in [index for index, order in orders.items() if order.fed]:
-        del orders[index]
-        text = (
-            "the executor died, and with it what the steps before had left on the device; see the "
-            "server's log for the reason"
-        )
-        yield Ended(index, RunResult(outputs={}, error=TensorsLost(text)))
-    for index in [index for index, order in orders.items() if order.slots]:
-        del orders[index]
-        text = (
-            "the executor died, and with it the state of this sequence; begin the sequence again "
-            "with a request that has sequence_start set. See the server's log for the reason"
-        )
-        yield Ended(index, RunResult(outputs={}, error=ExecutorLost(text)))
+    tensors = (
+        "the executor died, and with it what the steps before had left on the device; see the "
+        "server's log for the reason"
+    )
+    state = (
+        "the executor died, and with it the state of this sequence; begin the sequence again "
+        "with a request that has sequence_start set. See the server's log for the reason"
+    )
+    for index, order in tuple(orders.items()):
+        if order.fed or order.slots:
+            del orders[index]
+            lost = TensorsLost(tensors) if order.fed else ExecutorLost(state)
+            yield from _failing([index], lost)
 
 
 def _died(when: str) -> ExecutorLost:

@@ -40,6 +40,10 @@ class Member:
         device: its name, for logs and metrics.
         session: becomes the member's.
         changed: notified whenever the member is up or an attempt has failed; shared by a fleet.
+
+    Attributes:
+        up: whether runs may be submitted.
+        failure: why the device could not be reopened; None while it is up, or was not tried yet.
     """
 
     def __init__(
@@ -49,30 +53,20 @@ class Member:
         self.session = session
         self._changed = changed
         self._pauses = pauses
-        self._up = True
-        self._failure: GeError | None = None
+        self.up = True
+        self.failure: GeError | None = None
         self._stop = threading.Event()
         self._reopening: threading.Thread | None = None
-
-    @property
-    def up(self) -> bool:
-        """Whether runs may be submitted."""
-        return self._up
-
-    @property
-    def failure(self) -> GeError | None:
-        """Why the device could not be reopened; None while it is up, or was not tried yet."""
-        return self._failure
 
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone, and have it reopened in the background."""
         self.session.lose(error)
         with self._changed:
-            if self._up:
+            if self.up:
                 name = f"reopen {self.device}"
                 reopening = threading.Thread(target=self._reopen, name=name, daemon=True)
                 reopening.start()
-                self._up, self._reopening = False, reopening
+                self.up, self._reopening = False, reopening
 
     def close(self) -> None:
         """Leave the executor, at once or as soon as an attempt to reopen it has ended.
@@ -81,7 +75,7 @@ class Member:
         """
         with self._changed:
             self._stop.set()
-            if self._up:
+            if self.up:
                 self.session.close()
             reopening = self._reopening
         if reopening is not None:
@@ -94,7 +88,7 @@ class Member:
                 "device %s is lost and tried again in %g s: %s", self.device, pause_s, failure
             )
             with self._changed:
-                self._failure = failure
+                self.failure = failure
                 self._changed.notify_all()
             if self._stop.wait(pause_s):
                 break
@@ -102,9 +96,9 @@ class Member:
         with self._changed:
             if self._stop.is_set():
                 self.session.close()
-            elif self._failure is not None:
+            elif self.failure is not None:
                 log.warning("device %s is back", self.device)
-            self._up, self._failure = True, None
+            self.up, self.failure = True, None
             self._changed.notify_all()
 
     def _attempt(self) -> GeError | None:
