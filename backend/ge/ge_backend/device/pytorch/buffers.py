@@ -24,9 +24,13 @@ __all__ = ["BoundCopies", "RowNumbers", "TorchMemory", "places"]
 
 Tensors = Mapping[str, torch.Tensor]
 INDEX = torch.int64
-# Rows are picked and put as these, whatever they are: torch puts no UINT16, 32 or 64.
-# Source: pytorch 2.11, aten/src/ATen/native/cuda/IndexKernel.cu, index_copy_kernel.
+# Rows are picked and put as these, whatever they are: torch puts no UINT16, 32 or 64, and an NPU's
+# AI Core puts no types of 8 bits and no INT16, which its AI CPU does, slowly. So those of narrower
+# types go as INT32 where their bytes allow it.
+# Source: pytorch 2.11, aten/src/ATen/native/cuda/IndexKernel.cu, index_copy_kernel; hicann/ops-nn,
+# index/scatter_update (FP32, FP16, BF16, INT32, INT64).
 _BY_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_WHOLE = torch.int32
 
 
 class TorchMemory:
@@ -144,7 +148,7 @@ class BoundCopies:
             # In a lower precision a result may come in that; it is kept as declared.
             result = results[name].to(_kind(item.dtype)).contiguous().view(-1)
             if put is not None:
-                rows = result.view(put.table.dtype).view(-1, put.table.shape[1])
+                rows = _as(result, put.table.dtype).view(-1, put.table.shape[1])
                 rows = rows[: len(put.numbers)]
                 self._vendor.put(put.table, put.numbers, rows)
                 continue
@@ -194,7 +198,16 @@ def _table(item: BoundTensor) -> torch.Tensor:
     block, size = _block(item.copies[0].buffer), item.copies[0].nbytes
     whole = block[: block.numel() // size * size]
     kind = _BY_SIZE[item.dtype.itemsize]
-    return whole.view(kind).view(-1, size // item.dtype.itemsize)
+    if kind.itemsize < _WHOLE.itemsize and size % _WHOLE.itemsize == 0:
+        kind = _WHOLE
+    return whole.view(kind).view(-1, size // kind.itemsize)
+
+
+def _as(flat: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Return a flat tensor's bytes as another type, copied where they begin between two of it."""
+    if flat.storage_offset() * flat.element_size() % kind.itemsize:
+        flat = flat.clone()
+    return flat.view(kind)
 
 
 def _part(tensor: torch.Tensor, copy: Copy) -> torch.Tensor:
