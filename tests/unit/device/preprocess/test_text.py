@@ -130,19 +130,19 @@ def test_other_threads_go_on_while_a_long_text_is_tokenised(tokenizer):
         while not over.wait(0.001):
             ticks[0] += 1
 
-    def during(count):
+    def during():
         before = ticks[0]
-        tokenizer.encode(TEXT * count)
+        tokenizer.encode(TEXT * 10_000)
         return ticks[0] - before
 
     ticking = threading.Thread(target=tick)
     ticking.start()
     assert comes_true(lambda: ticks[0] > 0)
-    # On a busy machine only a longer one takes the time of some ticks.
-    went_on = any(during(count) > 10 for count in (10_000, 20_000, 40_000, 80_000))
+    # A busy machine may give one of the two no turn at times, so most of some texts say it.
+    most = sorted(during() for _ in range(3))[1]
     over.set()
     ticking.join()
-    assert went_on
+    assert most > 10
 
 
 def test_a_text_that_is_no_unicode_is_the_requests_fault(tokenizer):
