@@ -64,12 +64,17 @@ def pipeline():
 
 
 @pytest.fixture
-def send(pb_utils, pipeline):
+def sequencer():
+    return Sequencer(BATCHING)
+
+
+@pytest.fixture
+def send(pb_utils, pipeline, sequencer):
     """A function that sends one step of one sequence; returns the error's text, or None."""
     from ge_backend.host.backend import Backend
     from ge_backend.host.steps import Steps
 
-    steps = Steps(Sequencer(BATCHING), pipeline.recorder)
+    steps = Steps(sequencer, pipeline.recorder)
     backend = Backend(CONFIG, pipeline, [SimpleNamespace(close=lambda: None)], steps)
 
     def send(value=1, flags=0):
@@ -104,6 +109,15 @@ def test_a_refused_step_in_the_middle_changes_nothing(send, pipeline):
     assert "expected INT64" in send(1.5)
     assert send() is None
     assert pipeline.steps == [(0, True), (0, False)]
+
+
+def test_a_refused_step_leaves_a_loss_to_be_told(send, sequencer):
+    """Once, to the first step that could have been run: what the client did wrong is another."""
+    assert send(flags=START) is None
+    sequencer.lose_all()
+    assert "expected INT64" in send(1.5)
+    assert "state of sequence 7 was lost" in send()
+    assert "not known here" in send()
 
 
 def test_losses_are_looked_for_before_a_step_is_admitted(send, pipeline):

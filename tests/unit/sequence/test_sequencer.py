@@ -177,6 +177,22 @@ def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
     assert steps.integrity() == []
 
 
+def test_a_request_that_cannot_be_run_does_not_hear_of_a_loss():
+    """Its client is told what is wrong with it; that the state is gone the next one is told."""
+    steps = sequencer()
+    begin(steps, 1)
+    steps.lose_all()
+    for end in (False, True):
+        steps.skip(0, 1, start=False, end=end, now_s=0.0)
+    with pytest.raises(ExecutorLost, match="state of sequence 1"):
+        admit(steps, 1)
+    with pytest.raises(InvalidRequest):
+        admit(steps, 1)
+    steps.skip(0, 1, start=True, end=False, now_s=0.0)
+    assert admit(steps, 1).fresh
+    assert steps.integrity() == []
+
+
 def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
     """To repeat it would count it twice; others, and the id when it begins again, are well."""
     steps = sequencer()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching
-from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, StateLost
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull, StateLost
 from ge_backend.sequence.slots import CorrelationId, SequenceFigures, SequenceStep, SlotTable
 from ge_backend.tensors import Shape
 
@@ -55,9 +55,12 @@ class Sequencer:
     ) -> None:
         """Note a request that cannot be run: the host begins or ends its sequence all the same.
 
-        Else the steps behind a START that was refused would go on from the state of before.
+        Else the steps behind a START that was refused would go on from the state of before. That
+        a sequence is lost is not told here, and so stays to be told.
         """
-        with contextlib.suppress(GeError):
+        if not (start or self._table.is_live(sequence, self._place(index))):
+            return
+        with contextlib.suppress(QueueFull):
             self._take(index, sequence, start=start, end=end, now_s=now_s)
             self.settle(index, InvalidRequest("it could not be run"), {})
 
@@ -103,11 +106,17 @@ class Sequencer:
                 start=start,
                 end=end,
                 now_s=now_s,
-                # Tested on 2.51: with `direct`, a request's place in the host's list is its slot.
-                place=index if self._placed else None,
+                place=self._place(index),
                 busy={taken.slot for taken in self._steps.values()},
             )
             if step.fresh:
                 self._shapes[step.slot] = self._initial
         self._steps[index] = step
         return step
+
+    def _place(self, index: int) -> int | None:
+        """Return the slot that the host has given to the request at this place of its list.
+
+        Tested on 2.51: with `direct`, that is the place itself.
+        """
+        return index if self._placed else None

@@ -119,6 +119,10 @@ class SlotTable:
         self._lives.move_to_end(key)
         return SequenceStep(key=key, slot=life.slot, fresh=life.fresh, last=end)
 
+    def is_live(self, sequence: CorrelationId, place: int | None = None) -> bool:
+        """Whether a sequence lives, at this place if the host says so."""
+        return (sequence, place) in self._lives
+
     def advance(self, step: SequenceStep) -> None:
         """Note that a step went well: the slot holds the sequence's own state from now on."""
         life = self._owner(step)
