@@ -10,6 +10,7 @@ from ge_backend.errors import GeError, OutOfMemory, ProtocolError, error_from_na
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import NORMAL, Done, KeptRef, Run
 from ge_backend.tensors import Array
 
@@ -121,8 +122,7 @@ class Flight:
                 return None
             outcome = self._outcome(answer, descriptors)
         finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            close_all(descriptors)
         return self._runs.pop(answer.id)[0], outcome
 
     def drain(self) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
 from ge_backend.executor.client.watch import Watch
 from ge_backend.executor.protocol import wire
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Message, Welcome
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
@@ -94,8 +95,7 @@ class Link:
             ProtocolError: it answered something else; the link is closed.
         """
         answer, strays = self._exchange(message, expected, descriptors)
-        for stray in strays:
-            os.close(stray)
+        close_all(strays)
         return answer
 
     def broken(self) -> bool:
@@ -123,8 +123,7 @@ class Link:
                 raise ProtocolError(f"Welcome came with {len(pages)} descriptors, not 1")
             return welcome, OutstandingView(pages[0])
         finally:
-            for page in pages:
-                os.close(page)
+            close_all(pages)
 
     def _exchange(
         self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...]
@@ -134,8 +133,7 @@ class Link:
         answer, received = self.inbox.receive()
         if isinstance(answer, expected) and answer.id == message.id:
             return answer, received
-        for stray in received:
-            os.close(stray)
+        close_all(received)
         if isinstance(answer, Failed):
             raise error_from_name(answer.error, answer.message)
         self.close()  # out of step: whatever is used next finds it lost and connects again

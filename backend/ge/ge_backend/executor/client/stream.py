@@ -6,7 +6,6 @@ waits for nobody, also where the executor takes nothing for a while.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from ge_backend.errors import (
     error_from_name,
 )
 from ge_backend.executor.client.link import Link
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import Failed, OpenService, Post, ServiceOpened
 from ge_backend.executor.protocol.wire import encode
 
@@ -137,8 +137,7 @@ class ServiceStream:
 
     def _received(self) -> bytes:
         message, descriptors = self._link.inbox.receive()
-        for descriptor in descriptors:
-            os.close(descriptor)
+        close_all(descriptors)
         if isinstance(message, Failed):
             raise error_from_name(message.error, message.message)
         if not isinstance(message, Post) or message.id != self._number:

@@ -26,6 +26,7 @@ from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.spawn import reach, reap, report_pipe, spawn
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
 __all__ = [
@@ -181,8 +182,7 @@ def wait_for_promotion(listener: socket.socket, executor: Path) -> list[str] | N
                 ready, lock = descriptors
                 sock.send(ACCEPTED)
                 return [*message["arguments"], f"--ready={ready}", f"--lock={lock}"]
-            for descriptor in descriptors:
-                os.close(descriptor)
+            close_all(descriptors)
             if "leave" in message:
                 return None
         rehearse(message.get("acts", ()))

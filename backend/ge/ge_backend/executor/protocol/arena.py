@@ -14,6 +14,7 @@ import numpy as np
 
 from ge_backend.device.host_memory import check_room
 from ge_backend.errors import OutOfMemory, ProtocolError
+from ge_backend.executor.protocol.descriptors import created, mapped
 from ge_backend.executor.protocol.messages import TensorRef
 from ge_backend.tensors import DATA_TYPES, Array, decode_bytes
 
@@ -43,15 +44,8 @@ class Segment:
             OutOfMemory: the machine has not that much left, or the system refuses the mapping.
         """
         check_room(nbytes, "a batch's shared memory")
-        descriptor = -1
-        try:
-            descriptor = os.memfd_create("ge-arena", os.MFD_CLOEXEC)
-            os.ftruncate(descriptor, nbytes)
-            return cls(mmap.mmap(descriptor, nbytes), nbytes), descriptor
-        except (OSError, OverflowError, ValueError) as error:
-            if descriptor >= 0:
-                os.close(descriptor)
-            raise OutOfMemory(f"cannot map {nbytes} bytes of shared memory: {error}") from error
+        memory, descriptor = created("ge-arena", nbytes)
+        return cls(memory, nbytes), descriptor
 
     @classmethod
     def map(cls, descriptor: int, nbytes: int) -> Segment:
@@ -64,10 +58,7 @@ class Segment:
         actual = os.fstat(descriptor).st_size
         if nbytes <= 0 or actual < nbytes:
             raise ProtocolError(f"arena of {nbytes} bytes announced, its descriptor holds {actual}")
-        try:
-            return cls(mmap.mmap(descriptor, nbytes), nbytes)
-        except OSError as error:
-            raise OutOfMemory(f"cannot map {nbytes} bytes of shared memory: {error}") from error
+        return cls(mapped(descriptor, nbytes), nbytes)
 
     def view(self, ref: TensorRef) -> Array:
         """Return the tensor without copying; BYTES is decoded into a fresh object array.

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
 from ge_backend.device.health import Health
-from ge_backend.errors import OutOfMemory, ProtocolError
+from ge_backend.errors import ProtocolError
+from ge_backend.executor.protocol.descriptors import created, mapped
 
 __all__ = ["Claim", "Outstanding", "OutstandingView", "PoolSample"]
 
@@ -56,12 +57,7 @@ class Outstanding:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._total_ns = 0
-        try:
-            self.descriptor = os.memfd_create("ge-outstanding", os.MFD_CLOEXEC)
-            os.ftruncate(self.descriptor, NBYTES)
-            memory = mmap.mmap(self.descriptor, NBYTES)
-        except OSError as error:
-            raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
+        memory, self.descriptor = created("ge-outstanding", NBYTES)
         # Aligned 8-byte stores, of which no reader sees half.
         self._cells = memoryview(memory).cast("q")
         self.show_health(Health())
@@ -126,11 +122,7 @@ class OutstandingView:
     def __init__(self, descriptor: int) -> None:
         if os.fstat(descriptor).st_size < NBYTES:
             raise ProtocolError("the executor sent no page with its outstanding work")
-        try:
-            memory = mmap.mmap(descriptor, NBYTES, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise OutOfMemory(f"cannot map {NBYTES} bytes of shared memory: {error}") from error
-        self._cells = memoryview(memory).cast("q")
+        self._cells = memoryview(mapped(descriptor, NBYTES, mmap.ACCESS_READ)).cast("q")
 
     @property
     def ns(self) -> int:

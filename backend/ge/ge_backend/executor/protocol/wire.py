@@ -9,13 +9,13 @@ exceptions. A `Post` is a zero byte, its id in decimal digits, a line feed, and 
 from __future__ import annotations
 
 import array
-import os
 import socket
 import typing
 from collections.abc import Sequence
 
 from ge_backend.errors import ExecutorLost, GeError, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import VERSION, Done, Message, Post, Run
 from ge_backend.executor.protocol.ranges import RULES, USUAL
 from ge_backend.executor.protocol.repeated_codec import RepeatedCodec
@@ -152,8 +152,7 @@ class Inbox:
                 raise ExecutorLost("the peer closed the connection")
             return decode(bytes(self._buffer[:length])), descriptors
         except GeError:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            close_all(descriptors)
             raise
 
 

@@ -29,6 +29,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
+from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
@@ -94,8 +95,7 @@ class Connection:
             try:
                 self._answer(message, descriptors)
             finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
+                close_all(descriptors)
             left = False
         except ExecutorLost:
             pass  # the stub is gone: the normal end of a connection
