@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.npu_ranges import nowhere, range_run
 from ge_backend.device import acl as our_calls
 from ge_backend.device.atc.cann import find_cann
 from ge_backend.device.base import GraphSource
@@ -30,6 +31,7 @@ from ge_backend.errors import GeError
 __all__ = ["PROBES", "Bench", "Skipped"]
 
 ROWS, WIDTH = 8, 64
+MANY_ROWS = 1 << 16  # for which no run finds memory in what is left of the device's
 IMAGE = (3, 16, 16)
 PROGRAMS = 300  # started while copies run
 RELOADS = 10
@@ -132,6 +134,27 @@ class Bench:
         how = ("--input_format=ND", f"--precision_mode_v2={mode}")
         return self.compiled(name, shape, *how, soc=soc)
 
+    def ranges(self, rows: int) -> Path:
+        """Return the matrix product for at most so many rows."""
+        return self.compiled("range", f"--input_shape=x:1~{rows},{WIDTH}", "--input_format=ND")
+
+    @contextmanager
+    def filled(self) -> Iterator[str]:
+        """Take all of the device's memory but a little; give how ACL refuses more."""
+        held, size, refused = [], BLOCK_BYTES, ""
+        while size >= LEFT_BYTES:
+            address, code = self.acl.rt.malloc(size, 0)
+            if code:
+                refused = self.outcome(code)
+                size //= 2
+            else:
+                held.append(address)
+        try:
+            yield refused
+        finally:
+            for address in held:
+                self.acl.rt.free(address)
+
     def outcome(self, code: int) -> str:
         """Return a code with what ACL says about it."""
         text = " ".join(str(self.acl.get_recent_err_msg() or "no text").split())[:200]
@@ -210,7 +233,7 @@ def memory(bench: Bench) -> str:
 
 def ranges(bench: Bench) -> str:
     """May the size of a model with ranges be asked, and may it be given memory?"""
-    path = str(bench.compiled("range", f"--input_shape=x:1~{ROWS},{WIDTH}", "--input_format=ND"))
+    path = str(bench.ranges(ROWS))
     with bench.opened():
         *sizes, code = bench.acl.mdl.query_size(path)
         asked = f"query_size {sizes} {bench.outcome(code)}"
@@ -226,16 +249,7 @@ def ranges(bench: Bench) -> str:
 def no_memory(bench: Bench) -> str:
     """Which code is it when a model does not fit?"""
     path = str(bench.fixed())
-    held = []
-    with bench.opened():
-        size = BLOCK_BYTES
-        while size >= LEFT_BYTES:
-            address, code = bench.acl.rt.malloc(size, 0)
-            if code:
-                refused = bench.outcome(code)
-                size //= 2
-            else:
-                held.append(address)
+    with bench.opened(), bench.filled() as refused:
         loads = []
         for _ in range(RUNS):
             model, code = bench.acl.mdl.load_from_file(path)
@@ -245,9 +259,46 @@ def no_memory(bench: Bench) -> str:
             held_model = model
             loads.append("0")
             bench.acl.mdl.unload(held_model)
-        for address in held:
-            bench.acl.rt.free(address)
     return f"malloc {refused}; load {loads[-1]} after {len(loads)}"
+
+
+def no_streams(bench: Bench) -> str:
+    """Which code is it when a model is loaded and streams are used up?"""
+    path, streams = str(bench.fixed()), []
+    with bench.opened():
+        while True:
+            stream, code = bench.acl.rt.create_stream()
+            if code:
+                refused = bench.outcome(code)
+                break
+            streams.append(stream)
+        model, code = bench.acl.mdl.load_from_file(path)
+        said = bench.outcome(code)
+        if not code:
+            bench.acl.mdl.unload(model)
+        for stream in streams:
+            bench.acl.rt.destroy_stream(stream)
+    return f"create_stream {refused} after {len(streams)}; load {said}"
+
+
+def range_no_memory(bench: Bench) -> str:
+    """Which code does a run with ranges give without memory, and is the thread's last error it?"""
+    path, shape = bench.ranges(MANY_ROWS), (MANY_ROWS, WIDTH)
+    with bench.opened():
+        address, _ = bench.acl.rt.malloc(MANY_ROWS * WIDTH * 4, 0)
+        with range_run(bench.acl, path, shape, address) as run, bench.filled():
+            told = run()
+        bench.acl.rt.free(address)
+    return told
+
+
+def range_exception(bench: Bench) -> str:
+    """Which code does a run with ranges give after an AI core exception, and the last error?"""
+    path = bench.ranges(ROWS)
+    with bench.opened():
+        address = nowhere(bench.acl, BLOCK_BYTES)
+        with range_run(bench.acl, path, (ROWS, WIDTH), address) as run:
+            return run()
 
 
 def other_chip(bench: Bench) -> str:
@@ -518,6 +569,9 @@ PROBES: Mapping[str, Probe] = {
         programs,
         files,
         no_memory,
+        no_streams,
+        range_no_memory,
+        range_exception,
         own_context,
         early_finalize,
         after_error,

@@ -57,6 +57,7 @@ EXPECTED = {
     "programs": r"^3 programs beside \d+ runs in .* 0 failed",
     "files": r"^uid \d+, groups .*wrote in none of them",
     "no_memory": r"malloc 207001 .*; load ",
+    "no_streams": r"create_stream 207005 .* after 1984; load 0$",
 }
 
 
@@ -73,7 +74,8 @@ def test_a_probe_answers_and_leaves_nothing(sim, bench, name):
 
 def test_every_probe_is_expected_somewhere():
     """A new one needs a line above; the fake `atc` makes no ranges."""
-    assert set(EXPECTED) | {"ranges"} | TORCH == set(PROBES)
+    of_ranges = {"ranges", "range_no_memory", "range_exception"}
+    assert set(EXPECTED) | of_ranges | TORCH == set(PROBES)
 
 
 def test_ranges_are_asked_in_each_way(sim, bench, monkeypatch):
@@ -86,6 +88,40 @@ def test_ranges_are_asked_in_each_way(sim, bench, monkeypatch):
     assert answer == "query_size [0, 0] 0; load_from_file 0; load_from_file_with_mem 0"
     sim.fail("mdl.query_size", 145000, message="not for ranges")
     assert "mdl.query_size: not for ranges); load_from_file 0" in PROBES["ranges"](bench)
+    sim.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "last"),
+    [("range_no_memory", 0, 207001), ("range_exception", 507015, 507015)],
+)
+def test_runs_with_ranges_fail_as_they_are_made_to(sim, bench, monkeypatch, name, code, last):
+    """RuntimeV2's code, CANN's text, and what the thread's last error is."""
+    from acl_simulator import Ranges, Sums, write_om
+
+    monkeypatch.setattr(npu_probes, "MANY_ROWS", 1024)
+    held = []
+
+    def somewhere(acl, nbytes):  # the simulator takes memory that was given back for a misuse
+        held.append(acl.rt.malloc(1 << 16, 0)[0])
+        return held[-1]
+
+    monkeypatch.setattr(npu_probes, "nowhere", somewhere)
+    path = write_om(bench.folder / "range.om", Sums(), Ranges({"x": ((1, 1024), 64)}))
+    monkeypatch.setattr(Bench, "compiled", lambda *_, **__: path)
+    if code:
+        sim.fail("kernel.*", code)
+    original = sim.rt.reset_device
+
+    def reset(index):
+        for address in held:
+            sim.rt.free(address)
+        return original(index)
+
+    monkeypatch.setattr(sim.rt, "reset_device", reset)
+    answer = PROBES[name](bench)
+    assert answer.startswith("execute 500002 (E500002: ")
+    assert answer.endswith(f"; last error {last}")
     sim.check()
 
 
