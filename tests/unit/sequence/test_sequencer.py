@@ -59,7 +59,7 @@ def test_a_step_runs_in_its_sequences_slot():
     on = admit(steps, 1, end=True)
     assert (on.slot, on.fresh, on.states) == (0, False, ())
     settle(steps)
-    assert steps.figures().live == 0
+    assert steps.live == 0
     assert steps.integrity() == []
 
 
@@ -103,7 +103,7 @@ def test_with_direct_scheduling_a_slot_is_the_place_in_the_batch():
     settle(steps, index=1)
     assert not admit(steps, "a").fresh
     settle(steps)
-    assert steps.figures().displaced == 1
+    assert steps.events["displaced"] == 1
     with pytest.raises(InvalidRequest):
         admit(steps, "b", index=1)
 
@@ -130,7 +130,7 @@ def test_a_last_step_that_did_not_run_frees_its_slot_all_the_same(error):
     begin(steps, 1)
     admit(steps, 1, end=True)
     settle(steps, error=error)
-    assert (steps.figures().live, steps.figures().ended) == (0, 1)
+    assert (steps.live, steps.events["ended"]) == (0, 1)
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
     assert steps.integrity() == []
@@ -167,12 +167,12 @@ def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
     steps = sequencer(dims=(-1,))
     begin(steps, 1, size=5)
     steps.skip(0, 1, start=True, end=False, now_s=0.0)
-    assert (steps.figures().begun, steps.figures().ended) == (2, 1)
+    assert (steps.events["begun"], steps.events["ended"]) == (2, 1)
     on = admit(steps, 1)
     assert (on.fresh, on.states) == (True, ((0,),))
     settle(steps)
     steps.skip(0, 1, start=False, end=True, now_s=0.0)
-    assert steps.figures().live == 0
+    assert steps.live == 0
     steps.skip(0, 1, start=False, end=True, now_s=0.0)  # nobody knows it
     assert steps.integrity() == []
 
@@ -200,7 +200,7 @@ def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
         admit(steps, name, start=True, index=index)
     settle(steps, error=StateLost("moved on"))
     settle(steps, index=1)
-    assert (steps.figures().live, steps.figures().lost) == (1, 1)
+    assert (steps.live, steps.events["lost"]) == (1, 1)
     with pytest.raises(InvalidRequest):
         admit(steps, "a")
     assert not admit(steps, "b").fresh
@@ -221,7 +221,7 @@ def test_who_begins_anew_does_not_meet_the_last_step_of_before():
     settle(steps, error=GraphFailed("no"), index=1)
     on = admit(steps, 1)
     assert (on.slot, on.fresh, on.states) == (new.slot, True, ((0,),))
-    assert steps.figures().ended == 1  # by the START
+    assert steps.events["ended"] == 1  # by the START
     assert steps.integrity() == []
 
 
@@ -271,7 +271,7 @@ def test_steps_without_an_outcome_lose_their_sequences():
     admit(steps, 1, start=True, index=0)
     admit(steps, 2, start=True, end=True, index=1)
     steps.settle_rest()
-    assert (steps.figures().live, steps.figures().lost) == (0, 2)
+    assert (steps.live, steps.events["lost"]) == (0, 2)
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
     assert steps.integrity() == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -22,7 +23,6 @@ from ge_backend.sequence.sequencer import Sequencer
 __all__ = ["Steps", "is_ready", "nothing"]
 
 START, END = 1, 2
-EVENTS = ("begun", "ended", "expired", "displaced", "lost")
 
 
 class Steps:
@@ -31,8 +31,9 @@ class Steps:
     def __init__(self, sequencer: Sequencer, recorder: Recorder) -> None:
         self._sequencer = sequencer
         self._recorder = recorder
-        self._told = sequencer.figures()
-        recorder.set("ge_sequences_live", self._told.live)
+        self._told: Counter[str] = Counter()
+        self._live = sequencer.live
+        recorder.set("ge_sequences_live", self._live)
 
     def admit(self, read: Request, request: Any) -> Request:
         """Return what was read with the slot of its sequence; `end_batch` comes in the end.
@@ -54,14 +55,13 @@ class Steps:
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
-        figures = self._sequencer.figures()
-        for event in EVENTS:
-            change = getattr(figures, event) - getattr(self._told, event)
-            if change:
-                self._recorder.add("ge_sequences_total", change, event=event)
-        if figures.live != self._told.live:
-            self._recorder.set("ge_sequences_live", figures.live)
-        self._told = figures
+        news = self._sequencer.events - self._told
+        for event, count in news.items():
+            self._recorder.add("ge_sequences_total", count, event=event)
+        self._told += news
+        if self._sequencer.live != self._live:
+            self._live = self._sequencer.live
+            self._recorder.set("ge_sequences_live", self._live)
 
 
 def _when(request: Any) -> dict[str, Any]:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull, StateLost
-from ge_backend.sequence.slots import CorrelationId, SequenceFigures, SequenceStep, SlotTable
+from ge_backend.sequence.slots import CorrelationId, SequenceStep, SlotTable
 from ge_backend.tensors import Shape
 
 __all__ = ["Sequencer"]
 
 
 class Sequencer:
-    """The live sequences of one model instance and the sizes of their states.
-
-    Used by one thread; only a loss may be told from another one, which reopens the device.
-    """
+    """The live sequences of one model instance and the sizes of their states; for one thread."""
 
     def __init__(self, batching: SequenceBatching) -> None:
         self._table = SlotTable(batching.slots, batching.idle_s)
         self._placed = batching.strategy == "direct"
-        self._lock = threading.Lock()
         varying = [state for state in batching.states if -1 in state.dims]
         self._initial = tuple(state.initial_dims for state in varying)
         self._names = tuple(state.input for state in varying)
@@ -67,16 +63,15 @@ class Sequencer:
     def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
         """Note how the step of the request at this place of the host's list went."""
         step = self._steps.pop(index)
-        with self._lock:
-            if error is None:
-                self._table.advance(step)
-                self._shapes[step.slot] = tuple(states[name] for name in self._names)
-            elif isinstance(error, StateLost):
-                self._table.lose(step)
-            elif isinstance(error, ExecutorLost):
-                self._table.mention(step)
-            if step.last:
-                self._table.leave(step)
+        if error is None:
+            self._table.advance(step)
+            self._shapes[step.slot] = tuple(states[name] for name in self._names)
+        elif isinstance(error, StateLost):
+            self._table.lose(step)
+        elif isinstance(error, ExecutorLost):
+            self._table.mention(step)
+        if step.last:
+            self._table.leave(step)
 
     def settle_rest(self) -> None:
         """Note that nobody knows how the other steps went that were admitted."""
@@ -85,12 +80,17 @@ class Sequencer:
 
     def lose_all(self) -> None:
         """Forget every sequence: their states ended with the executor."""
-        with self._lock:
-            self._table.lose_all()
+        self._table.lose_all()
 
-    def figures(self) -> SequenceFigures:
-        """Return what has been counted."""
-        return self._table.figures()
+    @property
+    def live(self) -> int:
+        """How many sequences live."""
+        return self._table.live
+
+    @property
+    def events(self) -> Counter[str]:
+        """What became of sequences so far; see `SlotTable`."""
+        return self._table.events
 
     def integrity(self) -> Sequence[str]:
         """Return what does not add up."""
@@ -100,17 +100,16 @@ class Sequencer:
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
     ) -> SequenceStep:
         """Return the step of the request at this place of the host's list."""
-        with self._lock:
-            step = self._table.admit(
-                sequence,
-                start=start,
-                end=end,
-                now_s=now_s,
-                place=self._place(index),
-                busy={taken.slot for taken in self._steps.values()},
-            )
-            if step.fresh:
-                self._shapes[step.slot] = self._initial
+        step = self._table.admit(
+            sequence,
+            start=start,
+            end=end,
+            now_s=now_s,
+            place=self._place(index),
+            busy={taken.slot for taken in self._steps.values()},
+        )
+        if step.fresh:
+            self._shapes[step.slot] = self._initial
         self._steps[index] = step
         return step
 

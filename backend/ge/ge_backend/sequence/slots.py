@@ -11,13 +11,13 @@ Source: tested on tritonserver 2.51; github.com/triton-inference-server/server i
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
 
-__all__ = ["CorrelationId", "SequenceFigures", "SequenceStep", "SlotTable"]
+__all__ = ["CorrelationId", "SequenceStep", "SlotTable"]
 
 CorrelationId = int | str
 # A sequence: its id and, where the host says so, its place.
@@ -42,25 +42,6 @@ class SequenceStep:
     last: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceFigures:
-    """How many slots there are and are taken, and what became of sequences so far.
-
-    Attributes:
-        expired: idle for too long, and another one has the slot.
-        displaced: another one has the slot although they were not idle for so long.
-        lost: their state went with its executor, or one of their steps failed half-way.
-    """
-
-    slots: int
-    live: int
-    begun: int
-    ended: int
-    expired: int
-    displaced: int
-    lost: int
-
-
 @dataclass(slots=True)
 class _Life:
     slot: int
@@ -74,6 +55,12 @@ class SlotTable:
     Args:
         capacity: the most sequences that the host has alive in it at once.
         idle_s: seconds after which the host gives an idle sequence up.
+
+    Attributes:
+        events: how many sequences have begun, and what became of them: ended; expired, idle for too
+            long, and another one has the slot; displaced, another one has it although they were not
+            idle for so long; lost, their state went with its executor, or one of their steps failed
+            half-way.
     """
 
     def __init__(self, capacity: int, idle_s: float) -> None:
@@ -82,7 +69,12 @@ class SlotTable:
         self._lives: OrderedDict[Key, _Life] = OrderedDict()  # longest idle first
         self._owners: list[Key | None] = [None] * capacity
         self._lost: OrderedDict[Key, None] = OrderedDict()
-        self._counts = dict.fromkeys(("begun", "ended", "expired", "displaced", "lost"), 0)
+        self.events: Counter[str] = Counter()
+
+    @property
+    def live(self) -> int:
+        """How many slots are taken."""
+        return len(self._lives)
 
     def admit(
         self,
@@ -151,19 +143,15 @@ class SlotTable:
         """Note that a sequence's client has been told that its state is lost."""
         self._lost.pop(step.key, None)
 
-    def figures(self) -> SequenceFigures:
-        """Return what has been counted."""
-        return SequenceFigures(slots=self.capacity, live=len(self._lives), **self._counts)
-
     def integrity(self) -> list[str]:
         """Recount the slots; return what does not add up, both numbers named."""
         taken = {key: life.slot for key, life in self._lives.items()}
         owned = {owner: slot for slot, owner in enumerate(self._owners) if owner is not None}
         problems = [] if taken == owned else [f"slots {taken} are taken, and owned are {owned}"]
-        counts = self._counts
-        gone = sum(counts[name] for name in ("ended", "expired", "displaced", "lost"))
-        if counts["begun"] - gone != len(taken):
-            problems.append(f"{counts['begun']} begun - {gone} gone, but {len(taken)} live")
+        begun = self.events["begun"]
+        gone = self.events.total() - begun
+        if begun - gone != len(taken):
+            problems.append(f"{begun} begun - {gone} gone, but {len(taken)} live")
         return problems
 
     def _begin(self, key: Key, busy: Collection[int], now_s: float) -> None:
@@ -178,7 +166,7 @@ class SlotTable:
             self._free(former, "expired" if idle_s > self._idle_s else "displaced")
         self._lives[key] = _Life(slot=slot, seen_s=now_s)
         self._owners[slot] = key
-        self._counts["begun"] += 1
+        self.events["begun"] += 1
 
     def _next_slot(self, busy: Collection[int]) -> int:
         free = [slot for slot, owner in enumerate(self._owners) if owner is None]
@@ -194,7 +182,7 @@ class SlotTable:
 
     def _free(self, key: Key, event: str) -> None:
         self._owners[self._lives.pop(key).slot] = None
-        self._counts[event] += 1
+        self.events[event] += 1
 
     def _unknown(self, key: Key) -> GeError:
         sequence, _ = key
