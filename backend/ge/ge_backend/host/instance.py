@@ -20,7 +20,7 @@ from ge_backend.metrics import Recorder
 __all__ = ["Instance"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Instance:
     """What is known of a model instance before it is opened.
 
@@ -56,13 +56,7 @@ class Instance:
         )
         recorder = Recorder()
         recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
-        return cls(
-            name=args["model_instance_name"],
-            given=given,
-            machine=machine,
-            config=config,
-            recorder=recorder,
-        )
+        return cls(args["model_instance_name"], given, machine, config, recorder)
 
     def note_restart(self, device: str) -> None:
         """Count that a device's executor was found dead."""
