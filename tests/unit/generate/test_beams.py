@@ -1,5 +1,7 @@
 """Beam search finds the same texts whatever is served beside it, and leaves nothing behind."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,44 @@ def test_no_text_ends_below_the_least_number_of_tokens():
     beams = search(min_tokens=1)
     assert beams.turn([offer((9, -0.1), (1, -1.0), (2, -1.1))]) == [(0, 1), (0, 2)]
     assert beams.whole == []
+
+
+def test_the_best_ways_are_those_of_all_sorted():
+    """With many ends among the offers and few, and with scores that are equal."""
+    rng = np.random.default_rng(5)
+    for case in range(200):
+        ends = set(rng.choice(40, case % 30, replace=False).tolist())
+        beams = search(ends, most=9, beam_width=3, min_tokens=case % 3, early_stopping="never")
+        scores, whole, going = [np.float32(0)], [], [(0, 0)]
+        for length in range(1, 5):
+            chances = np.log(rng.integers(1, 9, (len(scores), 40)) / 9).astype(np.float32)
+            offers = [np.lexsort((range(40), -each))[: 3 + len(ends)] for each in chances]
+            ways = sorted(
+                (-(scores[place] + chances[place][token]), place, token)
+                for place, offered in enumerate(offers)
+                for token in offered.tolist()
+                if not (token in ends and length <= case % 3)
+            )
+            whole += [-way[0] / np.float32(length) for way in ways[:3] if way[2] in ends]
+            whole = sorted(whole, reverse=True)[:3]
+            going = beams.turn([(found, chances[i][found]) for i, found in enumerate(offers)])
+            assert [path.score for path in beams.whole] == whole
+            if not going:
+                break
+            expected_ways = [way for way in ways if way[2] not in ends][:3]
+            assert going == [way[1:] for way in expected_ways]
+            scores = [-way[0] for way in expected_ways]
+
+
+def test_a_search_with_many_ends_takes_little_time():
+    """Each turn offers as many tokens of each beam as may end the text."""
+    ends = range(50_000)
+    beams = search(ends, most=100, beam_width=8, early_stopping="never")
+    offered = np.arange(50_008), np.linspace(-9, -10, 50_008, dtype=np.float32)
+    begun_s = time.thread_time()
+    for count in (1, 8):
+        assert len(beams.turn([offered] * count)) == 8
+    assert time.thread_time() - begun_s < 0.5
 
 
 @pytest.mark.parametrize(("most", "found"), [(1, 2), (5, 0)])

@@ -142,8 +142,17 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"stop": [""]}, "stop is"),
         ({"stop": 3}, "stop is 3"),
         ({"stop": ["x"] * 129}, "stop has 129 texts; it may have 128"),
+        (
+            {"stop": ["x" * 4096] * 4 + ["y"]},
+            "stop has 16385 letters in all; it may have 16384: leave texts out or shorten them",
+        ),
         ({"bad_words": ["x"] * 1025}, "bad_words has 1025 texts; it may have 1024"),
+        ({"bad_words": ["x" * 65537]}, "bad_words has 65537 letters in all; it may have 65536"),
         ({"stop_token_ids": 3}, "stop_token_ids is 3; it has to be a list"),
+        (
+            {"stop_token_ids": list(range(1025))},
+            "stop_token_ids has 1025 tokens; it may have 1024: leave the others out",
+        ),
         ({"stop_token_ids": [-1]}, "stop_token_ids is -1"),
         ({"logit_bias": [1]}, "logit_bias is"),
         ({"logit_bias": {"x": 1}}, "logit_bias is 'x'"),
@@ -205,6 +214,13 @@ def test_a_bad_word_is_kept_from_the_beginning_and_from_within_a_text():
     tokens = {"no": [1], " no": [2], "never": [3, 4], " never": [5]}
     asked = parse_parameters({"bad_words": ["no", " never"]}, encode=tokens.__getitem__)
     assert asked.sampling.bad_words_ids == ((1,), (2,), (3, 4))
+
+
+def test_a_bad_word_of_many_tokens_is_refused():
+    """Before every token all words are looked for, each length by itself."""
+    with pytest.raises(InvalidRequest, match=r"has 'a{40}' of 65 tokens; .* may have 64"):
+        parse_parameters({"bad_words": ["b", "a" * 65]}, encode=list)
+    assert len(parse_parameters({"bad_words": ["a" * 63]}, encode=list).sampling.bad_words_ids) == 1
 
 
 def test_ranking_needs_log_probabilities():

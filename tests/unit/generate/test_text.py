@@ -1,5 +1,7 @@
 """Text that may be sent: whole characters, and nothing that a stop text cuts."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +82,23 @@ def test_the_answer_does_not_depend_on_how_tokens_divide_the_text(text, stops, d
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     deltas, rest, _ = assembled(pieces, stops)
     assert "".join(deltas) + rest == oracle(text, stops)
+
+
+@given(TEXTS, STOPS)
+def test_no_more_is_held_back_than_may_be_cut(text, stops):
+    """The longest end of the text with which a stop text begins and goes on."""
+    whole = oracle(text, stops)
+    if whole == text:
+        begun = {stop[:length] for stop in stops for length in range(len(stop))}
+        deltas, rest, _ = assembled([text], stops)
+        assert rest == max((each for each in begun if text.endswith(each)), key=len, default="")
+        assert deltas == [text.removesuffix(rest) if rest else text]
+
+
+def test_stop_texts_that_nearly_come_take_no_time():
+    """A text that many long ones begin with costs each letter once, not once per beginning."""
+    stops = [" " * 120 + str(number) for number in range(128)]
+    begun_s = time.thread_time()
+    deltas, rest, _ = assembled([" " * 16] * 1000, stops)
+    assert time.thread_time() - begun_s < 1
+    assert (len("".join(deltas)), len(rest)) == (16_000 - 120, 120)

@@ -14,7 +14,6 @@ running beam can win any more are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
@@ -55,6 +54,7 @@ class BeamSearch:
         self.whole: list[BeamPath] = []
         self._asked = asked
         self._ends = ends
+        self._ending = np.array(sorted(ends), np.int64)
         self._max_output = max_output
         self._paths = [BeamPath()]
         self._improvable = True
@@ -84,28 +84,28 @@ class BeamSearch:
     def _best(self, offers: Many[tuple[Array, Array]]) -> list[tuple[int, BeamPath]]:
         """Return the ways to go on or end, best first, each with the place of its beam.
 
-        Of each beam as many that go on as there are beams, and the ends that are better.
+        They are the best ones, as many as there are beams, and the best of those that go on, as
+        many. Of ways with the same score that of the earlier beam comes first, and the lower token.
         """
-        scored = sorted(
-            (-(path.score + logprob), place, token, logprob)
-            for place, (path, offer) in enumerate(zip(self._paths, offers, strict=True))
-            for token, logprob in self._ways(*offer)
-        )
+        tokens, logprobs = map(np.concatenate, zip(*offers, strict=True))
+        places = np.repeat(np.arange(len(offers)), [len(offered) for offered, _ in offers])
+        scores = np.array([path.score for path in self._paths])[places] + logprobs
+        ends = np.isin(tokens, self._ending)
+        order = np.lexsort((tokens, places, -scores))
+        if len(self._paths[0].tokens) < self._asked.min_tokens:
+            order = order[~ends[order]]
+        rank, width = np.arange(len(order)), self._asked.beam_width
+        kept = order[np.union1d(rank[:width], rank[~ends[order]][:width])]
         return [
-            (place, _longer(self._paths[place], np.float32(-score), token, float(logprob)))
-            for score, place, token, logprob in scored
+            (place, _longer(self._paths[place], score, token, logprob))
+            for place, score, token, logprob in zip(
+                places[kept].tolist(),
+                scores[kept],
+                tokens[kept].tolist(),
+                logprobs[kept].tolist(),
+                strict=True,
+            )
         ]
-
-    def _ways(self, tokens: Array, logprobs: Array) -> Iterator[tuple[int, np.float32]]:
-        """Yield what counts of a beam's offer."""
-        going, too_short = 0, len(self._paths[0].tokens) < self._asked.min_tokens
-        for token, logprob in zip(tokens.tolist(), logprobs, strict=True):
-            end = token in self._ends
-            if not (end and too_short):
-                yield token, logprob
-            going += not end
-            if going == self._asked.beam_width:
-                return
 
     def _may_win(self, length: int) -> bool:
         """Return whether a beam that goes on may still become one of the best."""

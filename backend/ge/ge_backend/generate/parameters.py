@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from ge_backend.device.language.sampling import Sampling
+from ge_backend.device.language.sampling import BadWords, Sampling
 from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.errors import InvalidRequest
 
@@ -28,9 +28,13 @@ MAX_LENGTH_PENALTY = 10  # either way: more than lengths to that power is no num
 MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
 MAX_SEED = 2**63 - 1
 NO_SEED = -1  # as good as none, as in vLLM
-MAX_STOPS = 128  # each is looked for in every piece of text
+MAX_STOPS = 128
+MAX_STOP_LETTERS = 2**14  # of all of them: what looks for them has a state for each
+MAX_STOP_TOKENS = 2**10  # a beam offers as many tokens more
 MAX_LOGPROBS = 20
-MAX_BAD_WORDS = 1024  # each becomes tokens twice, and is looked for before every token
+MAX_BAD_WORDS = 1024  # each becomes tokens twice
+MAX_BAD_LETTERS = 2**16  # of all of them
+MAX_BAD_TOKENS = 64  # of each; before every token, words of each length are looked for
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
 _MOST = 2**31 - 1
 
@@ -188,20 +192,24 @@ def _check_beams(given: Mapping[str, Any], beam_width: int) -> None:
         )
 
 
-def _bad_words(words: Sequence[str], encode: Encode | None) -> tuple[tuple[int, ...], ...]:
+def _bad_words(words: Sequence[str], encode: Encode | None) -> BadWords:
     """Return each word's tokens as they are at the beginning of a text and within one."""
     if not words:
-        return ()
+        return BadWords()
     if encode is None:
         raise InvalidRequest("bad_words needs a tokenizer, and this model has none; leave it out")
     found: list[tuple[int, ...]] = []
     for word in words:
         bare = tuple(encode(word.lstrip()))
+        if len(bare) > MAX_BAD_TOKENS:
+            raise InvalidRequest(
+                f"bad_words has {word[:40]!r} of {len(bare)} tokens; each may have {MAX_BAD_TOKENS}"
+            )
         within = tuple(encode(" " + word.lstrip()))
         found.append(bare)
         if within and len(within) == len(bare) and within[0] != bare[0]:
             found.append(within)
-    return tuple(found)
+    return BadWords.of(found)
 
 
 def _structure(values: dict[str, Any]) -> Structure | None:
@@ -279,15 +287,21 @@ def _length_penalty(name: str, value: Any) -> float:
     return number
 
 
-def _few(most: int) -> Callable[[str, Any], tuple[str, ...]]:
-    """Return what reads so many texts at most."""
+def _few(most: int, letters: int) -> Callable[[str, Any], tuple[str, ...]]:
+    """Return what reads so many texts at most, of so many letters in all."""
 
     def read(name: str, value: Any) -> tuple[str, ...]:
         if isinstance(value, (list, tuple)) and len(value) > most:
             raise InvalidRequest(
                 f"{name} has {len(value)} texts; it may have {most}: leave the others out"
             )
-        return _texts(name, value)
+        texts = _texts(name, value)
+        if (found := sum(map(len, texts))) > letters:
+            raise InvalidRequest(
+                f"{name} has {found} letters in all; it may have {letters}: leave texts out or "
+                "shorten them"
+            )
+        return texts
 
     return read
 
@@ -311,6 +325,10 @@ def _tokens(name: str, value: Any) -> tuple[int, ...]:
     tokens = _opened(value)
     if not isinstance(tokens, (list, tuple)):
         raise InvalidRequest(f"{name} is {value!r}; it has to be a list of tokens")
+    if len(tokens) > MAX_STOP_TOKENS:
+        raise InvalidRequest(
+            f"{name} has {len(tokens)} tokens; it may have {MAX_STOP_TOKENS}: leave the others out"
+        )
     return tuple(_whole(0, _MOST)(name, token) for token in tokens)
 
 
@@ -381,13 +399,13 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "frequency_penalty": _number,
     "logit_bias": _biases,
     "seed": _whole(-MAX_SEED - 1, MAX_SEED),
-    "stop": _few(MAX_STOPS),
+    "stop": _few(MAX_STOPS, MAX_STOP_LETTERS),
     "stop_token_ids": _tokens,
     "max_tokens": _max_tokens,
     "min_tokens": _whole(0, _MOST),
     "ignore_eos": _switch,
     "logprobs": _whole(0, MAX_LOGPROBS),
-    "bad_words": _few(MAX_BAD_WORDS),
+    "bad_words": _few(MAX_BAD_WORDS, MAX_BAD_LETTERS),
     "n": _whole(1, MAX_SAMPLES),
     "best_of": _whole(1, MAX_SAMPLES),
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),

@@ -1,11 +1,12 @@
 """Wishes are checked against vLLM's ranges; random numbers follow from seed and position alone."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ge_backend.device.language.sampling import Sampling, uniform
+from ge_backend.device.language.sampling import BadWords, Biases, Sampling, uniform
 from ge_backend.errors import InvalidRequest
 
 
@@ -99,6 +100,44 @@ def test_many_bad_words_are_checked_in_time_that_grows_with_them():
     began_s = time.thread_time()
     asked.check_vocabulary(10)
     assert time.thread_time() - began_s < 1
+
+
+def test_samples_of_a_request_share_what_is_made_of_its_wishes():
+    """Arrays of many biases and words take time: once for all samples and steps."""
+    one = Sampling(logit_bias={3: -1.5, 4: 2}, bad_words_ids=((1, 2),))
+    other = replace(one, seed=9)
+    assert other.logit_bias is one.logit_bias
+    assert other.bad_words_ids is one.bad_words_ids
+    tokens, biases = one.logit_bias.arrays
+    assert (tokens.tolist(), biases.tolist()) == ([3, 4], [-1.5, 2.0])
+    assert (tokens.dtype, biases.dtype) == (np.int64, np.float32)
+    assert other.logit_bias.arrays[0] is tokens
+    assert [each.dtype for each in Biases().arrays] == [np.int64, np.float32]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_last_tokens_are_those_of_words_that_nearly_stand_at_the_end(seed):
+    """Found by looking at each word, at every end of prompt and output."""
+    rng = np.random.default_rng(seed)
+    words = BadWords.of(tuple(rng.integers(0, 3, rng.integers(1, 5)).tolist()) for _ in range(12))
+    for known in (rng.integers(0, 3, length) for length in range(7)):
+        for split in range(len(known) + 1):
+            text = known.tolist()
+            found = words.last_tokens(known[:split], known[split:])
+            assert sorted(found) == sorted(
+                last for *others, last in words if text[len(text) - len(others) :] == others
+            )
+
+
+def test_many_bad_words_take_little_time_before_a_token():
+    """Words that the whole text is made of are looked up, not compared one by one."""
+    words = BadWords.of((1,) * (1 + number % 64) + (number,) for number in range(2048))
+    prompt, output = np.ones(500, np.int64), np.ones(0, np.int64)
+    assert sorted(words.last_tokens(prompt, output)) == list(range(2048))
+    begun_s = time.thread_time()
+    for _ in range(100):
+        words.last_tokens(np.zeros(500, np.int64), output)
+    assert time.thread_time() - begun_s < 0.1
 
 
 def test_only_a_vanishing_temperature_is_greedy():

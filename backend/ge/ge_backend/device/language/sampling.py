@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -12,11 +13,73 @@ import numpy as np
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array
 
-__all__ = ["FACTORS", "GREEDY_BELOW", "Sampling", "uniform"]
+__all__ = ["FACTORS", "GREEDY_BELOW", "BadWords", "Biases", "Sampling", "uniform"]
 
 GREEDY_BELOW = 1e-5  # dividing by less would only overflow
 FACTORS = (1e-20, 1e20)  # least and greatest: scores times or through more are no FP32 numbers
 _GAMMA = 0x9E3779B97F4A7C15
+
+
+class Biases(dict[int, float]):
+    """What is added to the scores of tokens; one for all samples of a request, never changed."""
+
+    @classmethod
+    def of(cls, given: Mapping[int, float]) -> Biases:
+        """Return these biases, themselves where they are some already.
+
+        Raises:
+            InvalidRequest: one of them is not finite.
+        """
+        if isinstance(given, cls):
+            return given
+        for token, bias in given.items():
+            if not math.isfinite(bias):
+                raise InvalidRequest(f"logit_bias of token {token} is {bias}; it has to be finite")
+        return cls(given)
+
+    @cached_property
+    def arrays(self) -> tuple[Array, Array]:
+        """Tokens, int64 [K], and their biases, float32 [K]."""
+        return np.array(list(self), np.int64), np.array(list(self.values()), np.float32)
+
+
+class BadWords(tuple[tuple[int, ...], ...]):  # noqa: SLOT001 - keeps what it makes
+    """Sequences of tokens that are not to be; one for all samples of a request."""
+
+    @classmethod
+    def of(cls, given: Iterable[tuple[int, ...]]) -> BadWords:
+        """Return these words, themselves where they are some already.
+
+        Raises:
+            InvalidRequest: one of them has no token.
+        """
+        if isinstance(given, cls):
+            return given
+        words = cls(given)
+        if any(not word for word in words):
+            raise InvalidRequest("bad_words has a word without tokens; leave it out")
+        return words
+
+    def last_tokens(self, prompt: Array, output: Array) -> list[int]:
+        """Return the last tokens of those words whose others end a text, int64 [P] and [O]."""
+        if not self:
+            return []
+        most = max(1, *self._by_length)
+        known = tuple(np.concatenate((prompt[-most:], output[-most:])).tolist())
+        return [
+            last
+            for length, words in self._by_length.items()
+            if length <= len(known)
+            for last in words.get(known[len(known) - length :], ())
+        ]
+
+    @cached_property
+    def _by_length(self) -> dict[int, dict[tuple[int, ...], list[int]]]:
+        """Last tokens, by how many others there are and by those."""
+        found: dict[int, dict[tuple[int, ...], list[int]]] = {}
+        for *others, last in self:
+            found.setdefault(len(others), {}).setdefault(tuple(others), []).append(last)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +93,9 @@ class Sampling:
     Attributes:
         temperature: below `GREEDY_BELOW` the best token is taken, the lowest id where several are.
         top_k: 0 or -1 is off.
-        bad_words_ids: token sequences whose last token is never drawn after the others.
+        logit_bias: any mapping may be given.
+        bad_words_ids: token sequences whose last token is never drawn after the others; any tuple
+            of them may be given.
         seed: random numbers follow from it and the position alone, see `uniform`.
         logprobs: so many best tokens come back with each drawn one; None is no log-probabilities,
             0 the drawn token's alone.
@@ -48,8 +113,8 @@ class Sampling:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    logit_bias: Biases = field(default_factory=Biases)
+    bad_words_ids: BadWords = field(default_factory=BadWords)
     seed: int = 0
     logprobs: int | None = None
 
@@ -68,11 +133,8 @@ class Sampling:
             value = getattr(self, name)
             if not fits or (value is not None and not math.isfinite(value)):
                 raise InvalidRequest(f"{name} is {value}; it has to be {allowed}")
-        for token, bias in self.logit_bias.items():
-            if not math.isfinite(bias):
-                raise InvalidRequest(f"logit_bias of token {token} is {bias}; it has to be finite")
-        if any(not word for word in self.bad_words_ids):
-            raise InvalidRequest("bad_words has a word without tokens; leave it out")
+        object.__setattr__(self, "logit_bias", Biases.of(self.logit_bias))
+        object.__setattr__(self, "bad_words_ids", BadWords.of(self.bad_words_ids))
 
     @property
     def greedy(self) -> bool:

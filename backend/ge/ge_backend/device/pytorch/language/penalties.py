@@ -5,7 +5,7 @@ In vLLM's order. Source: vllm-project/vllm, vllm/v1/sample/sampler.py, `apply_lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -51,28 +51,21 @@ def _keep_to_structure(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:
 
 
 def _forbid(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:
-    chosen = [np.array([*row.forbidden, *_bad_words(row)], np.int64) for row in rows]
+    said = (row.sampling.bad_words_ids.last_tokens(row.prompt, row.output) for row in rows)
+    chosen = [
+        np.array([*row.forbidden, *bad], np.int64) for row, bad in zip(rows, said, strict=True)
+    ]
     where = _places(scores, chosen)
     if where is not None:
         scores.view(-1).index_fill_(0, where, -torch.inf)
 
 
-def _bad_words(row: SampleRow) -> Iterator[int]:
-    """Yield the last tokens of those words whose other tokens stand at the end already."""
-    if row.sampling.bad_words_ids:
-        longest = max(map(len, row.sampling.bad_words_ids))
-        known = np.concatenate((row.prompt[-longest:], row.output[-longest:])).tolist()
-        for *others, last in row.sampling.bad_words_ids:
-            if not others or known[-len(others) :] == others:
-                yield last
-
-
 def _bias(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:
-    biases = [row.sampling.logit_bias for row in rows]
-    where = _places(scores, [np.array(list(bias), np.int64) for bias in biases])
+    tokens, biases = zip(*(row.sampling.logit_bias.arrays for row in rows), strict=True)
+    where = _places(scores, tokens)
     if where is not None:
-        values = np.concatenate([np.array(list(bias.values()), np.float32) for bias in biases])
-        scores.view(-1).index_add_(0, where, torch.from_numpy(values).to(scores.device))
+        values = torch.from_numpy(np.concatenate(biases))
+        scores.view(-1).index_add_(0, where, values.to(scores.device))
 
 
 def _repetition(scores: torch.Tensor, rows: Sequence[SampleRow]) -> None:
