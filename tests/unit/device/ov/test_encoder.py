@@ -115,7 +115,10 @@ def test_a_run_that_fails_costs_the_next_one_nothing(encoder, monkeypatch):
         def set_input_tensor(self, index, tensor):
             pass
 
-        def infer(self):
+        def start_async(self):
+            pass
+
+        def wait(self):
             raise RuntimeError("Exception from node.cpp:794:\nthere is no memory")
 
     def compile_for_cpu(*given, **options):

@@ -73,6 +73,15 @@ def test_precision_is_what_was_asked_for(load, precision, most, least):
     assert np.abs(y - x @ WEIGHTS).max() < most
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_place_that_is_too_small_is_not_the_result(load, cores):
+    """On one core OpenVINO's `infer` tells no error: the place was returned as it had been."""
+    x, place = rows(2, 5), np.full((1, 5, 8), -1, np.float32)
+    y = load(cores=cores).run({"x": x}, {"y": place}, exclusive=False)["y"]
+    assert y is not place
+    assert np.abs(y - x @ WEIGHTS).max() < 1e-4
+
+
 def test_other_precisions_are_refused(load):
     """CPUs have no arithmetic for fp16."""
     with pytest.raises(Unsupported, match="computes in origin or bf16"):

@@ -20,7 +20,7 @@ from openvino.frontend import FrontEndManager
 from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, shared
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer, shared
 from ge_backend.device.ov.precision import PRECISIONS, computed_in
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
@@ -105,7 +105,7 @@ class _Compiled:
         try:
             for index, array in enumerate(tokens.inputs):  # read where they are
                 request.set_input_tensor(index, shared(array, openvino.Type.i64))
-            request.infer()
+            infer(request)
             hidden = np.array(request.get_output_tensor(0).data[: tokens.count])
         except ENGINE_ERRORS as error:
             with signal_stack_kept():

@@ -21,6 +21,7 @@ from ge_backend.device.ov.model import (
     ENGINE_ERRORS,
     cause,
     compile_for_cpu,
+    infer,
     passed_inputs,
     read_model,
     shared,
@@ -166,7 +167,7 @@ class OpenVinoGraph(Graph):
                 place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
                 places[index] = place, tensor
                 request.set_output_tensor(index, tensor)
-        request.infer()
+        infer(request)
         return {
             spec.name: _result(spec, *places[index])
             if index in places

@@ -16,7 +16,7 @@ import torch
 
 from ge_backend.device.language.batch import Group
 from ge_backend.device.ov.language.graph import BLOCK_SIZE, llama_graph, tensor_of
-from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu
+from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.device.ov.precision import PRECISIONS
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.language.base import Decoder
@@ -79,7 +79,7 @@ class OpenVinoDecoder:
         try:
             for name, array in inputs.items():
                 self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-            self._request.infer()
+            infer(self._request)
         except RuntimeError as error:
             raise RuntimeError(cause(error)) from error  # its first lines are OpenVINO's own files
         return torch.from_numpy(self._request.get_output_tensor(0).data)
