@@ -106,6 +106,45 @@ def test_references_of_tools_lead_into_their_own_schema(begins, name, arguments,
     assert begins(sampling, f'[{{"name":"{name}","arguments":{arguments}') is held_to
 
 
+INTEGER_A = {"properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        INTEGER_A,
+        INTEGER_A | {"type": ["object", "null"]},
+        {"anyOf": [INTEGER_A, {"type": "string"}]},
+        {"allOf": [INTEGER_A]},
+        {"$ref": "#/$defs/A", "$defs": {"A": INTEGER_A}},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$ref": "#/definitions/A",
+            "definitions": {"A": INTEGER_A},
+        },
+        {"enum": [{"a": 1}, "x", None]},
+        INTEGER_A | {"$id": "http://a/b"},
+        True,
+    ],
+)
+def test_arguments_are_an_object_whatever_else_the_schema_allows(begins, schema):
+    """Most tools do not say so: any other JSON would be no call, which was asked for."""
+    for name, before in (("f", ""), ("", '[{"name":"f","arguments":')):
+        sampling = forced_calls(name, named(f=schema), several=True)
+        assert begins(sampling, before + '{"a":1}')
+        assert schema is True or not begins(sampling, before + '{"a":"')
+        assert not any(begins(sampling, before + other) for other in ("7", '"', "null", "["))
+
+
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": ["array", "null"]}, [1], "{}"])
+@pytest.mark.parametrize("name", ["", "f"])
+def test_a_schema_of_no_object_is_refused(name, schema):
+    """Nothing could be a call of its tool."""
+    with pytest.raises(ApiError, match="parameters of 'f' have to be") as caught:
+        forced_calls(name, named(f=schema), several=True)
+    assert caught.value.param == "tools"
+
+
 @pytest.mark.parametrize(
     "schema",
     [

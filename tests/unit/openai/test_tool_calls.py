@@ -52,6 +52,11 @@ def read(make, text, size):
         (BareCalls, "", Said()),
         (ListedCalls, '[{"name": "f", "arguments": {"a": 1}}]', Said("", (F,))),
         (ListedCalls, '[{"name": "f", "arg', Said('[{"name": "f", "arg')),
+        (
+            ListedCalls,
+            '[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": 7}]',
+            Said('[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": 7}]'),
+        ),
         (lambda: NamedCall("f"), '{"a": 1}', Said("", (F,))),
     ],
 )

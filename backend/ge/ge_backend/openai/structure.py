@@ -80,17 +80,17 @@ def forced_calls(name: str, tools: Sequence[dict[str, Any]], *, several: bool) -
         several: that list may be longer than one.
 
     Raises:
-        ApiError: a tool's schema is nested too deeply.
+        ApiError: a tool's schema is nested too deeply, or of something that is no object.
     """
-    schemas = _schemas(tools)
+    schemas = {each: _of_an_object(each, schema) for each, schema in _schemas(tools).items()}
     if name:
-        return {"guided_json": schemas[name]}
+        return {"guided_json": schemas[name] | _ANY_OBJECT}
     # Numbers stand for the tools: a reference cannot hold every name as it is.
     places = {each: f"#/$defs/{number}" for number, each in enumerate(schemas)}
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": each}, "arguments": {"$ref": place}},
+            "properties": {"name": {"const": each}, "arguments": {"$ref": place, **_ANY_OBJECT}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
@@ -103,6 +103,19 @@ def forced_calls(name: str, tools: Sequence[dict[str, Any]], *, several: bool) -
     most = {} if several else {"maxItems": 1}
     listed = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most, "$defs": moved}
     return {"guided_json": listed}
+
+
+def _of_an_object(name: str, schema: Any) -> dict[str, Any]:
+    """Return a tool's schema, which has to allow objects; it need not say so."""
+    if schema is True:
+        return _ANY_OBJECT
+    kinds = schema.get("type", "object") if isinstance(schema, dict) else ()
+    if "object" not in (kinds if isinstance(kinds, (list, tuple)) else [kinds]):
+        raise ApiError(
+            f"the parameters of {name!r} have to be a JSON schema of an object, got {schema!r:.80}",
+            param="tools",
+        )
+    return dict(schema)
 
 
 def _moved(schema: Any, place: str) -> Any:

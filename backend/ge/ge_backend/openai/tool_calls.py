@@ -189,7 +189,8 @@ def _listed(text: str) -> Said:
         calls = [_call(one) for one in json.loads(text)]
     except (ValueError, TypeError, RecursionError):
         return Said(text)
-    return Said(calls=tuple(call for call in calls if call))
+    whole = tuple(call for call in calls if call)
+    return Said(calls=whole) if len(whole) == len(calls) else Said(text)
 
 
 def _uncertain(text: str) -> int:
