@@ -69,6 +69,20 @@ def test_a_variant_in_a_file_of_its_own(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("together", "text"),
+    [("[x] + messages", "system user "), ("messages + [x]", "user system ")],
+)
+def test_a_template_can_join_messages_with_its_own(tmp_path, together, text):
+    """They are a list, as from transformers; many begin with a system prompt of the model's."""
+    text_of = (
+        "{% set x = {'role': 'system', 'content': 'be kind'} %}{% set all = TOGETHER %}"
+        "{% for m in all %}{{ m.role }} {% endfor %}"
+    )
+    made = template(tmp_path, {"chat_template": text_of.replace("TOGETHER", together)})
+    assert made.render(tuple(MESSAGES)) == text
+
+
 def test_what_a_chat_does_not_have_is_none(tmp_path):
     """As from transformers: templates ask whether it is defined, or whether it is none."""
     text = "{{ tools is none }} {{ documents is none }}"

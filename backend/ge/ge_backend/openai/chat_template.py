@@ -90,7 +90,7 @@ class ChatTemplate:
         try:
             prompt = template.render(
                 **self._names,
-                messages=messages,
+                messages=list(messages),
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=True,
