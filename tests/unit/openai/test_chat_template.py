@@ -83,6 +83,18 @@ def test_a_template_can_join_messages_with_its_own(tmp_path, together, text):
     assert made.render(tuple(MESSAGES)) == text
 
 
+@pytest.mark.parametrize("first", ["system", "developer"])
+def test_a_developers_message_is_the_systems_where_the_template_knows_no_developers(
+    tmp_path, first
+):
+    """Qwen's would leave it out without a word; OpenAI's clients write it."""
+    of_message = f"{{% if m.role in ['{first}', 'user'] %}}{{{{ m.role }}}}: {{{{ m.content }}}}|"
+    text = f"{{% for m in messages %}}{of_message}{{% endif %}}{{% endfor %}}"
+    made = template(tmp_path, {"chat_template": text})
+    given = [{"role": "developer", "content": "be kind"}, *MESSAGES]
+    assert made.render(given) == f"{first}: be kind|user: hi|"
+
+
 def test_what_a_chat_does_not_have_is_none(tmp_path):
     """As from transformers: templates ask whether it is defined, or whether it is none."""
     text = "{{ tools is none }} {{ documents is none }}"

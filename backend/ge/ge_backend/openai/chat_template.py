@@ -31,6 +31,7 @@ __all__ = ["ChatTemplate", "Templates", "template_files"]
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
+DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 
 
 def template_files(folder: Path) -> list[Path]:
@@ -59,7 +60,9 @@ class ChatTemplate:
         try:
             config = _read_json(folder / CONFIG)
             texts = _templates(folder, config)
-            self.calls = reader_for("".join(texts.values()))
+            whole = "".join(texts.values())
+            self.calls = reader_for(whole)
+            self._knows_developers = DEVELOPER in whole
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._names = {
@@ -80,13 +83,16 @@ class ChatTemplate:
         """Return the prompt that asks for the next message.
 
         It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
-        it is told in tokens without those that the tokenizer puts around other texts.
+        it is told in tokens without those that the tokenizer puts around other texts. Messages of a
+        developer are the system's where the template says nothing of developers.
 
         Raises:
             ApiError: the template refuses the messages.
         """
         several = "tool_use" if tools and "tool_use" in self._templates else "default"
         template = self._templates.get(several) or next(iter(self._templates.values()))
+        if not self._knows_developers:
+            messages = [_from_the_system(message) for message in messages]
         try:
             prompt = template.render(
                 **self._names,
@@ -100,6 +106,10 @@ class ChatTemplate:
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
         return str(prompt)
+
+
+def _from_the_system(message: Message) -> Message:
+    return message | {"role": "system"} if message["role"] == DEVELOPER else message
 
 
 class Templates:
