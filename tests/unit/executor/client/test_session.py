@@ -139,6 +139,33 @@ def test_growth_that_the_executor_refuses_is_repaired(session, bench, monkeypatc
     assert bench.restarts == 0
 
 
+def at_most(nbytes):
+    """Return what maps segments where the system refuses larger ones."""
+    real = Segment.map
+
+    def limited(descriptor, wanted):
+        if wanted > nbytes:
+            raise OutOfMemory(f"cannot map {wanted} bytes")
+        return real(descriptor, wanted)
+
+    return limited
+
+
+def test_an_executor_that_has_no_room_for_a_batch_serves_the_next_one(session, bench, monkeypatch):
+    """Connection and arena stay as they were, and so do what was placed and the states."""
+    monkeypatch.setattr(Segment, "map", at_most(1 << 20))
+    session.reserve(4096)
+    placed = order(session, 5)
+    for _ in range(3):
+        with pytest.raises(OutOfMemory, match="cannot map 2097152 bytes"):
+            session.reserve(2 << 20, keep=True)
+        assert session.arena.nbytes == 4096
+    assert sums([outcome for _, outcome in running(session, [placed])]) == [15]
+    assert sums(run_values(session, *range(100))) == [3.0 * value for value in range(100)]
+    assert (len(bench.links), bench.restarts) == (1, 0)
+    assert comes_true(lambda: list(mapped(bench.executors[0])) == [session.arena.id])
+
+
 def test_two_sessions_of_one_executor_share_a_graph(bench):
     """Stubs with equal sources run one graph; each has its own arena and answers."""
     executor, link = link_to(bench.device)

@@ -19,7 +19,9 @@ from fakes.null_faults import Fault
 from ge_backend.errors import (
     ExecutorLost,
     GraphFailed,
+    OutOfMemory,
 )
+from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import PrepareInput
 
 
@@ -68,6 +70,32 @@ def test_a_loss_while_growing_is_repaired(session, bench):
     bench.cut()
     assert sums(run_values(session, *range(100))) == [3.0 * v for v in range(100)]
     assert bench.restarts == 1
+
+
+@pytest.mark.parametrize("where", ["executor", "stub"])
+def test_where_there_is_no_room_for_the_arena_any_more_a_small_one_is_shown(session, bench, where):
+    """Else no executor could be had again, however small the requests; a larger one asks anew."""
+    session.reserve(1 << 20)
+    bench.cut()
+
+    def refuse(*_):
+        raise OutOfMemory("no room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        create, map_ = Segment.create, Segment.map
+        if where == "stub":
+            patch.setattr(Segment, "create", lambda n: (refuse if n > 4096 else create)(n))
+        else:
+            patch.setattr(Segment, "map", lambda d, n: (refuse if n > 4096 else map_)(d, n))
+        with pytest.raises(ExecutorLost) as caught:
+            session.flight().receive()
+        session.lose(caught.value)
+        session.reopen()
+        assert session.arena.nbytes == 4096
+        assert sums(run_values(session, 1)) == [3]
+    session.reserve(1 << 20)
+    assert session.arena.nbytes == 1 << 20
+    assert (bench.restarts, len(bench.links)) == (1, 2)
 
 
 def test_static_shapes_are_prepared_again_after_a_loss(bench, tmp_path):

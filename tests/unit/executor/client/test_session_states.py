@@ -6,7 +6,7 @@ import pytest
 
 from builders.null_models import order, running, sums, write_null
 from ge_backend.config.sequence_batching import State
-from ge_backend.errors import ExecutorLost, ModelError, OutOfMemory, StateLost
+from ge_backend.errors import ExecutorLost, ModelError, OutOfMemory, ProtocolError, StateLost
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.tensors import DATA_TYPES
 
@@ -65,9 +65,9 @@ def test_a_hidden_state_is_not_sent(session):
     assert outcome.done.states == {}
 
 
-def test_states_go_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):
-    """The connection goes, and they with it: whoever counts on them is told."""
-    step(session, [1], [0], fresh=[0])
+def test_states_stay_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):
+    """The batch that wanted it fails, and the sequences go on."""
+    assert step(session, [1], [0], fresh=[0]) == [3]
 
     def refuse(*_):
         raise OutOfMemory("no more mappings")
@@ -75,6 +75,23 @@ def test_states_go_where_the_executor_cannot_map_a_larger_arena(bench, session, 
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "map", refuse)
         with pytest.raises(OutOfMemory, match="no more mappings"):
+            session.reserve(1 << 16)
+    assert step(session, [2], [0]) == [9]
+    assert bench.restarts == 0
+
+
+def test_states_go_where_the_executor_answers_a_larger_arena_with_nonsense(
+    bench, session, monkeypatch
+):
+    """The connection goes, and they with it: whoever counts on them is told."""
+    step(session, [1], [0], fresh=[0])
+
+    def refuse(*_):
+        raise ProtocolError("no descriptor came")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "map", refuse)
+        with pytest.raises(ProtocolError, match="no descriptor came"):
             session.reserve(1 << 16)
     assert bench.restarts == 1
     session.reopen()

@@ -238,3 +238,36 @@ def test_where_there_is_no_room_to_grow_on_the_arena_gets_what_is_needed(monkeyp
     assert arena.reserve(1000, keep=True)
     assert arena.nbytes == aligned(1000)
     arena.close()
+
+
+def test_a_segment_is_taken_once_it_was_shown(arena):
+    """One that is refused leaves the arena as it was, and the least that is needed is tried."""
+    before, shown = num_descriptors(), []
+
+    def show(number, nbytes, descriptor):
+        shown.append((number, nbytes, os.fstat(descriptor).st_size))
+        if nbytes > most:
+            raise OutOfMemory("no room")
+
+    first = arena.place("x", "INT32", (3,), 12)
+    most = 4096
+    with pytest.raises(OutOfMemory, match="no room"):
+        arena.reserve(5000, keep=True, show=show)
+    assert (arena.id, arena.nbytes, num_descriptors()) == (0, 4096, before)
+    assert arena.place("y", "INT32", (3,), 12).offset == first.offset + 64
+    most = 8191
+    assert arena.reserve(5000, show=show)
+    assert (arena.id, arena.nbytes) == (1, 5056)
+    assert shown == [(1, 8192, 8192), (1, 5056, 5056)] * 2
+    assert num_descriptors() == before
+
+
+def test_an_arena_that_shrinks_is_as_large_as_it_was_first(arena):
+    """Under a new id, with all of it free; views of what was placed before stay."""
+    arena.reserve(1 << 16)
+    late = arena.view(arena.place("x", "INT32", (3,), 12))
+    late[...] = 9
+    arena.shrink()
+    assert (arena.id, arena.nbytes) == (2, 4096)
+    assert arena.place("y", "UINT8", (4096,), 4096).offset == 0
+    assert late.tolist() == [9, 9, 9]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
-from ge_backend.errors import ExecutorLost, GeError, ModelError
+from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory
 from ge_backend.executor.client.flight import Flight
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.client.served_files import ServedFiles
@@ -189,19 +189,24 @@ class Session:
         """Make room for a batch. Earlier views become invalid unless `keep` is set.
 
         Raises:
-            OutOfMemory: there is no memory for an arena of that size.
+            OutOfMemory: there is no memory for an arena of that size, here or in the executor; it
+                stays as large as it was.
         """
-        if self.arena.reserve(nbytes, keep=keep) and self._link is not None:
-            try:
-                self._attach(self._link)
-            except ExecutorLost as error:
+        former = self.arena.id
+        try:
+            if self.arena.reserve(nbytes, keep=keep, show=self._show) and self._link is not None:
+                detach = messages.Detach(id=self._link.next_id(), arena=former)
+                self._link.ask(detach, messages.Ok)
+        except ExecutorLost as error:
+            self.lose(error)
+        except OutOfMemory:
+            raise
+        except GeError as error:
+            if self._states is None:
+                self._drop()
+            else:  # they go with the connection
                 self.lose(error)
-            except GeError as error:
-                if self._states is None:
-                    self._drop()
-                else:  # they go with the connection
-                    self.lose(error)
-                raise
+            raise
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Make ready for these sets of input shapes; the executor does it once for all stubs.
@@ -295,9 +300,6 @@ class Session:
         return self._link
 
     def _open(self, link: Link) -> None:
-        if self._lost_pid and still_runs(self._lost_pid):
-            self.arena.renew()
-        self._lost_pid = 0
         self._attach(link)
         path = self.served.folder() / Path(self.source.path).name
         source = replace(self.source, path=str(path))
@@ -319,11 +321,26 @@ class Session:
             self._ask_once(link, prepared, messages.Prepared)
 
     def _attach(self, link: Link) -> None:
-        arena = self.arena
-        attach = messages.Attach(id=link.next_id(), arena=arena.id, nbytes=arena.nbytes)
-        link.ask(attach, messages.Ok, (arena.descriptor,))
-        if arena.id:
-            link.ask(messages.Detach(id=link.next_id(), arena=arena.id - 1), messages.Ok)
+        try:
+            if self._lost_pid and still_runs(self._lost_pid):
+                self.arena.renew()
+            self._show_to(link, self.arena.id, self.arena.nbytes, self.arena.descriptor)
+        except OutOfMemory:  # there was more when it grew; a batch that needs as much asks again
+            self.arena.shrink()
+            self._show_to(link, self.arena.id, self.arena.nbytes, self.arena.descriptor)
+        self._lost_pid = 0
+
+    def _show(self, number: int, nbytes: int, descriptor: int) -> None:
+        """Attach a segment; where the executor is gone, the next one is shown it when it comes."""
+        if self._link is not None:
+            try:
+                self._show_to(self._link, number, nbytes, descriptor)
+            except ExecutorLost as error:
+                self.lose(error)
+
+    def _show_to(self, link: Link, number: int, nbytes: int, descriptor: int) -> None:
+        attach = messages.Attach(id=link.next_id(), arena=number, nbytes=nbytes)
+        link.ask(attach, messages.Ok, (descriptor,))
 
     def _ask(self, doing: str, asked: _Asked, expected: type[_Answer]) -> _Answer:
         """Ask something of the graph; `asked` may name another executor's one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +23,17 @@ __all__ = ["ALIGNMENT", "Arena", "Segment", "aligned"]
 
 # Accelerators want 64-byte aligned host memory for asynchronous copies, and so do vector loads.
 ALIGNMENT = 64
+# Has the peer map a segment, given its id, its size and its descriptor; may raise.
+_Show = Callable[[int, int, int], None]
 
 
 def aligned(nbytes: int) -> int:
     """Return `nbytes` rounded up to the alignment."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _to_nobody(number: int, nbytes: int, descriptor: int) -> None:
+    del number, nbytes, descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +103,20 @@ class Arena:
 
     def __init__(self, nbytes: int) -> None:
         self.id = 0
-        self.nbytes = max(aligned(nbytes), mmap.PAGESIZE)
+        self.nbytes = self._first_nbytes = max(aligned(nbytes), mmap.PAGESIZE)
         self._segment, self.descriptor = Segment.create(self.nbytes)
         self._used = 0
 
-    def reserve(self, nbytes: int, *, keep: bool = False) -> bool:
+    def reserve(self, nbytes: int, *, keep: bool = False, show: _Show = _to_nobody) -> bool:
         """Make room for `nbytes`; True when the segment is a new one.
 
         Everything placed before is free again, unless `keep` is set: then it stays as it is, in a
         segment of its own if need be, for as long as there are views of it.
+
+        Args:
+            nbytes: how much will be placed.
+            keep: see above.
+            show: called with a larger segment before it is taken; one that it refuses is not.
 
         Raises:
             OutOfMemory: there is not even room for that much; the segment stays.
@@ -114,12 +126,20 @@ class Arena:
             return False
         roomy, least = max(self.nbytes, 1 << (nbytes - 1).bit_length()), aligned(nbytes)
         try:
-            self._replace(roomy)
+            self._replace(roomy, show)
         except OutOfMemory:
             if least == roomy:
                 raise
-            self._replace(least)
+            self._replace(least, show)
         return True
+
+    def shrink(self) -> None:
+        """Go on in another segment, of the first one's size, where nothing is placed.
+
+        Raises:
+            OutOfMemory: not even that is left; the segment stays.
+        """
+        self._replace(self._first_nbytes)
 
     def renew(self) -> None:
         """Go on in another segment that is as this one: somebody may write to this one still."""
@@ -147,8 +167,13 @@ class Arena:
         """Copy a serialised BYTES tensor to its place."""
         self._segment.write(ref, block)
 
-    def _replace(self, nbytes: int) -> None:
+    def _replace(self, nbytes: int, show: _Show = _to_nobody) -> None:
         segment, descriptor = Segment.create(nbytes)
+        try:
+            show(self.id + 1, nbytes, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(self.descriptor)
         self._segment, self.descriptor, self.nbytes = segment, descriptor, nbytes
         self._used = 0
