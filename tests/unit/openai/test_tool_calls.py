@@ -1,6 +1,7 @@
 """Calls are told from text, whole or in pieces."""
 
 import json
+import time
 
 import pytest
 
@@ -18,6 +19,8 @@ F = ToolCall("f", '{"a": 1}')
 G = ToolCall("g", '{"b": "é"}')
 TAG_F = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 TAG_G = '<tool_call>{"arguments": {"b": "é"}, "name": "g"}</tool_call>'
+H = ToolCall("h", '{"a": "say </tool_call> \\"now\\" <tool_call>"}')
+TAG_H = f'<tool_call>{{"name": "h", "arguments": {H.arguments}}}</tool_call>'
 BARE_F, BARE_G = '{"name": "f", "parameters": {"a": 1}}', '{"name": "g", "parameters": {"b": "é"}}'
 
 
@@ -43,6 +46,23 @@ def read(make, text, size):
         (TaggedCalls, TAG_F.removesuffix("</tool_call>"), Said("", (F,))),
         (TaggedCalls, "<tool_call>no</tool_call> x", Said("<tool_call>no</tool_call> x")),
         (TaggedCalls, '<tool_call>{"name": "f"', Said('<tool_call>{"name": "f"')),
+        (TaggedCalls, "a \n <tool_call>no</tool_call>", Said("a \n <tool_call>no</tool_call>")),
+        (TaggedCalls, 'a <tool_call>{"name"', Said('a <tool_call>{"name"')),
+        (TaggedCalls, f"{TAG_F}\n<tool_call>7", Said("\n<tool_call>7", (F,))),
+        (TaggedCalls, f"a {TAG_H} \n{TAG_G}\n", Said("a", (H, G))),
+        (TaggedCalls, TAG_H.removesuffix("</tool_call>"), Said("", (H,))),
+        (TaggedCalls, '<tool_call>{"</tool_call> b', Said('<tool_call>{"</tool_call> b')),
+        (
+            TaggedCalls,
+            f'<tool_call>{{"</tool_call> {TAG_F}',
+            Said('<tool_call>{"</tool_call>', (F,)),
+        ),
+        (
+            TaggedCalls,
+            f'<tool_call>{{"</tool_call>{TAG_G}',
+            Said('<tool_call>{"</tool_call>', (G,)),
+        ),
+        (TaggedCalls, f"{TAG_F[:-12]} 7</tool_call>", Said(f"{TAG_F[:-12]} 7</tool_call>")),
         (BareCalls, "hello {", Said("hello {")),
         (BareCalls, BARE_F, Said("", (F,))),
         (BareCalls, f" {BARE_F}; {BARE_G}", Said("", (F, G))),
@@ -99,12 +119,52 @@ def test_arguments_are_json():
     assert json.loads(read(TaggedCalls, TAG_G, 3).calls[0].arguments) == {"b": "é"}
 
 
+AROUND = {TaggedCalls: "<tool_call>%s</tool_call>", ListedCalls: "[%s]", BareCalls: "%s"}
+
+
+@pytest.mark.parametrize("make", AROUND)
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"x":1e999,  "y" : 1.10}', '{"x": ' + "1" * 5000 + "}", '{\n "b": "\\u00e9é"\n}', "{ }"],
+)
+def test_arguments_are_as_the_model_wrote_them(make, arguments):
+    """Numbers of any size among them: read and written again, 1e999 would be no JSON."""
+    call = f'{{ "name" : "f" , "id": 1, "arguments" : {arguments} }}'
+    assert read(make, AROUND[make] % call, 5) == Said("", (ToolCall("f", arguments),))
+
+
+@pytest.mark.parametrize("make", AROUND)
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "[NaN]"])
+def test_what_is_no_json_is_no_call(make, value):
+    """Python reads it, clients do not."""
+    text = AROUND[make] % f'{{"name": "f", "arguments": {{"x": {value}}}}}'
+    assert read(make, text, 5) == Said(text)
+
+
+def test_a_text_of_many_tags_is_read_in_time_that_grows_with_it():
+    """Whether they open, close, or stand in a text that never ends."""
+    opened, closed = "<tool_call>", "</tool_call>"
+    for first, text in (
+        ("", opened),
+        ("", closed),
+        ("", opened + '{"a'),
+        ("", opened + '{"a' + closed),
+        (opened + '{"a', closed),
+        (opened + '{"a', closed + opened),
+    ):
+        long = first + text * 2000
+        begun_s = time.thread_time()
+        assert read(TaggedCalls, long, 16) == Said(long)
+        assert time.thread_time() - begun_s < 2
+
+
 @pytest.mark.parametrize("make", [TaggedCalls, ListedCalls, BareCalls])
 def test_half_a_pair_of_surrogates_stays_as_the_model_wrote_it(make):
     """An answer cannot hold it but as an escape; a name of a tool it is in none."""
     call = '{"name": "f", "arguments": {"b": "\\ud800é"}}'
-    around = {TaggedCalls: "<tool_call>%s</tool_call>", ListedCalls: "[%s]", BareCalls: "%s"}[make]
+    around = AROUND[make]
     (called,) = read(make, around % call, 3).calls
-    assert called.arguments.isascii()
+    assert called.arguments == '{"b": "\\ud800é"}'
+    assert called.arguments.encode()
     assert json.loads(called.arguments) == {"b": "\ud800é"}
     assert read(make, around % call.replace('"f"', '"\\ud800"'), 3).calls == ()

@@ -10,7 +10,7 @@ Source: the checkpoints' own templates, which show a model's calls to it again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,11 +30,13 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 # Llama's templates say in their instructions what a call looks like.
 BARE_MARKS = ('{"name": function name, "parameters": dictionary', '"parameters": dictionary of')
 OTHER_CALLS = "<function="  # within the tags, by Qwen's coders: another form
+_BLANKS = frozenset(" \t\n\r")
+_NO_JSON = ValueError, RecursionError
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call; `arguments` is JSON."""
+    """A call; `arguments` is a JSON object, as the model wrote it."""
 
     name: str
     arguments: str
@@ -75,45 +77,73 @@ def reader_for(template: str) -> MakeReader | None:
 
 
 class TaggedCalls:
-    """Calls between tags; text may stand before and between them."""
+    """Calls between tags; text may stand before and between them, and tags within a call."""
 
     reason = "tool_calls"
 
     def __init__(self) -> None:
-        self._held = ""
+        self._held = ""  # nothing certain: blanks, an opening tag, what may be a call
+        self._looked = 0  # so far there is no closing tag in it that ends the call
         self._called = False
 
     def take(self, text: str) -> Said:
         """See `CallReader`."""
         self._held += text
-        told: list[str] = []
-        calls: list[ToolCall] = []
-        while True:
-            before, opened, behind = self._held.partition(OPEN)
-            body, closed, rest = behind.partition(CLOSE)
-            if not opened:
-                certain = len(self._held) - _uncertain(self._held)
-                told.append(self._held[:certain])
-                self._held = self._held[certain:]
-            elif not closed:
-                told.append(before.rstrip())
-                self._held = opened + behind
-            else:
-                call = _call(body)
-                told.append(before.rstrip() if call else before + opened + body + closed)
-                calls += [call] if call else []
-                self._held = rest
-                continue
-            self._called |= bool(calls)
-            return Said("".join(told), tuple(calls))
+        return self._read(over=False)
 
     def end(self) -> Said:
         """See `CallReader`; a call whose closing tag is missing is one all the same."""
-        held, self._held = self._held, ""
-        call = _call(held.removeprefix(OPEN)) if held.startswith(OPEN) else None
-        if call:
-            return Said(calls=(call,))
-        return Said() if self._called and not held.strip() else Said(held)
+        said, held = self._read(over=True), self._held
+        self._held = ""
+        return said if self._called and not held.strip() else Said(said.text + held, said.calls)
+
+    def _read(self, *, over: bool) -> Said:
+        """Take what is certain from what is held; `over`: nothing more comes."""
+        told: list[str] = []
+        calls: list[ToolCall] = []
+        while True:
+            opened = self._held.find(OPEN)
+            certain = len(self._held) - _begun(self._held) if opened < 0 else opened
+            told.append(self._cut(len(self._held[:certain].rstrip())))
+            if opened < 0:
+                break
+            call, length = self._first(over=over)
+            if not length:
+                break
+            text = self._cut(length)
+            told += [] if call else [text]
+            calls += [call] if call else []
+        self._called |= bool(calls)
+        return Said("".join(told), tuple(calls))
+
+    def _first(self, *, over: bool) -> tuple[ToolCall | None, int]:
+        """Return the call that what is held begins with, if it is one, and the length to the end.
+
+        A closing tag within a text of the call is none: where the call is read up to it, its text
+        has no end. The length is 0 while a call may still become whole.
+        """
+        begin = self._held.index(OPEN) + len(OPEN)
+        self._looked = max(self._looked, begin)
+        while (close := self._held.find(CLOSE, self._looked)) >= 0:
+            call, text_goes_on = _whole(self._held[begin:close])
+            self._looked = close + len(CLOSE)
+            if call:
+                return call, self._looked
+            if not text_goes_on:
+                return None, self._held.index(CLOSE, begin) + len(CLOSE)
+        self._looked = max(self._looked, len(self._held) - len(CLOSE) + 1)
+        if not over:
+            return None, 0
+        call, _ = _whole(self._held[begin:])
+        close = self._held.find(CLOSE, begin)
+        return call, len(self._held) if call or close < 0 else close + len(CLOSE)
+
+    def _cut(self, length: int) -> str:
+        """Return so many letters of what is held, and hold the others."""
+        text, self._held = self._held[:length], self._held[length:]
+        if length:
+            self._looked = 0
+        return text
 
 
 class _Held:
@@ -156,16 +186,15 @@ class BareCalls:
     def end(self) -> Said:
         """See `CallReader`."""
         held = self._held or ""
-        decoder, calls, rest = json.JSONDecoder(), [], held.strip()
+        calls, rest = [], held.strip()
         try:
             while rest:
-                found, end = decoder.raw_decode(rest)
-                calls.append(_call(found))
+                call, end = _call(rest, 0)
+                calls.append(call)
                 rest = rest[end:].lstrip("; \n")
-        except (ValueError, RecursionError):
+        except _NO_JSON:
             return Said(held)
-        whole = tuple(call for call in calls if call)
-        return Said(calls=whole) if len(whole) == len(calls) else Said(held)
+        return _all_or(held, calls)
 
 
 class NamedCall(_Held):
@@ -185,32 +214,102 @@ class ListedCalls(_Held):
 
 
 def _listed(text: str) -> Said:
+    calls: list[ToolCall | None] = []
+    at, sign = 0, "["
     try:
-        calls = [_call(one) for one in json.loads(text)]
-    except (ValueError, TypeError, RecursionError):
+        while sign != "]":
+            call, at = _call(text, _behind(text, at, sign))
+            calls.append(call)
+            sign = "]" if _next(text, at) == "]" else ","
+        _end(text, _behind(text, at, sign))
+    except _NO_JSON:
         return Said(text)
+    return _all_or(text, calls)
+
+
+def _all_or(text: str, calls: Sequence[ToolCall | None]) -> Said:
+    """Return calls, or the text that they were read from where one of them is none."""
     whole = tuple(call for call in calls if call)
     return Said(calls=whole) if len(whole) == len(calls) else Said(text)
 
 
-def _uncertain(text: str) -> int:
-    """Return the length of a text's end that a tag may begin in, blanks before it included."""
+def _begun(text: str) -> int:
+    """Return the length of a text's end that an opening tag may begin with."""
     lengths = range(min(len(OPEN) - 1, len(text)), -1, -1)
-    begun = next(length for length in lengths if text.endswith(OPEN[:length]))
-    return len(text) - len(text[: len(text) - begun].rstrip())
+    return next(length for length in lengths if text.endswith(OPEN[:length]))
 
 
-def _call(body: Any) -> ToolCall | None:
-    """Return the call that an object, or a text of JSON, is; None if it is none."""
+def _whole(text: str) -> tuple[ToolCall | None, bool]:
+    """Return the call that a text is, if any; else whether a text in it has no end yet."""
     try:
-        found = json.loads(body) if isinstance(body, str) else body
-        name, arguments = found["name"], found.get("arguments", found.get("parameters"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
+        call, at = _call(text, 0)
+        _end(text, at)
+    except json.JSONDecodeError as error:
+        return None, error.msg.startswith("Unterminated string")
+    except _NO_JSON:
+        return None, False
+    return call, False
+
+
+def _call(text: str, at: int) -> tuple[ToolCall | None, int]:
+    """Return the call that the JSON object at a place is, if it is one, and where it ends.
+
+    Raises:
+        ValueError: no object is there.
+        RecursionError: it is nested too deeply.
+    """
+    found, end = _object(text, at)
+    name, _ = found.get("name", (None, ""))
+    arguments, written = found.get("arguments") or found.get("parameters") or (None, "")
     if not isinstance(name, str) or not _is_unicode(name) or not isinstance(arguments, dict):
-        return None
-    written = json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(name, written if _is_unicode(written) else json.dumps(arguments))
+        return None, end
+    return ToolCall(name, written), end
+
+
+def _object(text: str, at: int) -> tuple[dict[str, tuple[Any, str]], int]:
+    """Return by name what a JSON object holds and how it is written, and where it ends."""
+    found: dict[str, tuple[Any, str]] = {}
+    at, sign = _behind(text, at, "{"), ","
+    if _next(text, at) == "}":
+        return found, _behind(text, at, "}")
+    while sign != "}":
+        name, at = _DECODER.raw_decode(text, _behind(text, at, ""))
+        begin = _behind(text, _behind(text, at, ":"), "")
+        value, at = _DECODER.raw_decode(text, begin)
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is no name")  # noqa: TRY004 - of JSON
+        found[name] = value, text[begin:at]
+        sign = "}" if _next(text, at) == "}" else ","
+        at = _behind(text, at, sign)
+    return found, at
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
+
+
+# Numbers are only looked through; as integers their digits would be limited.
+_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse)
+
+
+def _next(text: str, at: int) -> str:
+    """Return the letter behind blanks; "" at the end."""
+    at = _behind(text, at, "")
+    return text[at : at + 1]
+
+
+def _behind(text: str, at: int, sign: str) -> int:
+    """Return the place behind blanks and a sign, which has to be there."""
+    while text[at : at + 1] in _BLANKS:
+        at += 1
+    if not text.startswith(sign, at):
+        raise ValueError(f"expected {sign} at {at}")
+    return at + len(sign)
+
+
+def _end(text: str, at: int) -> None:
+    if _next(text, at):
+        raise ValueError(f"expected nothing at {at}")
 
 
 def _is_unicode(text: str) -> bool:
