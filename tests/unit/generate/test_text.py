@@ -13,13 +13,17 @@ STOPS = st.lists(st.text("abc", min_size=1, max_size=4), max_size=3)
 
 
 class Pieces:
-    """A stream whose tokens are places in a list of texts."""
+    """A stream whose tokens are places in a list of texts, with one more at the end."""
 
-    def __init__(self, pieces):
-        self.pieces = pieces
+    def __init__(self, pieces, last=""):
+        self.pieces, self.last = pieces, last
 
     def step(self, token):
         return self.pieces[token]
+
+    def rest(self):
+        last, self.last = self.last, ""
+        return last
 
 
 def assembled(pieces, stop=(), min_tokens=0):
@@ -65,6 +69,17 @@ def test_the_end_gives_out_what_was_held_back():
 def test_a_rest_is_given_once():
     """Asking twice does not double the text."""
     _, _, assembler = assembled(["a"], ["ab"])
+    assert assembler.rest() == ""
+
+
+@pytest.mark.parametrize(
+    ("last", "rest", "stopped"), [("c", "", True), ("cd", "", True), ("d", "abd", False)]
+)
+def test_the_last_letters_of_a_stream_come_with_the_rest(last, rest, stopped):
+    """A stop text that is complete with them counts."""
+    assembler = TextAssembler(Pieces(["xa", "b"], last), ("abc",))
+    assert [assembler.take(0), assembler.take(1)] == ["x", ""]
+    assert (assembler.rest(), assembler.stopped) == (rest, stopped)
     assert assembler.rest() == ""
 
 

@@ -46,9 +46,13 @@ class TextAssembler:
         return self._certain(self._stream.step(token))
 
     def rest(self) -> str:
-        """Return what was held back, once the sequence has ended for another reason."""
+        """Return what was held back, once the sequence has ended for another reason.
+
+        The stream's last characters may complete a stop text all the same.
+        """
+        text = self._certain(self._stream.rest())
         rest, self._held = self._held, ""
-        return rest
+        return text + rest
 
     def _certain(self, new: str) -> str:
         """Return what is certain of the text that was held back and of what follows it."""

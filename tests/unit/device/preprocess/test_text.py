@@ -93,6 +93,48 @@ def test_a_stream_goes_on_behind_what_was_told(tokenizer, known):
     assert before + after == whole
 
 
+@pytest.mark.parametrize("known", [0, 5])
+def test_the_end_gives_out_whole_characters(tokenizer, known):
+    """Those that came in one token with half a character, whose other half never came."""
+    ids = tokenizer.encode("na你 na😀").tolist()
+    for count in range(known, len(ids) + 1):
+        stream = tokenizer.stream(ids[:known])
+        pieces = [stream.step(token) for token in ids[known:count]]
+        whole = tokenizer.decode(ids[:count]).rstrip("\ufffd")
+        before = tokenizer.decode(ids[:known]).rstrip("\ufffd")
+        assert before + "".join(pieces) + stream.rest() == whole
+        assert stream.rest() == ""
+
+
+def joined(tmp_path):
+    """Return a tokenizer with letters and the first byte of the next one in one token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=262,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["ab你", "ab好", "ab中"] * 9, trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return open_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("ends", [1, 2, 3])
+def test_letters_before_half_a_character_are_not_lost(tmp_path, ends):
+    """As where an answer is cut off by its length within a token's character."""
+    tokenizer = joined(tmp_path)
+    token = next(
+        token
+        for token in range(262)
+        if (text := tokenizer.decode([token])).startswith("ab") and text.endswith("\ufffd")
+    )
+    stream = tokenizer.stream(tokenizer.encode("ab").tolist())
+    assert [stream.step(token) for _ in range(ends)][-1] == ""
+    assert stream.rest() == tokenizer.decode([token] * ends).rstrip("\ufffd")
+
+
 def test_special_tokens_are_no_text(tokenizer):
     """An end of text that is passed on is not shown."""
     hello = tokenizer.encode("na").tolist()

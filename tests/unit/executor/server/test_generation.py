@@ -59,6 +59,9 @@ class Letters:
     def step(self, token):
         return chr(token + 55)
 
+    def rest(self):
+        return ""
+
 
 class Sink:
     def __init__(self):

@@ -114,6 +114,9 @@ class TextStream(Protocol):
     def step(self, token: int) -> str:
         """Return the text that is certain now; "" while a character is incomplete."""
 
+    def rest(self) -> str:
+        """Return the whole characters that were held back, once no token follows."""
+
 
 class Tokenizer(Protocol):
     """Text to tokens and back, as the checkpoint's `tokenizer.json` says. Any thread."""

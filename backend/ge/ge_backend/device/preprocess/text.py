@@ -17,6 +17,8 @@ from ge_backend.tensors import Array
 
 __all__ = ["TextTokenizer", "open_tokenizer"]
 
+HALF = "\ufffd"  # what decoders write for bytes that are no character
+
 
 def open_tokenizer(path: Path) -> TextTokenizer:
     """Return the tokenizer of a file, which never cuts and never pads.
@@ -69,12 +71,25 @@ class _Stream:
     def __init__(self, tokenizer: tokenizers.Tokenizer, ids: list[int]) -> None:
         self._tokenizer = tokenizer
         self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=True)
+        self._told, self._untold = ids, list[int]()  # tokens: of the latest text, and behind it
 
     def step(self, token: int) -> str:
         """Return the text that is certain now; "" while a character is incomplete."""
+        self._untold.append(int(token))
         try:
             text = self._stream.step(self._tokenizer, int(token))
         except Exception:  # noqa: BLE001 - as above; told apart only by their text
             self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=True)
+            self._told, self._untold = [], [int(token)]
             text = self._stream.step(self._tokenizer, int(token))
+        if text:
+            self._told, self._untold = self._untold, []
         return text or ""
+
+    def rest(self) -> str:
+        """Return the whole characters of tokens that have half of one, which ends with them."""
+        told = self._tokenizer.decode(self._told).rstrip(HALF)
+        text = self._tokenizer.decode(self._told + self._untold)
+        rest = text[len(told) :] if text.startswith(told) else self._tokenizer.decode(self._untold)
+        self._told, self._untold = self._told + self._untold, []
+        return str(rest.rstrip(HALF))
