@@ -83,6 +83,41 @@ def test_a_template_can_join_messages_with_its_own(tmp_path, together, text):
     assert made.render(tuple(MESSAGES)) == text
 
 
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
+
+
+def called(content):
+    return {"role": "assistant", "content": content, "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [("", 'hi|<call>f\n{"a": "é"}'), ("hm", 'hi|hm<call>f\n{"a": "é"}')]
+)
+def test_a_template_that_adds_arguments_to_a_text_gets_them_as_one(tmp_path, content, text):
+    """DeepSeek-R1's, for which an answer without a content has none, not an empty one."""
+    call = "{{ '<call>' + call.function.name + '\n' + call.function.arguments }}"
+    calls = (
+        "{% for call in m.tool_calls %}"
+        f"{{% if m.content is none %}}{call}{{% else %}}{{{{ m.content }}}}{call}{{% endif %}}"
+        "{% endfor %}"
+    )
+    of_message = f"{{% if 'tool_calls' in m %}}{calls}{{% else %}}{{{{ m.content }}}}|{{% endif %}}"
+    made = template(
+        tmp_path, {"chat_template": f"{{% for m in messages %}}{of_message}{{% endfor %}}"}
+    )
+    given = [*MESSAGES, called(content)]
+    assert made.render(given) == text
+    assert given[1] == called(content)
+
+
+def test_a_template_that_fails_over_its_types_either_way_says_so(tmp_path):
+    """Messages without calls are no reason to try again."""
+    made = template(tmp_path, {"chat_template": "{{ messages[0].content + 1 }}"})
+    for given in (MESSAGES, [called("hm")]):
+        with pytest.raises(ApiError, match=r'refuses the messages: can only concat.*"int"'):
+            made.render(given)
+
+
 @pytest.mark.parametrize("first", ["system", "developer"])
 def test_a_developers_message_is_the_systems_where_the_template_knows_no_developers(
     tmp_path, first

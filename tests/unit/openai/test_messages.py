@@ -3,7 +3,7 @@
 import pytest
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.messages import read_messages, read_tools
+from ge_backend.openai.messages import read_messages, read_tools, with_calls_as_text
 
 
 def test_contents_become_one_text():
@@ -56,6 +56,15 @@ def test_other_messages_are_refused(given):
     with pytest.raises(ApiError) as caught:
         read_messages(given)
     assert caught.value.param.startswith("messages")
+
+
+def test_arguments_become_texts_again_where_a_template_wants_them_so():
+    """With a content that is none; what calls no tool stays as it is."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "é"}'}}
+    given = [{"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [call]}]
+    first, second = map(with_calls_as_text, read_messages(given))
+    assert first == given[0]
+    assert second == given[1] | {"content": None}
 
 
 def test_tools_are_objects():

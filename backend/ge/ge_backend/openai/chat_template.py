@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.folders import find_folder
-from ge_backend.openai.messages import Message
+from ge_backend.openai.messages import Message, with_calls_as_text
 from ge_backend.openai.tool_calls import MakeReader, reader_for
 
 __all__ = ["ChatTemplate", "Templates", "template_files"]
@@ -84,7 +85,8 @@ class ChatTemplate:
 
         It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
         it is told in tokens without those that the tokenizer puts around other texts. Messages of a
-        developer are the system's where the template says nothing of developers.
+        developer are the system's where the template says nothing of developers. Arguments of calls
+        are objects, or texts where the template joins them to one, as DeepSeek's does.
 
         Raises:
             ApiError: the template refuses the messages.
@@ -93,19 +95,24 @@ class ChatTemplate:
         template = self._templates.get(several) or next(iter(self._templates.values()))
         if not self._knows_developers:
             messages = [_from_the_system(message) for message in messages]
+        written = partial(
+            template.render,
+            **self._names,
+            tools=list(tools) or None,
+            documents=None,
+            add_generation_prompt=True,
+        )
         try:
-            prompt = template.render(
-                **self._names,
-                messages=list(messages),
-                tools=list(tools) or None,
-                documents=None,
-                add_generation_prompt=True,
-            )
+            try:
+                return str(written(messages=list(messages)))
+            except TypeError:
+                if not any("tool_calls" in message for message in messages):
+                    raise
+                return str(written(messages=list(map(with_calls_as_text, messages))))
         except Exception as error:  # whatever a template's code may raise: it is the request's
             raise ApiError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
-        return str(prompt)
 
 
 def _from_the_system(message: Message) -> Message:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ge_backend.openai.api_error import ApiError
 
-__all__ = ["Message", "read_messages", "read_tools"]
+__all__ = ["Message", "read_messages", "read_tools", "with_calls_as_text"]
 
 Message = dict[str, Any]
 
@@ -41,6 +41,25 @@ def read_tools(given: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
         raise ApiError("tools has to be a list of objects", param="tools")
     return tuple(given)
+
+
+def with_calls_as_text(message: Message) -> Message:
+    """Return a message that was read as some templates expect it where it calls tools.
+
+    Arguments are JSON as text, and a content that is empty is none.
+    """
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {
+        **message,
+        "content": message["content"] or None,
+        "tool_calls": [{**call, "function": _as_text(call["function"])} for call in calls],
+    }
+
+
+def _as_text(function: dict[str, Any]) -> dict[str, Any]:
+    return {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}
 
 
 def _message(given: Any, where: str) -> Message:
