@@ -78,6 +78,21 @@ def test_structures_come_as_values_or_as_texts(given, kind, text):
     assert parse_parameters(given).structure == Structure(StructureKind(kind), text)
 
 
+@pytest.mark.parametrize(
+    ("name", "around", "given"),
+    [
+        ("guided_json", '{"const": "%s"}', lambda text: {"const": text}),
+        ("guided_choice", '["%s"]', lambda text: [text]),
+    ],
+)
+def test_letters_of_a_structure_are_counted_not_their_escapes(name, around, given):
+    """Six of them stand for one of most languages' letters."""
+    text = "说" * 60_000
+    assert parse_parameters({name: given(text)}).structure.text == around % text
+    with pytest.raises(InvalidRequest, match="which is not Unicode"):
+        parse_parameters({name: given("\ud800")})
+
+
 def test_lists_and_objects_may_come_as_texts():
     """A parameter of the host's is a text at most; what stops a text may be any, so a text is."""
     asked = parse_parameters({"stop_token_ids": "[5, 6]", "logit_bias": '{"5": 1}', "stop": "[5]"})

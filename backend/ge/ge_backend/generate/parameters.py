@@ -350,9 +350,13 @@ def _written(name: str, value: Any) -> str:
     return _text(name, value)
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # letters are counted, and an escape has six
+
+
 def _schema(name: str, value: Any) -> str:
     """Return a JSON schema as text; it may come as one."""
-    return _written(name, value if isinstance(value, str) else json.dumps(value))
+    return _written(name, value if isinstance(value, str) else _json(value))
 
 
 def _choices(name: str, value: Any) -> str:
@@ -360,7 +364,7 @@ def _choices(name: str, value: Any) -> str:
     texts = _opened(value)
     if not isinstance(texts, (list, tuple)) or not texts:
         raise InvalidRequest(f"{name} is {value!r}; it has to be a list of texts, at least one")
-    return _written(name, json.dumps(_texts(name, texts)))
+    return _written(name, _json(_texts(name, texts)))
 
 
 def _held_to(
