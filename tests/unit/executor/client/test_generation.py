@@ -23,7 +23,7 @@ from ge_backend.executor.client import generation
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import generation_messages
-from ge_backend.executor.protocol.generation_messages import Submit
+from ge_backend.executor.protocol.generation_messages import Delta, News, Refused, Submit
 from ge_backend.executor.server.executor import Executor
 
 
@@ -148,6 +148,61 @@ def test_a_request_that_kills_fails_and_its_neighbours_do_not(rig):
     assert [sink.ids for sink in neighbours] == [[0, 1, 2, 3]] * 3
     assert [sink.error for sink in neighbours] == [None] * 3
     assert 2 <= rig.restarts <= 4
+
+
+class Trial:
+    """Two requests that two executors have died over; the first is in a long step, on trial."""
+
+    def __init__(self, rig):
+        self.rig, self.long = rig, True
+        begin = rig.service.begin
+        rig.service.begin = lambda *asked: None if self.long else begin(*asked)
+        self.withdrawn, self.next = rig.ask("first"), rig.ask("second")
+        for deaths in (1, 2):
+            assert comes_true(lambda known=deaths: len(self.texts) == 2 * known)
+            rig.kill()
+            assert comes_true(lambda known=deaths: rig.restarts == known)
+        assert comes_true(lambda: len(self.texts) == 5)
+        self.withdrawn.unwanted = True
+        assert self.withdrawn.over.wait(20)
+        assert isinstance(self.withdrawn.error, Cancelled)
+
+    @property
+    def texts(self):
+        """Those of the requests that the service has got."""
+        return [asked.text for asked in self.rig.service.submitted]
+
+    def all_was_read(self):
+        """Wait until the service has read what was sent."""
+        count = len(self.rig.seen)
+        self.rig.client.look()
+        assert comes_true(lambda: len(self.rig.seen) > count)
+
+
+def test_nobody_is_blamed_for_the_death_of_an_executor_over_what_was_withdrawn(rig):
+    """A step goes on when nobody wants its text any more; the next is tried when it has ended."""
+    trial = Trial(rig)
+    trial.all_was_read()
+    assert trial.texts[4:] == ["first"]
+    trial.long = False
+    rig.kill()
+    assert trial.next.over.wait(20)
+    assert (trial.next.ids, trial.next.error) == ([0, 1, 2, 3, 4], None)
+
+
+@pytest.mark.parametrize("kind", ["Refused", "News"])
+def test_the_next_is_tried_once_the_step_of_what_was_withdrawn_has_ended(rig, kind):
+    """That the service answers for it says so: with its token, or that it is cancelled."""
+    trial = Trial(rig)
+    trial.long = False
+    answers = {
+        "Refused": Refused(number=1, error="Cancelled", message="it was cancelled"),
+        "News": News(deltas=(Delta(number=1, sample=0, text="a", ids=(5,)),)),
+    }
+    rig.service.say(list(rig.service.parts)[-1], answers[kind])
+    assert trial.next.over.wait(20)
+    assert (trial.next.ids, trial.next.error) == ([0, 1, 2, 3, 4], None)
+    assert rig.restarts == 2
 
 
 def test_without_an_executor_requests_are_refused_until_there_is_one(rig):

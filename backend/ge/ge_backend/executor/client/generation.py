@@ -4,7 +4,9 @@ A request is kept here, with the tokens that have come, until its last sample ha
 executor dies, the next one is sent prompt and tokens, and goes on with the very tokens that would
 have come: clients notice a pause. A request that was being served when two executors died is on
 probation from then on: such requests are sent one at a time, the next when the one before has
-brought a token. One over which an executor dies then is refused, and its neighbours are not.
+brought a token. One over which an executor dies then is refused, and its neighbours are not. One
+that is withdrawn holds up the next until the service has answered for it: its step goes on, and may
+kill.
 
 A request's time limit is kept by the engine, between two steps, and by this side where no executor
 says anything: it hangs, or the next one is being started.
@@ -155,6 +157,7 @@ class GenerationClient:
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
     _numbers: Iterator[int] = field(init=False, default_factory=partial(itertools.count, 1))
+    _withdrawn: int = field(init=False, default=0)  # the request that was on trial then; 0: none
     _looking: bool = field(init=False, default=False)
     _closing: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
@@ -255,6 +258,7 @@ class GenerationClient:
             self._looking = False
             _unharmed(lambda: self.on_seen(message))
         elif isinstance(message, Refused):
+            self._end_trial(message.number)
             self._fail(message.number, error_from_name(message.error, message.message))
         elif isinstance(message, News):
             news: dict[int, list[Delta]] = {}
@@ -267,6 +271,7 @@ class GenerationClient:
         with self._lock:
             live = self._live.get(number)
             if live is None:  # withdrawn
+                self._end_trial(number)
                 return
             whole, last = live.note(deltas)
             if last:
@@ -294,7 +299,16 @@ class GenerationClient:
                 live.proven = live.deaths <= TRUSTED
 
     def _on_trial(self) -> bool:
+        if self._withdrawn:
+            return True
         return any(live.sent and not live.proven for live in self._live.values())
+
+    def _end_trial(self, number: int) -> None:
+        """Send the next one if the service has answered for what was withdrawn on trial."""
+        with self._lock:
+            if number == self._withdrawn:
+                self._withdrawn = 0
+                self._send_waiting()
 
     def _post(self, message: Submit | Withdraw | Look) -> bool:
         """Send a message; False where there is no executor: all is sent again to the next one."""
@@ -314,6 +328,7 @@ class GenerationClient:
         self.on_restart()
         guilty: list[int] = []
         with self._lock:
+            self._withdrawn = 0
             for number, live in self._live.items():
                 live.deaths += live.sent
                 if live.sent and (not live.proven or live.deaths > PATIENCE):
@@ -368,6 +383,9 @@ class GenerationClient:
 
     def _withdraw(self, number: int, error: GeError) -> None:
         with self._lock:
+            live = self._live.get(number)
+            if live is not None and live.sent and not live.proven:
+                self._withdrawn = number
             self._post(Withdraw(number=number))
         self._fail(number, error)
 
