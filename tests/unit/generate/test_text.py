@@ -73,7 +73,7 @@ def test_a_rest_is_given_once():
 
 
 @pytest.mark.parametrize(
-    ("last", "rest", "stopped"), [("c", "", True), ("cd", "", True), ("d", "abd", False)]
+    ("last", "rest", "stopped"), [("c", "", True), ("cd", "", True), ("y", "aby", False)]
 )
 def test_the_last_letters_of_a_stream_come_with_the_rest(last, rest, stopped):
     """A stop text that is complete with them counts."""
