@@ -59,7 +59,7 @@ def _nothing(reason: GeError) -> None:
 class Job:
     """One piece of work for a lane.
 
-    It is not changed once it is submitted, and not frozen: that would make each cost microseconds more.
+    It is not changed once it is submitted, and not frozen: each would cost microseconds more then.
 
     Attributes:
         work: does it, and returns what is left to do once its bytes are free for others, such as
