@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import tracemalloc
 import typing
 
@@ -160,6 +161,22 @@ def test_a_full_socket_refuses_instead_of_waiting(ends):
         Inspect(id=i) for i in range(sent)
     ]
     assert wire.send_unless_full(ends[0], Inspect(id=sent))
+
+
+def test_what_was_encoded_before_is_sent_with_or_without_waiting(ends):
+    """False where there is no room, at once or within the time that the socket waits for some."""
+    block, memory = encode(Inspect(id=1)), os.memfd_create("spill")
+    assert wire.send_encoded(ends[0], block, (memory,), wait=False)
+    os.close(memory)
+    message, (received,) = Inbox(ends[1]).receive()
+    os.close(received)
+    assert message == Inspect(id=1)
+    while wire.send_encoded(ends[0], block, wait=False):
+        pass
+    ends[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 1000))
+    assert not wire.send_encoded(ends[0], block, wait=True)
+    Inbox(ends[1]).receive()
+    assert wire.send_encoded(ends[0], block, wait=True)
 
 
 def test_a_run_takes_a_few_hundred_bytes():

@@ -133,18 +133,17 @@ def test_a_run_is_outstanding_until_it_has_ended(stub, device, monkeypatch):
 
 def test_a_stub_that_cannot_be_told_is_left(stub, monkeypatch):
     """Or it would wait for an answer that never comes."""
-    send = wire.send
+    send = wire.send_encoded
 
-    def failing(sock, message, descriptors=()):
-        if isinstance(message, Done):
-            raise ExecutorLost("the connection broke while sending Done")
-        send(sock, message, descriptors)
+    def failing(sock, block, descriptors=(), *, wait):
+        if isinstance(wire.decode(block), Done):
+            raise ExecutorLost("the connection broke while sending")
+        return send(sock, block, descriptors, wait=wait)
 
     stub.send(stub.run(10))
     assert isinstance(stub.receive(), Done)
-    run = stub.run(11)
-    monkeypatch.setattr(wire, "send", failing)
-    send(stub.link.sock, run)
+    monkeypatch.setattr(wire, "send_encoded", failing)
+    stub.send(stub.run(11))
     with pytest.raises(ExecutorLost):
         stub.receive()
 
@@ -519,6 +518,57 @@ def test_hundreds_of_failing_runs_do_not_block_the_reader(stub):
     sender.join(20)
     assert not sender.is_alive()
     assert {stub.receive().id for _ in range(count)} == set(range(count))
+
+
+def second_stub(stub, source):
+    """Return another stub of the same executor; the first one's fixture ends that."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stub.executor.accept(theirs)
+    other = object.__new__(Stub)
+    other.executor, other.link, other.arena = stub.executor, Link(ours), Arena(4096)
+    other.ask(Attach(id=1, arena=0, nbytes=4096), Ok, (other.arena.descriptor,))
+    other.graph = other.ask(Load(id=2, source=source), Loaded).graph
+    return other
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_stub_that_does_not_read_its_answers_holds_up_nobody(stub, source, awaited):
+    """No lane waits for it, nor the watch over deadlines; when it reads, it has them all."""
+    other, count = second_stub(stub, source), 2000
+    for number in range(count):
+        late = {"deadline_ns": 1} if number % 3 == 1 else {}
+        wanted = {"outputs": (Y,)} if number % 100 else {"outputs": ()}
+        other.send(other.run(number, awaited=awaited, **wanted, **late))
+    assert comes_true(lambda: len(stub.executor.lanes) == 0)
+    assert stub.executor.lanes.oldest_ns() == 0
+    stub.send(stub.run(10))
+    assert isinstance(stub.receive(), Done)
+    answers = [other.receive() for _ in range(count)]
+    assert sorted(answer.id for answer in answers) == list(range(count))
+    assert {type(answer) for answer in answers if answer.id % 3 == 1} == {Failed}
+    assert {type(answer) for answer in answers if answer.id % 3 != 1} == {Done}
+    other.close()
+
+
+def test_a_stub_that_asks_and_reads_no_answer_is_read_no_further(stub, source):
+    """It waits for itself; what it has asked is answered once it reads."""
+    other, count = second_stub(stub, source), 5000
+    asked, read = [], []
+
+    def ask():
+        for number in range(count):
+            wire.send(other.link.sock, Detach(id=number, arena=9))
+            asked.append(number)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert comes_true(lambda: len(asked) > 300)
+    stub.send(stub.run(10))
+    assert isinstance(stub.receive(), Done)
+    read += [other.receive().id for _ in range(count)]
+    asking.join(20)
+    assert read == asked == list(range(count))
+    other.close()
 
 
 def test_thousands_of_runs_leak_nothing(stub):

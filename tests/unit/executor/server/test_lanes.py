@@ -473,6 +473,15 @@ def test_the_oldest_run_is_known(lanes):
     assert comes_true(lambda: lanes.oldest_ns() == 0, 5)
 
 
+def test_a_run_whose_work_is_done_is_not_the_oldest_one(lanes):
+    """Its client may be slow to be told, which is no fault of the device."""
+    telling = Gate()
+    submit(lanes, lambda turn: None, tell=lambda: telling(Turn(came_ns=0)))
+    assert telling.begun.wait(20)
+    assert lanes.oldest_ns() == 0
+    telling.go.set()
+
+
 @pytest.mark.parametrize("here", [False, True])
 def test_a_job_whose_holder_has_no_place_is_dropped_with_the_reason(lanes, here):
     """Outside of the queue's lock, and no lane is lost to it."""

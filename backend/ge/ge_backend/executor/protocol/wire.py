@@ -26,6 +26,7 @@ __all__ = [
     "decode",
     "encode",
     "send",
+    "send_encoded",
     "send_unless_full",
 ]
 
@@ -104,7 +105,7 @@ def send(sock: socket.socket, message: Message, descriptors: tuple[int, ...] = (
         ExecutorLost: the peer is gone.
         ProtocolError: the message is too long.
     """
-    _send(sock, message, descriptors, 0)
+    _send(sock, encode(message), descriptors, 0, type(message).__name__)
 
 
 def send_unless_full(sock: socket.socket, message: Message) -> bool:
@@ -114,11 +115,24 @@ def send_unless_full(sock: socket.socket, message: Message) -> bool:
         ExecutorLost: the peer is gone.
         ProtocolError: the message is too long.
     """
-    try:
-        _send(sock, message, (), socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    return True
+    return _send(sock, encode(message), (), socket.MSG_DONTWAIT, type(message).__name__)
+
+
+def send_encoded(
+    sock: socket.socket, block: bytes, descriptors: tuple[int, ...] = (), *, wait: bool
+) -> bool:
+    """Send what `encode` has returned; return False where there is no room for it.
+
+    Args:
+        sock: where to.
+        block: the message.
+        descriptors: sent with it; they stay the caller's.
+        wait: for room, for as long as the socket's SO_SNDTIMEO says.
+
+    Raises:
+        ExecutorLost: the peer is gone.
+    """
+    return _send(sock, block, descriptors, 0 if wait else socket.MSG_DONTWAIT, "an answer")
 
 
 class Inbox:
@@ -156,8 +170,9 @@ class Inbox:
             raise
 
 
-def _send(sock: socket.socket, message: Message, descriptors: tuple[int, ...], flags: int) -> None:
-    block = encode(message)
+def _send(
+    sock: socket.socket, block: bytes, descriptors: tuple[int, ...], flags: int, what: str
+) -> bool:
     try:
         if descriptors:
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
@@ -165,11 +180,10 @@ def _send(sock: socket.socket, message: Message, descriptors: tuple[int, ...], f
         else:
             sock.send(block, flags)
     except BlockingIOError:
-        raise
+        return False
     except OSError as error:
-        raise ExecutorLost(
-            f"the connection broke while sending {type(message).__name__}"
-        ) from error
+        raise ExecutorLost(f"the connection broke while sending {what}") from error
+    return True
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:

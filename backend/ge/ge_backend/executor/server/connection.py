@@ -8,13 +8,13 @@ that its stub waits for, and that need not wait for a lane, is done by the threa
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from ge_backend.device.failures import without_folders
@@ -33,6 +33,7 @@ from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
+from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Job, Turn
 from ge_backend.executor.server.registry import Entry
 from ge_backend.executor.server.runs import loaded_graph, measure, run
@@ -70,17 +71,15 @@ class Connection:
 
     def __init__(self, sock: socket.socket, shared: Shared) -> None:
         self.pid = peer_pid(sock)
-        self._sock = sock
         self._inbox = wire.Inbox(sock)
+        self._outgoing = Outgoing(sock, self.pid)
         self._shared = shared
         self._graphs: dict[int, Entry] = {}
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, tuple[StateStore, int]] = {}  # by graph; and how many there are
         self._kept = KeptGraphs(shared.shelves)
-        self._clients = Clients(shared.services, self._send)
-        self._sending = threading.Lock()
-        self._open = True
+        self._clients = Clients(shared.services, partial(self._outgoing.send, wait=True))
 
     def serve(self) -> None:
         """Answer messages until the stub leaves."""
@@ -101,7 +100,7 @@ class Connection:
             pass  # the stub is gone: the normal end of a connection
         except ProtocolError as error:
             log.error("a connection is dropped: %s", error)
-            self._send(_failed(0, error))
+            self._outgoing.send(_failed(0, error), wait=True)
         finally:
             if left:
                 try:
@@ -111,10 +110,7 @@ class Connection:
         return not left
 
     def _close(self) -> None:
-        # Under the lock, so that no lane sends into a descriptor that has become another's.
-        with self._sending:
-            self._open = False
-            self._sock.close()
+        self._outgoing.close()
         self._shared.lanes.cancel(self)
         self._clients.close()
         for slots, _ in self._slots.values():
@@ -146,7 +142,7 @@ class Connection:
     def _post(self, message: messages.Post) -> None:
         failure = settled(lambda: self._clients.receive(message), self._shared.on_fault)
         if failure is not None:
-            self._send(_failed(message.id, failure))
+            self._outgoing.send(_failed(message.id, failure), wait=True)
 
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
@@ -158,7 +154,7 @@ class Connection:
             if segment is None:
                 raise ProtocolError(f"arena {message.arena} was never attached")
             if message.solo:
-                self._send(messages.Started(id=message.id))
+                self._outgoing.send(messages.Started(id=message.id))
             held = _held(entry, message.graph)
             if slots is not None:
                 check_slots(message, num_slots)
@@ -219,8 +215,8 @@ class Connection:
     ) -> Job:
         """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
-        Errors too are sent by the lane, so that this thread never waits for room to send while the
-        stub may be waiting for room to send to it.
+        It is told without waiting, by whichever thread: the stub may itself be waiting for room to
+        send to us, and what it has not read is no other stub's affair.
 
         Args:
             message: names the graph.
@@ -237,7 +233,7 @@ class Connection:
                 try:
                     holder, nbytes = entry.holder, bytes_of(entry)
                 except Exception as error:  # noqa: BLE001 - the lane raises it
-                    holder, action = "", functools.partial(_refuse, error)
+                    holder, action = "", partial(_refuse, error)
 
         def end() -> None:
             then()
@@ -256,7 +252,7 @@ class Connection:
 
         def drop(error: GeError) -> None:
             end()
-            self._send(_failed(message.id, error))
+            self._outgoing.send(_failed(message.id, error))
 
         return Job(
             work=work,
@@ -268,42 +264,25 @@ class Connection:
         )
 
     def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:
-        if not self._open:
+        if not self._outgoing.open:
             raise Cancelled("the stub has left")
         return action(turn)
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
-        """Send what the action returns, or its error."""
-        self._tell(self._settled(request_id, action))
+        """Send what the action returns, or its error; a stub that does not read is not read."""
+        self._tell(self._settled(request_id, action), wait=True)
 
     def _settled(self, request_id: int, action: Callable[[], Reply]) -> Reply:
         """Return what the action returns, or its error."""
         reply = settled(action, self._shared.on_fault)
         return (_failed(request_id, reply), None) if isinstance(reply, GeError) else reply
 
-    def _tell(self, reply: Reply) -> None:
+    def _tell(self, reply: Reply, *, wait: bool = False) -> None:
         answer, spill = reply
         try:
-            self._send(answer, () if spill is None else (spill,))
+            self._outgoing.send(answer, () if spill is None else (spill,), wait=wait)
         except GeError as error:  # it does not fit into a message
-            self._send(_failed(answer.id, error))
-        finally:
-            if spill is not None:
-                os.close(spill)
-
-    def _send(self, message: messages.Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Send from whichever thread has something to say; a stub that has left misses nothing.
-
-        One that is there, and could not be told, is left: it would wait for ever.
-        """
-        with self._sending:
-            if not self._open:
-                return
-            try:
-                wire.send(self._sock, message, descriptors)
-            except ExecutorLost:
-                with contextlib.suppress(OSError):
-                    self._sock.shutdown(socket.SHUT_RDWR)
+            self._outgoing.send(_failed(answer.id, error), wait=wait)
 
     def _control(self, message: messages.Message, descriptors: tuple[int, ...]) -> messages.Message:
         if isinstance(message, messages.Attach):

@@ -61,7 +61,10 @@ class Lanes:
         return self._count - len(self._free)
 
     def oldest_ns(self) -> int:
-        """Return when the run began that has run longest, CLOCK_MONOTONIC; 0 if none runs."""
+        """Return when the run began that has run longest, CLOCK_MONOTONIC; 0 if none runs.
+
+        One whose work is done has ended, even if its client is being told.
+        """
         with self._lock:
             return min((started.began_ns for started in self._bounded), default=0)
 
@@ -142,6 +145,7 @@ class Lanes:
         with self._lock:
             started.telling = True
             self._telling += 1
+            self._bounded.discard(started)
             self._waiting.settle(started, time.monotonic_ns())
             if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)

@@ -81,8 +81,8 @@ class Client:
     def post(self, body: bytes) -> None:
         """Send something to the stub, from any thread; what one that has left misses is lost.
 
-        It waits while the stub has not taken what came before. So it is for lanes and for a
-        service's own threads; in `Service.receive` only where the stub reads while it sends.
+        It waits while the stub has not taken what came before. So it is for threads that a service
+        has for this client; in `Service.receive` only where the stub reads while it sends.
 
         Args:
             body: at most `wire.MAX_MESSAGE_BYTES` with some 20 bytes before it.
