@@ -36,8 +36,10 @@ from ge_backend.executor.protocol.generation_messages import (
     ServiceSpec,
     Submit,
     Withdraw,
+    parts_of,
 )
-from ge_backend.executor.server import services, text_engine
+from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
+from ge_backend.executor.server import outbox, services, text_engine
 from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.generation import GenerationService
 from ge_backend.generate.engine import Engine
@@ -187,6 +189,32 @@ def ask(client, text="", ids=(), **parameters):
 
 def expected(prompt, **parameters):
     return expected_tokens(prompt, parse_parameters({"max_tokens": 8, "seed": 1, **parameters}))
+
+
+def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatch):
+    """What it would be told does not pile up; it has all of it once it reads."""
+    monkeypatch.setattr(outbox, "MOST_UNSAID", 100)
+    link, number, count = rig.connect(), 5, 4000
+    opened = OpenService(id=number, kind="generation", key=rig.key)
+    link.ask(opened, ServiceOpened)
+    (look,) = parts_of(Look())
+    asked = []
+
+    def ask():
+        for _ in range(count):
+            link.send(Post(id=number, body=look))
+            asked.append(number)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert comes_true(lambda: len(asked) > 300)
+    for read in range(count):
+        # What lies in the two sockets, in the outbox, and in the hands of its thread.
+        assert len(asked) - read < 1500
+        assert link.inbox.receive()[0].id == number
+    asking.join(20)
+    assert not asking.is_alive()
+    link.close()
 
 
 def test_two_instances_share_one_engine(rig):

@@ -4,6 +4,8 @@ import json
 import threading
 from dataclasses import replace
 
+import pytest
+
 from builders.null_models import comes_true
 from ge_backend.executor.protocol.generation_messages import (
     CODEC,
@@ -13,7 +15,7 @@ from ge_backend.executor.protocol.generation_messages import (
     Refused,
     joined,
 )
-from ge_backend.executor.server.outbox import NEWS_BYTES, Outbox
+from ge_backend.executor.server.outbox import MOST_UNSAID, NEWS_BYTES, Outbox
 
 DELTA = Delta(number=1, sample=0, text="a", ids=(5,))
 
@@ -80,6 +82,29 @@ def test_what_is_too_long_for_one_message_goes_in_several():
         assert [one.finish for one in told[:-1]] == [""] * (len(told) - 1)
         assert json.loads(joined(told).logprobs) == json.loads(given.logprobs)
         assert replace(joined(told), logprobs=given.logprobs) == given
+
+
+@pytest.mark.parametrize("end", ["taken", "closed"])
+def test_who_asks_for_more_waits_while_much_is_unsaid(end):
+    """Until it was taken or nobody takes it any more; what comes by itself is said all the same."""
+    client = Client()
+    outbox = Outbox(client)
+    outbox.put(DELTA)
+    assert client.entered.wait(20)
+    for number in range(MOST_UNSAID - 1):
+        outbox.say(Refused(number=number, error="QueueFull", message="full"))
+    outbox.wait_for_room()
+    outbox.say(Refused(number=1, error="QueueFull", message="full"))
+    waiting = threading.Thread(target=outbox.wait_for_room, daemon=True)
+    waiting.start()
+    assert waiting.is_alive()
+    outbox.say(Refused(number=2, error="QueueFull", message="full"))
+    if end == "closed":
+        outbox.close()
+    client.go.set()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    outbox.close()
 
 
 def test_a_closed_outbox_ends_its_thread():

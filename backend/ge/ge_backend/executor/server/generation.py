@@ -89,8 +89,12 @@ class GenerationService:
         )
 
     def receive(self, client: Client, body: bytes) -> None:
-        """Take a post; what is wrong with a request is told to its sender alone."""
+        """Take a post; what is wrong with a request is told to its sender alone.
+
+        One that does not read what it is told has to wait with what it asks.
+        """
         member = self._clients[client]
+        member.outbox.wait_for_room()
         message = member.parts.take(body)
         if isinstance(message, Submit):
             error = settled(lambda: self._submit(member, message), self._workshop.on_fault)

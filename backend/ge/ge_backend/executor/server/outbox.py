@@ -23,6 +23,8 @@ __all__ = ["Outbox"]
 
 # Of one message; a quarter of what the other end takes, since all else stands while it is encoded.
 NEWS_BYTES = MAX_BYTES // 4
+# How many messages may wait that cannot be joined.
+MOST_UNSAID = 1000
 
 
 class Outbox:
@@ -45,19 +47,24 @@ class Outbox:
         with self._changed:
             for delta in deltas:
                 self._deltas.setdefault((delta.number, delta.sample), []).append(delta)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def say(self, message: Refused | Seen) -> None:
         """Say something else, after all deltas that were put before."""
         with self._changed:
             self._others.append(message)
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while much is unsaid: for the thread that takes what the client asks for."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._others) < MOST_UNSAID or self._closed)
 
     def close(self) -> None:
         """End the thread; what has not been posted is lost, like the client."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _post(self) -> None:
         while True:
@@ -67,6 +74,7 @@ class Outbox:
                     return
                 deltas, self._deltas = self._deltas, {}
                 others, self._others = self._others, []
+                self._changed.notify_all()
             for message in chain(_news(deltas.values()), others):
                 for part in parts_of(message):
                     self._client.post(part)
