@@ -130,7 +130,7 @@ def _scalar(annotation, paths, scalars, rule, name):
     if annotation is int and rule.most < 4:
         return st.integers(rule.least, rule.most)
     if annotation is int:
-        small = rule.shape or rule.most < MOST or name in {"rooms", "nbytes"}
+        small = rule.shape or rule.most < MOST or name in {"buffer_bytes", "nbytes"}
         return scalars["sizes" if small else "numbers"]
     if annotation is DataType:
         return st.sampled_from(sorted(DATA_TYPES))

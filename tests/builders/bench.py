@@ -2,7 +2,7 @@
 
 import socket
 
-from builders.null_models import fleet_of, link_to
+from builders.null_models import connected_to, fleet_of
 from fakes.null_device import NullDevice
 from ge_backend.executor.client.session import Session
 
@@ -13,17 +13,17 @@ class Bench:
     def __init__(self, source, index=0):
         self.source = source
         self.device = NullDevice(index=index)
-        self.executors, self.links, self.sessions = [], [], []
+        self.executors, self.connections, self.sessions = [], [], []
         self.restarts = 0
         self.refuse = None
 
     def connect(self):
         if self.refuse is not None:
             raise self.refuse
-        executor, link = link_to(self.device)
+        executor, connection = connected_to(self.device)
         self.executors.append(executor)
-        self.links.append(link)
-        return link
+        self.connections.append(connection)
+        return connection
 
     def session(self, source=None, connect=None):
         session = Session(
@@ -40,7 +40,7 @@ class Bench:
 
     def cut(self):
         """Cut the newest connection, as a dying executor does."""
-        self.links[-1].sock.shutdown(socket.SHUT_RDWR)
+        self.connections[-1].sock.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         for session in self.sessions:
@@ -48,4 +48,4 @@ class Bench:
         for executor in self.executors:
             executor.join()
             executor.close()
-            assert executor.registry.entries() == []
+            assert executor.graph_cache.entries() == []

@@ -16,7 +16,7 @@ from ge_backend.buckets.grid import listed_grid
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
@@ -153,7 +153,7 @@ class Bench:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.executors[-1].accept(theirs)
         self.sockets.append(ours)
-        return Link(ours)
+        return ExecutorConnection(ours)
 
     def restart_executor(self):
         """Let the executor go away; whoever connects next finds another."""
@@ -187,4 +187,4 @@ class Bench:
         for executor in self.executors:
             executor.join()
             executor.close()
-            assert executor.registry.entries() == []
+            assert executor.graph_cache.entries() == []

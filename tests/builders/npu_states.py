@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from acl_simulator import BatchGears
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.state_layout import StateLayout
 from ge_backend.tensors import DATA_TYPES, Signature
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device
@@ -26,10 +26,12 @@ def state(name: str, width: int, output: str = "", file: str = "") -> State:
     )
 
 
-def plan(signature: Signature, *states: State, count: int = 8, batched: bool = True) -> SlotPlan:
+def state_layout(
+    signature: Signature, *states: State, count: int = 8, batched: bool = True
+) -> StateLayout:
     """Return what is kept under a graph's own names of the outputs, all of it hidden."""
     names = {spec.name.rpartition(":")[2]: spec.name for spec in signature.outputs}
     wanted = states or (state("h", WIDTH), state("n", 1))
     renamed = tuple(replace(one, output=names[one.output]) for one in wanted)
     hidden = frozenset(one.output for one in renamed)
-    return SlotPlan(states=renamed, count=count, batched=batched, hidden=hidden)
+    return StateLayout(states=renamed, count=count, batched=batched, hidden=hidden)

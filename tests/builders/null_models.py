@@ -12,12 +12,12 @@ import numpy as np
 
 from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server.executor import Executor
 from ge_backend.fleet.fleet import Fleet
-from ge_backend.fleet.member import Pauses
+from ge_backend.fleet.fleet_device import Pauses
 
 DEADLY = 666.0  # an input with this value ends the process, if the model says so
 
@@ -113,12 +113,12 @@ def interpreter(folder, text):
     return str(path)
 
 
-def link_to(device=None, *, linger_s=0.0):
-    """Return a fresh executor inside this process, and a link to it."""
+def connected_to(device=None, *, linger_s=0.0):
+    """Return a fresh executor inside this process, and a connection to it."""
     executor = Executor(device or NullDevice(), linger_s=linger_s)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
-    return executor, Link(ours)
+    return executor, ExecutorConnection(ours)
 
 
 def order(session, value, *, rows=2, length=3, deadline_ns=0, predict=True):

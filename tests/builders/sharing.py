@@ -8,7 +8,7 @@ import numpy as np
 
 from builders.null_models import fleet_of, order, running, write_null
 from fakes.null_device import NullDevice
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.executor import Executor
 
@@ -24,7 +24,7 @@ class Sharing:
     def connect(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.executor.accept(theirs)
-        return Link(ours)
+        return ExecutorConnection(ours)
 
     def load(self, name, *, priority=2, **given):
         """Return a session with a new model of this name."""
@@ -49,14 +49,14 @@ class Sharing:
         return self.executor.pool.figures()
 
     def defects(self):
-        return [*self.executor.pool.integrity(), *self.executor.registry.defects()]
+        return [*self.executor.pool.integrity(), *self.executor.graph_cache.defects()]
 
     def close(self):
         for session in list(self._sessions):
             self.leave(session)
         self.executor.join()
         self.executor.close()
-        assert self.executor.registry.entries() == []
+        assert self.executor.graph_cache.entries() == []
         assert self.defects() == []
         assert (self.figures().leased_bytes, self.figures().holders) == (0, {})
         assert self.device.counts.overwritten == 0

@@ -21,10 +21,10 @@ from ge_backend.buckets.costs import StaticCosts, element_costs
 from ge_backend.config.model import TensorConfig
 from ge_backend.device.base import GraphSource, open_device
 from ge_backend.ensemble.dag import read_dag
-from ge_backend.ensemble.kept import Place, kept_steps
-from ge_backend.ensemble.runner import EnsembleRunner, Stage
+from ge_backend.ensemble.retention import Place, step_retentions
+from ge_backend.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.errors import DeviceUnavailable
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import PrepareInput
 from ge_backend.executor.server.executor import Executor
@@ -180,7 +180,7 @@ class Ensemble:
     def __init__(self, rig):
         self.rig = rig
         self.executor = Executor(rig.device, linger_s=0.0)
-        self.links = []
+        self.connections = []
         self.pipelines = [self.pipeline(at, buckets) for at, buckets in enumerate(BUCKETS)]
         (output,) = self.pipelines[0].layout.outputs
         declared = TensorConfig(
@@ -197,20 +197,22 @@ class Ensemble:
             for step in DAG.steps
         ]
         places = [
-            Place(step=step, layout=p.layout, keeps=p.keep_tensors("owner"), **ports)
+            Place(step=step, layout=p.layout, memory=p.retain_tensors("owner"), **ports)
             for step, p in zip(steps, self.pipelines, strict=True)
         ]
-        self.kept = kept_steps(DAG, places)
-        self.stages = [
-            Stage(step=step, runs=p, kept=kept, **ports)
-            for step, p, kept in zip(steps, self.pipelines, self.kept, strict=True)
+        self.retentions = step_retentions(DAG, places)
+        self.steps = [
+            EnsembleStep(node=step, pipeline=p, retention=retention, **ports)
+            for step, p, retention in zip(steps, self.pipelines, self.retentions, strict=True)
         ]
         answer = OutputLayout(
             name="Z", dtype=DATA_TYPES["FP32"], dims=(-1, WIDTH), axes=(-1, -1), names=("", "")
         )
         face = Layout(batched=True, axes=(), limits={}, inputs=(), outputs=(answer,))
-        self.resident = EnsembleRunner(DAG, self.stages, face, Recorder())
-        through_host = [Stage(step=stage.step, runs=stage.runs, **ports) for stage in self.stages]
+        self.resident = EnsembleRunner(DAG, self.steps, face, Recorder())
+        through_host = [
+            EnsembleStep(node=step.node, pipeline=step.pipeline, **ports) for step in self.steps
+        ]
         self.through_host = EnsembleRunner(DAG, through_host, face, Recorder())
 
     def run(self, runner, arrays):
@@ -228,14 +230,14 @@ class Ensemble:
     def close(self):
         self.resident.close()
         self.executor.join()
-        assert self.executor.shelves.figures() == (0, 0)
+        assert self.executor.tensor_stores.figures() == (0, 0)
         self.executor.close()
 
     def _connect(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.executor.accept(theirs)
-        self.links.append(Link(ours))
-        return self.links[-1]
+        self.connections.append(ExecutorConnection(ours))
+        return self.connections[-1]
 
     def pipeline(self, at, buckets):
         """Return what runs one step."""
@@ -327,10 +329,10 @@ def test_random_batches_are_what_they_are_through_the_host(ensemble):
 def test_a_step_that_loses_its_connection_repeats_the_batch_through_the_host(ensemble):
     """What it would go on from may be gone; the next batch stays on the device again."""
     batch = random_batch(np.random.default_rng(2), 4)
-    ensemble.links[1].sock.shutdown(socket.SHUT_RDWR)
+    ensemble.connections[1].sock.shutdown(socket.SHUT_RDWR)
     for answer, x in zip(ensemble.run(ensemble.resident, batch), batch, strict=True):
         np.testing.assert_allclose(answer, 8 * x + 7, rtol=1e-5)
-    assert len(ensemble.links) == 4
+    assert len(ensemble.connections) == 4
     one = [np.ones((1, 4, WIDTH), np.float32)]
     assert_crossed(ensemble, ensemble.resident, one, (1, 1))
 

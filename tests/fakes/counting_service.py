@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.server.queue import Job
-from ge_backend.executor.server.timeline import Caption
+from ge_backend.executor.server.timeline import RunLabel
 
 KINDS = {"counting": "fakes.counting_service:CountingService", "none": "fakes.nowhere:Nothing"}
 
@@ -39,8 +39,8 @@ class CountingService:
         self.step(client, asked["count"], 1, asked.get("as", 0))
 
     def step(self, client, count, at, number):
-        def work(turn):
-            self.workshop.timeline.add(Caption(self.key, (1,), 1), turn, turn.came_ns)
+        def work(grant):
+            self.workshop.timeline.add(RunLabel(self.key, (1,), 1), grant, grant.came_ns)
             return tell
 
         def tell():

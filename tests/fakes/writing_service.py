@@ -56,7 +56,7 @@ class WritingService:
             self.step(client, asked, done)
 
     def step(self, client, asked, done):
-        def work(turn):
+        def work(grant):
             last = done + 1 == int(asked.parameters)
             delta = Delta(
                 number=asked.number,

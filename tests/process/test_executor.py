@@ -19,7 +19,7 @@ from ge_backend.errors import (
     ModelError,
     ProtocolError,
 )
-from ge_backend.executor.client import link
+from ge_backend.executor.client import executor_connection
 from ge_backend.executor.process import spawn
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.launch import connect
@@ -273,7 +273,7 @@ def test_an_executor_of_another_user_is_refused(machine, source, monkeypatch):
     machine.session(source)
     before = num_ours()
     uid = os.getuid()
-    monkeypatch.setattr(link, "peer_uid", lambda _: uid + 1)
+    monkeypatch.setattr(executor_connection, "peer_uid", lambda _: uid + 1)
     with pytest.raises(DeviceUnavailable, match=f"user {uid + 1}"):
         machine.connect()
     assert comes_true(lambda: num_ours() <= before)
@@ -282,7 +282,7 @@ def test_an_executor_of_another_user_is_refused(machine, source, monkeypatch):
 def test_a_stub_of_another_version_is_told_what_to_do(machine, source, monkeypatch):
     """Two installations under one server do not misunderstand each other."""
     machine.session(source)
-    monkeypatch.setattr(link, "VERSION", 999)
+    monkeypatch.setattr(executor_connection, "VERSION", 999)
     with pytest.raises(ProtocolError, match="restart the server"):
         machine.connect()
 

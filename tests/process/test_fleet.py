@@ -135,12 +135,12 @@ def test_a_second_model_on_the_same_devices_sees_what_the_first_has_sent(two, ma
     )
     other = machine.session(slow, device="null")
     other.reserve(1024)
-    flight = other.flight()
-    flight.submit(0, replace(order(other, 1), cost_ns=10**10))
+    in_flight = other.in_flight()
+    in_flight.submit(0, replace(order(other, 1), cost_ns=10**10))
     assert comes_true(lambda: two.fleet.states()[0].outstanding_ns >= 10**10)
     assert two.devices(4) == {"null:1"}
     assert comes_true(held.exists)
     held.unlink()
-    flight.drain()
+    in_flight.drain()
     assert two.fleet.states()[0].outstanding_ns == 0
     assert two.devices(4) == set(DEVICES)

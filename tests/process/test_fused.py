@@ -110,8 +110,8 @@ def opened(python, machine, models, monkeypatch):
             on_restart=lambda _: None,
         )
         fused.append((pipeline, learners))
-        for stage in pipeline.stages:  # not measured, so that batches are always cut alike
-            stage.runs.costs = StaticCosts(element_costs(list(stage.runs.costs.table)))
+        for step in pipeline.steps:  # not measured, so that batches are always cut alike
+            step.pipeline.costs = StaticCosts(element_costs(list(step.pipeline.costs.table)))
         return pipeline
 
     yield opened
@@ -138,8 +138,8 @@ def through_host(fused, *batches):
     """Run the same step by step, every tensor through host memory: what it was without keeping."""
     known = [{"IDS": np.array(ids)} for ids in batches]
     ways = [("IDS", "ROWS"), ("ROWS", "MIXED"), ("ROWS", "UNUSED"), ("MIXED", "SUMS")]
-    for stage, (taken, given) in zip(fused.stages, ways, strict=True):
-        pipeline = stage.runs
+    for step, (taken, given) in zip(fused.steps, ways, strict=True):
+        pipeline = step.pipeline
         (item,) = pipeline.layout.inputs
         requests = [
             check_request(at, {item.name: tensors[taken]}, pipeline.layout)
@@ -165,19 +165,19 @@ def crossed(python, action):
 
 def kept(fused):
     """Return how many tensors stay on the device."""
-    report = fused.stages[0].runs.fleet.sessions[0].inspect()
+    report = fused.steps[0].pipeline.fleet.sessions[0].inspect()
     assert report.defects == ()
     return report.kept_tensors
 
 
 def before_step(fused, index, action, monkeypatch):
     """Have something done once, before a step of the next batch begins."""
-    step, run, done = fused.stages[index].runs, Pipeline.run, []
+    step, run, done = fused.steps[index].pipeline, Pipeline.run, []
 
-    def watched(self, requests, keeping=None):
+    def watched(self, requests, retention=None):
         if self is step and not done:
             done.append(action())
-        return run(self, requests, keeping)
+        return run(self, requests, retention)
 
     monkeypatch.setattr(type(step), "run", watched)
 
@@ -263,14 +263,14 @@ def test_a_batch_whose_tensors_are_lost_begins_again(opened, python, machine, mo
 
 def test_a_tensor_without_room_on_the_device_goes_through_the_host(opened, python, monkeypatch):
     """The model is served all the same; what has room stays."""
-    keep = Pipeline.keep_tensors
+    keep = Pipeline.retain_tensors
 
-    def short(self, owner, rooms=()):
-        if rooms and self.layout.inputs[0].name == "input_ids":
+    def short(self, owner, buffer_bytes=()):
+        if buffer_bytes and self.layout.inputs[0].name == "input_ids":
             raise OutOfMemory("no room")
-        return keep(self, owner, rooms)
+        return keep(self, owner, buffer_bytes)
 
-    monkeypatch.setattr(Pipeline, "keep_tensors", short)
+    monkeypatch.setattr(Pipeline, "retain_tensors", short)
     fused = opened()
     (answer,), moved = crossed(python, lambda: ask(fused, [[1, 2, 3]]))
     assert moved == (3, 2)  # up: ids and, for two steps, their rows; down: these rows and the sums
@@ -279,9 +279,9 @@ def test_a_tensor_without_room_on_the_device_goes_through_the_host(opened, pytho
 
 
 def test_memory_goes_with_the_last_step(opened, python):
-    """The shelf of one instance is not another's, and ends with it."""
+    """The store of one instance is not another's, and ends with it."""
     one, other = opened(), opened()
-    session = other.stages[0].runs.fleet.sessions[0]
+    session = other.steps[0].pipeline.fleet.sessions[0]
     ask(one, [[1, 2, 3]])
     both = session.inspect().kept_bytes
     one.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ge_backend.batching.concatenate import batch_shape, one_run, scatter, write_batch
 from ge_backend.batching.request import Request, check_request
 from ge_backend.batching.split import join, split
-from ge_backend.batching.stage import draft, stage
+from ge_backend.batching.stage import stage, sub_batch_shapes
 from ge_backend.buckets.costs import DynamicCosts
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.errors import GraphFailed
@@ -197,9 +197,9 @@ def test_scattering_what_was_concatenated_gives_back_every_request(shapes):
     arena = Arena(1)
     seen = []
     for sub_batch in one_run(requests, COSTS, batched=True).sub_batches:
-        drawn = draft(sub_batch, requests, IDENTITY)
-        arena.reserve(drawn.nbytes)
-        order = stage(drawn, requests, IDENTITY, arena)
+        shapes = sub_batch_shapes(sub_batch, requests, IDENTITY)
+        arena.reserve(shapes.nbytes)
+        order = stage(shapes, requests, IDENTITY, arena)
         graph = {ref.name: arena.view(ref) for ref in order.inputs}
         assert graph["x"].ndim == graph["words"].ndim == 1
         assert graph["n"].tolist() == [

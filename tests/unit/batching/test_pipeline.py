@@ -27,13 +27,13 @@ from ge_backend.errors import (
     OutOfMemory,
     ShapeTooLarge,
 )
-from ge_backend.executor.client.flight import RunResult
+from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import Done, TensorRef
 from ge_backend.executor.protocol.outstanding import PoolSample
-from ge_backend.fleet.fleet import Ended, Fleet
+from ge_backend.fleet.fleet import FinishedRun, Fleet
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
@@ -195,7 +195,7 @@ def test_outputs_of_unknown_shapes_find_room_in_the_arena_from_the_second_run_on
     open_pipeline, monkeypatch, most, inside
 ):
     """As much as a run lacked before, if that is not too much; right wherever they are."""
-    monkeypatch.setattr("ge_backend.batching.pipeline.MOST_ROOM_BYTES", most)
+    monkeypatch.setattr("ge_backend.batching.pipeline.MOST_SPILL_BYTES", most)
     ids, length = ECHO["outputs"]
     told = {**ids, "dims": ["batch", "places"]}
     pipeline = open_pipeline(outputs=[told, length], lengths={"places": "length"}, arena_bytes=4096)
@@ -361,14 +361,14 @@ def test_a_successor_that_never_served_is_closed(open_pipeline):
     assert first.sessions[0].arena.descriptor < 0
 
 
-class Keeping:
+class Retaining:
     """A fleet that notes for whom it keeps tensors; `meanwhile` happens as it is first told."""
 
     def __init__(self, meanwhile=lambda: None):
         self.owners = []
         self.meanwhile = meanwhile
 
-    def keep_tensors(self, owner, rooms=()):
+    def retain_tensors(self, owner, buffer_bytes=()):
         self.owners.append(owner)
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
@@ -380,13 +380,13 @@ class Keeping:
 def test_whoever_serves_keeps_tensors_for_their_owner(open_pipeline):
     """Also a fleet that was handed over before that was asked for, and one that is meanwhile."""
     pipeline = open_pipeline()
-    before, during, after = Keeping(), Keeping(), Keeping()
+    before, during, after = Retaining(), Retaining(), Retaining()
     pipeline.hand_over(before, pipeline.costs)
     before.meanwhile = lambda: pipeline.hand_over(during, pipeline.costs)
-    pipeline.keep_tensors("first")
+    pipeline.retain_tensors("first")
     assert before.owners == ["first"]
     assert during.owners == ["first"]
-    after.meanwhile = lambda: pipeline.keep_tensors("second")
+    after.meanwhile = lambda: pipeline.retain_tensors("second")
     pipeline.hand_over(after, pipeline.costs)
     assert after.owners == ["first", "second"]
     pipeline.close()
@@ -475,7 +475,7 @@ class FakeFleet:
                     alone=self.alone,
                 )
                 outcome = RunResult(outputs=outputs, error=None, done=done)
-            yield Ended(index, outcome, "null:1")
+            yield FinishedRun(index, outcome, "null:1")
 
 
 COMMON = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}

@@ -10,10 +10,10 @@ from ge_backend.batching.plan import Policy
 from ge_backend.batching.request import check_request
 from ge_backend.buckets.costs import StaticCosts
 from ge_backend.errors import ExecutorLost, GraphFailed, OutOfMemory, StateLost
-from ge_backend.executor.client.flight import RunResult
+from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import Done
-from ge_backend.fleet.fleet import Ended
+from ge_backend.fleet.fleet import FinishedRun
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
@@ -42,7 +42,7 @@ class Fleet:
         stage(self, range(len(costs)), again=False)
         for index in range(len(costs)):
             self.runs += 1
-            yield Ended(index, self.outcome, "null")
+            yield FinishedRun(index, self.outcome, "null")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ge_backend.batching.kept import Keeping
+from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import RowSpan, run_of
 from ge_backend.batching.progress import Progress
 from ge_backend.batching.request import check_request
@@ -23,29 +23,29 @@ LAYOUT = Layout(
     outputs=(OutputLayout(names=("length",), **COMMON),),
 )
 COSTS = StaticCosts({(4, 8): 10.0})
-KEEPING = Keeping({}, iter(()), [])
+RETENTION = BatchRetention({}, iter(()), [])
 
 
-def progress_of(*slots, keeping=None):
+def progress_of(*slots, retention=None):
     """Return the progress of a batch of one row per request, and the run of all of them."""
     batch = [
         replace(check_request(i, {"ids": np.ones((1, 2), np.int64)}, LAYOUT), slot=slot)
         for i, slot in enumerate(slots)
     ]
     spans = tuple(RowSpan(i, 0, 1) for i in range(len(slots)))
-    return Progress(batch, COSTS, LAYOUT, keeping), run_of(spans, (2,), COSTS)
+    return Progress(batch, COSTS, LAYOUT, retention), run_of(spans, (2,), COSTS)
 
 
 @pytest.mark.parametrize(
-    ("error", "slots", "keeping", "suspects", "dangers"),
+    ("error", "slots", "retention", "suspects", "dangers"),
     [
         (GraphFailed, (-1, -1), None, 2, 0),
         (GraphFailed, (0, 1), None, 2, 0),
         (OutOfMemory, (-1, -1), None, 0, 2),
         (OutOfMemory, (0, 1), None, 0, 2),
-        (OutOfMemory, (-1, -1), KEEPING, 0, 0),
+        (OutOfMemory, (-1, -1), RETENTION, 0, 0),
         (ExecutorLost, (-1, -1), None, 0, 2),
-        (ExecutorLost, (-1, -1), KEEPING, 0, 2),
+        (ExecutorLost, (-1, -1), RETENTION, 0, 2),
         (ExecutorLost, (0, 1), None, 0, 0),
         (InvalidRequest, (-1, -1), None, 0, 0),
         (OutOfMemory, (-1,), None, 0, 0),
@@ -53,10 +53,10 @@ def progress_of(*slots, keeping=None):
     ],
 )
 def test_what_may_be_one_requests_doing_is_repeated_for_each(
-    error, slots, keeping, suspects, dangers
+    error, slots, retention, suspects, dangers
 ):
     """Not what was alone already, nor a step whose state is gone, nor what a runner repeats."""
-    progress, run = progress_of(*slots, keeping=keeping)
+    progress, run = progress_of(*slots, retention=retention)
     assert progress.repeats_alone(run, error("no")) == (suspects + dangers > 0)
     assert (len(progress.suspects), len(progress.dangers)) == (suspects, dangers)
 

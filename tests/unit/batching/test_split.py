@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ge_backend.batching.plan import Policy, RowSpan, SubBatch, plan
 from ge_backend.batching.request import Request, check_request
 from ge_backend.batching.split import join, refused_requests, split
-from ge_backend.batching.stage import draft, stage
+from ge_backend.batching.stage import stage, sub_batch_shapes
 from ge_backend.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import GraphFailed, InvalidRequest
@@ -97,17 +97,18 @@ def test_splitting_what_was_staged_gives_back_every_request(batch, table, dynami
     if not layout.batched:
         table = {(1, *bucket[1:]): cost for bucket, cost in table.items()}
     costs = DynamicCosts(table, max(b[0] for b in table)) if dynamic else StaticCosts(table)
-    drafts = [
-        draft(s, requests, layout) for s in plan(requests, costs, Policy(axes=AXES)).sub_batches
+    shapes = [
+        sub_batch_shapes(s, requests, layout)
+        for s in plan(requests, costs, Policy(axes=AXES)).sub_batches
     ]
     arena = Arena(1)
-    arena.reserve(sum(drawn.nbytes for drawn in drafts))
+    arena.reserve(sum(each.nbytes for each in shapes))
     pieces = {position: [] for position in range(len(requests))}
-    for drawn in drafts:
-        order = stage(drawn, requests, layout, arena)
+    for each in shapes:
+        order = stage(each, requests, layout, arena)
         echoed = {ref.name: arena.view(ref) for ref in order.inputs}
-        assert {ref.name: ref.shape for ref in order.outputs}.items() <= drawn.inputs.items()
-        for piece in split(drawn.sub_batch, requests, layout, echoed):
+        assert {ref.name: ref.shape for ref in order.outputs}.items() <= each.inputs.items()
+        for piece in split(each.sub_batch, requests, layout, echoed):
             pieces[piece[0].request].append(piece)
     for position, request in enumerate(requests):
         outputs = join(pieces[position], layout)

@@ -5,9 +5,9 @@ import pytest
 
 from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
-from ge_backend.batching.stage import draft, stage
+from ge_backend.batching.stage import stage, sub_batch_shapes
 from ge_backend.executor.protocol.arena import Arena
-from ge_backend.executor.protocol.messages import NO_ROOM
+from ge_backend.executor.protocol.messages import NO_SPILL
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
@@ -48,20 +48,20 @@ def layout_of(*inputs, outputs=(), axes=("length",), matched=(), batched=True):
 
 
 def staged(layout, tensors, spans, bucket):
-    """Stage one sub-batch into a fresh arena; return its inputs, the order and the draft."""
+    """Stage one sub-batch into a fresh arena; return its inputs, the order and its shapes."""
     requests = [check_request(i, given, layout) for i, given in enumerate(tensors)]
     rows = sum(count for _, _, count in spans)
     sub_batch = SubBatch(
         spans=tuple(RowSpan(*span) for span in spans), bucket=bucket, rows=rows, cost_ns=1.0
     )
-    drawn = draft(sub_batch, requests, layout)
+    shapes = sub_batch_shapes(sub_batch, requests, layout)
     arena = Arena(1)
-    arena.reserve(drawn.nbytes)
-    poison = arena.place("poison", "UINT8", (drawn.nbytes,), drawn.nbytes)
+    arena.reserve(shapes.nbytes)
+    poison = arena.place("poison", "UINT8", (shapes.nbytes,), shapes.nbytes)
     arena.view(poison)[...] = 0xAA
-    arena.reserve(drawn.nbytes)
-    order = stage(drawn, requests, layout, arena)
-    return {ref.name: arena.view(ref) for ref in order.inputs}, order, drawn
+    arena.reserve(shapes.nbytes)
+    order = stage(shapes, requests, layout, arena)
+    return {ref.name: arena.view(ref) for ref in order.inputs}, order, shapes
 
 
 def ids(*rows):
@@ -88,15 +88,17 @@ def test_a_run_has_the_room_that_is_asked_for_behind_its_tensors():
     layout = layout_of(item("ids"))
     requests = [check_request(0, {"ids": ids([1, 2])}, layout)]
     spans = (RowSpan(0, 0, 1),)
-    drawn = draft(SubBatch(spans=spans, bucket=(1, 2), rows=1, cost_ns=1.0), requests, layout)
+    shapes = sub_batch_shapes(
+        SubBatch(spans=spans, bucket=(1, 2), rows=1, cost_ns=1.0), requests, layout
+    )
     arena = Arena(1)
-    arena.reserve(2 * (drawn.nbytes + 100))
-    orders = [stage(drawn, requests, layout, arena, room_bytes=100) for _ in range(2)]
+    arena.reserve(2 * (shapes.nbytes + 100))
+    orders = [stage(shapes, requests, layout, arena, spill_bytes=100) for _ in range(2)]
     ends = [ref.offset + ref.nbytes for order in orders for ref in order.inputs + order.outputs]
-    assert ends[0] <= orders[0].room.offset
-    assert orders[0].room.offset + 100 <= orders[1].inputs[0].offset
-    assert [order.room.nbytes for order in orders] == [100, 100]
-    assert stage(drawn, requests, layout, Arena(drawn.nbytes)).room == NO_ROOM
+    assert ends[0] <= orders[0].spill.offset
+    assert orders[0].spill.offset + 100 <= orders[1].inputs[0].offset
+    assert [order.spill.nbytes for order in orders] == [100, 100]
+    assert stage(shapes, requests, layout, Arena(shapes.nbytes)).spill == NO_SPILL
 
 
 def test_a_mask_is_one_where_a_row_is_real():
@@ -178,9 +180,9 @@ def test_strings_are_padded_with_empty_ones():
     """BYTES travel serialised; what arrives is the padded array."""
     layout = layout_of(item("words", dtype="BYTES"))
     tensors = [{"words": np.array([[b"a", b"bc"]], object)}, {"words": np.array([[b"d"]], object)}]
-    inputs, _, drawn = staged(layout, tensors, [(0, 0, 1), (1, 0, 1)], (3, 2))
+    inputs, _, shapes = staged(layout, tensors, [(0, 0, 1), (1, 0, 1)], (3, 2))
     assert inputs["words"].tolist() == [[b"a", b"bc"], [b"d", b""], [b"a", b"bc"]]
-    assert drawn.inputs["words"] == (3, 2)
+    assert shapes.inputs["words"] == (3, 2)
 
 
 @pytest.mark.parametrize("size", [0, 3])
@@ -224,9 +226,9 @@ def test_outputs_get_a_place_where_their_shape_is_known():
         matched=("k",),
     )
     tensors = [{"ids": ids([1, 2]), "k": ids([1, 2, 3, 4, 5])}]
-    _, order, drawn = staged(layout, tensors, [(0, 0, 1)], (2, 3))
-    assert drawn.outputs == {"tokens": (2, 3, 4), "matched": (2, 5)}
-    assert [(ref.name, ref.shape) for ref in order.outputs] == list(drawn.outputs.items())
+    _, order, shapes = staged(layout, tensors, [(0, 0, 1)], (2, 3))
+    assert shapes.outputs == {"tokens": (2, 3, 4), "matched": (2, 5)}
+    assert [(ref.name, ref.shape) for ref in order.outputs] == list(shapes.outputs.items())
 
 
 def test_the_latest_deadline_counts_unless_a_request_has_none():
@@ -240,7 +242,9 @@ def test_the_latest_deadline_counts_unless_a_request_has_none():
         ]
         spans = tuple(RowSpan(i, 0, 1) for i in range(len(requests)))
         sub_batch = SubBatch(spans=spans, bucket=(len(spans), 1), rows=len(spans), cost_ns=1.0)
-        return stage(draft(sub_batch, requests, layout), requests, layout, Arena(1)).deadline_ns
+        return stage(
+            sub_batch_shapes(sub_batch, requests, layout), requests, layout, Arena(1)
+        ).deadline_ns
 
     assert deadline(5, 7) == 7
     assert deadline(5, 0) == 0

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge_backend.batching.kept import KeptTensor
+from ge_backend.batching.device_tensor import DeviceTensor
 from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
-from ge_backend.ensemble.kept import KeptStep
-from ge_backend.ensemble.runner import EnsembleRunner, Stage
+from ge_backend.ensemble.retention import StepRetention
+from ge_backend.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.errors import (
     DeadlineExceeded,
     GraphFailed,
@@ -21,7 +21,7 @@ from ge_backend.errors import (
     OutOfMemory,
     TensorsLost,
 )
-from ge_backend.executor.protocol.messages import KeptRows
+from ge_backend.executor.protocol.messages import DeviceRows
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
@@ -63,7 +63,7 @@ class Computes:
     def free_tensors(self, keys):
         self.freed += keys
 
-    def run(self, requests, keeping=None):
+    def run(self, requests, retention=None):
         for position, request in reversed(list(enumerate(requests))):
             values = list(request.tensors.values())
             if any((value == 777).any() for value in values):
@@ -75,9 +75,9 @@ class Computes:
         self.closed = True
 
 
-def over(dag, stages, recorder=None):
+def over(dag, steps, recorder=None):
     """Return the runner of an ensemble with batches."""
-    return EnsembleRunner(dag, stages, outside(dag, (2,)), recorder or Recorder())
+    return EnsembleRunner(dag, steps, outside(dag, (2,)), recorder or Recorder())
 
 
 def outside(dag, dims, *, batched=True):
@@ -87,18 +87,18 @@ def outside(dag, dims, *, batched=True):
     return Layout(batched=batched, axes=(), limits={}, inputs=(), outputs=outputs)
 
 
-def stage(step, runs, *, reshaped=()):
+def step_of(node, pipeline, *, reshaped=()):
     def declared(name):
         graph_dims = (1, 2) if name in reshaped else (2,)
         return TensorConfig(
             name=name, dtype=FP32, dims=(2,), graph_dims=graph_dims, ragged=False, optional=False
         )
 
-    return Stage(
-        step=step,
-        runs=runs,
-        inputs={name: declared(name) for name in step.inputs},
-        outputs={name: declared(name) for name in step.outputs},
+    return EnsembleStep(
+        node=node,
+        pipeline=pipeline,
+        inputs={name: declared(name) for name in node.inputs},
+        outputs={name: declared(name) for name in node.outputs},
     )
 
 
@@ -125,10 +125,10 @@ DAG = read_dag(
 def runner():
     double = Computes(lambda x: {"y": 2 * x}, "x")
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
-    stages = [stage(DAG.steps[0], double), stage(DAG.steps[1], add)]
+    steps = [step_of(DAG.steps[0], double), step_of(DAG.steps[1], add)]
     recorder = Recorder()
-    runner = over(DAG, stages, recorder)
-    return SimpleNamespace(run=runner.run, close=runner.close, stages=stages, recorder=recorder)
+    runner = over(DAG, steps, recorder)
+    return SimpleNamespace(run=runner.run, close=runner.close, steps=steps, recorder=recorder)
 
 
 def request(index, *values, name="X"):
@@ -187,8 +187,8 @@ def test_an_optional_input_may_be_missing(runner):
             },
         }
     )
-    stages = [stage(dag.steps[0], double), stage(dag.steps[1], add)]
-    found = run(over(dag, stages), request(0, 1, 2))
+    steps = [step_of(dag.steps[0], double), step_of(dag.steps[1], add)]
+    found = run(over(dag, steps), request(0, 1, 2))
     assert found == [{"Z": [[1, 2]]}]
 
 
@@ -211,8 +211,8 @@ def test_a_step_does_not_see_requests_that_do_not_ask_for_what_it_leads_to():
     """So its refusal is not theirs; who says nothing asks for all."""
     double = Computes(lambda x: {"y": 2 * x}, "x")
     strict = Computes(lambda x: {"y": -x}, "x")
-    stages = [stage(s, runs) for s, runs in zip(FORKED.steps, (double, strict), strict=True)]
-    runner = over(FORKED, stages)
+    steps = [step_of(s, runs) for s, runs in zip(FORKED.steps, (double, strict), strict=True)]
+    runner = over(FORKED, steps)
     asking = [frozenset(names) for names in ({"D"}, {"S"}, (), {"D", "S"})]
     good = [replace(request(n, n, 1), wanted=wanted) for n, wanted in enumerate(asking)]
     assert run(runner, *good) == [
@@ -250,8 +250,8 @@ def test_reshapes_are_done_between_steps():
         ),
     )
     add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
-    stages = [stage(DAG.steps[0], wide, reshaped=("x", "y")), stage(DAG.steps[1], add)]
-    assert run(over(DAG, stages), request(0, 1, 2)) == [{"Z": [[3, 6]]}]
+    steps = [step_of(DAG.steps[0], wide, reshaped=("x", "y")), step_of(DAG.steps[1], add)]
+    assert run(over(DAG, steps), request(0, 1, 2)) == [{"Z": [[3, 6]]}]
     assert seen == [(1, 1, 2)]
 
 
@@ -288,8 +288,8 @@ def test_a_shape_that_no_reshape_takes_fails_alone():
     declared = free(dag.steps[0], x=(-1, 1, -1), y=(-1, 1, -1))
     double = Computes(lambda x: {"y": x[:, 0] if x[0, 0, 0, 0] == 5 else 2 * x}, "x")
     double.layout = replace(double.layout, inputs=(free_input("x", 3),))
-    stages = [Stage(step=dag.steps[0], runs=double, inputs=declared, outputs=declared)]
-    runner = over(dag, stages)
+    steps = [EnsembleStep(node=dag.steps[0], pipeline=double, inputs=declared, outputs=declared)]
+    runner = over(dag, steps)
     good, *failed = run(runner, request(0, [1, 2]), request(1, 1, 2), request(2, [5, 2]))
     assert good == {"d": [[[2, 4]]]}
     assert [type(error) for error in failed] == [InvalidRequest, InvalidRequest]
@@ -305,7 +305,7 @@ def mixed(*, batched, steps):
     double = Computes(lambda x: {"y": 2 * x}, "x")
     double.layout = replace(double.layout, batched=steps)
     dims = (2,) if batched else (-1, 2)
-    runs = [stage(dag.steps[0], double)]
+    runs = [step_of(dag.steps[0], double)]
     return EnsembleRunner(dag, runs, outside(dag, dims, batched=batched), Recorder())
 
 
@@ -336,7 +336,7 @@ def test_it_is_ready_and_free_where_all_its_steps_are():
         SimpleNamespace(layout=layout("x"), ready=ready, free_at_ns=at, devices=devices)
         for ready, at, devices in ((True, 7.0, ("npu:1", "cpu")), (False, 5.0, ("cpu",)))
     ]
-    runner = over(DAG, [stage(step, runs) for step, runs in zip(DAG.steps, steps, strict=True)])
+    runner = over(DAG, [step_of(step, runs) for step, runs in zip(DAG.steps, steps, strict=True)])
     assert (runner.ready, runner.free_at_ns, runner.devices) == (False, 7.0, ("npu:1", "cpu"))
     steps[1].ready = True
     assert runner.ready
@@ -353,7 +353,7 @@ def test_what_comes_is_counted(runner):
 def test_closing_leaves_every_step(runner):
     """All executors are left."""
     runner.close()
-    assert all(stage.runs.closed for stage in runner.stages)
+    assert all(step.pipeline.closed for step in runner.steps)
 
 
 class OnDevice(Computes):
@@ -363,25 +363,25 @@ class OnDevice(Computes):
         super().__init__(function, *names)
         self.memory = memory
 
-    def run(self, requests, keeping=None):
-        self.batches.append((sorted({name for r in requests for name in r.kept}), keeping))
+    def run(self, requests, retention=None):
+        self.batches.append((sorted({name for r in requests for name in r.on_device}), retention))
         for position, request in enumerate(requests):
-            if any(t.rows[0].key not in self.memory for t in request.kept.values()):
+            if any(t.rows[0].key not in self.memory for t in request.on_device.values()):
                 yield Reply(request=position, outputs={}, error=TensorsLost("gone"))
                 continue
-            kept = {name: self.memory[t.rows[0].key] for name, t in request.kept.items()}
-            outputs = self.function(**request.tensors, **kept)
-            yield self.reply(position, outputs, keeping)
+            on_device = {name: self.memory[t.rows[0].key] for name, t in request.on_device.items()}
+            outputs = self.function(**request.tensors, **on_device)
+            yield self.reply(position, outputs, retention)
 
-    def reply(self, position, outputs, keeping):
-        kept = {}
-        for name, shown in keeping.outputs.items() if keeping else ():
-            key = next(keeping.numbers)
-            keeping.keys.append(key)
+    def reply(self, position, outputs, retention):
+        on_device = {}
+        for name, shown in retention.outputs.items() if retention else ():
+            key = next(retention.numbers)
+            retention.keys.append(key)
             array = self.memory[key] = outputs[name] if shown else outputs.pop(name)
-            rows = (KeptRows(key=key, first=0, count=1, length=2),)
-            kept[name] = KeptTensor(shape=array.shape, dtype=array.dtype, rows=rows)
-        return Reply(request=position, outputs=outputs, kept=kept)
+            rows = (DeviceRows(key=key, first=0, count=1, length=2),)
+            on_device[name] = DeviceTensor(shape=array.shape, dtype=array.dtype, rows=rows)
+        return Reply(request=position, outputs=outputs, on_device=on_device)
 
     def free_tensors(self, keys):
         super().free_tensors(keys)
@@ -399,18 +399,20 @@ def resident(memory):
     """The ensemble with its tensor `d` kept between the steps."""
     double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
     add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
-    stages = [
-        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": False}, frees=True)),
-        replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
+    steps = [
+        replace(
+            step_of(DAG.steps[0], double), retention=StepRetention(outputs={"y": False}, frees=True)
+        ),
+        replace(step_of(DAG.steps[1], add), retention=StepRetention(inputs=frozenset({"b"}))),
     ]
-    runner = over(DAG, stages)
+    runner = over(DAG, steps)
     return SimpleNamespace(run=runner.run, double=double, add=add)
 
 
 def test_a_tensor_stays_between_two_steps(resident, memory):
     """Only its shape and place are seen here, and it is freed with the batch."""
     assert run(resident, request(0, 1, 2), request(1, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
-    assert [kept for kept, _ in resident.add.batches] == [["b"]]
+    assert [names for names, _ in resident.add.batches] == [["b"]]
     assert (resident.double.freed, resident.add.freed, memory) == ([1, 2], [], {})
 
 
@@ -418,12 +420,15 @@ def test_a_request_that_is_given_up_is_answered_at_once():
     """Its step's executor shows no life, so the rest of the batch may take any time."""
 
     class Hung(Computes):
-        def run(self, requests, keeping=None):
+        def run(self, requests, retention=None):
             error = DeadlineExceeded("no life")
             yield Reply(request=0, outputs={}, error=error, remaining_ns=math.inf)
 
-    stages = [stage(DAG.steps[0], Hung(None, "x")), stage(DAG.steps[1], Computes(None, "a", "b"))]
-    (reply,) = over(DAG, stages).run([request(0, 1, 2)])
+    steps = [
+        step_of(DAG.steps[0], Hung(None, "x")),
+        step_of(DAG.steps[1], Computes(None, "a", "b")),
+    ]
+    (reply,) = over(DAG, steps).run([request(0, 1, 2)])
     assert isinstance(reply.error, DeadlineExceeded)
     assert math.isinf(reply.remaining_ns)
 
@@ -459,41 +464,41 @@ def test_requests_whose_tensors_are_lost_begin_again_through_the_host(resident, 
     resident.add.function = into_shared
     lose, former = {1}, resident.double.reply
 
-    def losing(position, outputs, keeping):
-        reply = former(position, outputs, keeping)
-        if position in lose and keeping:
-            del memory[reply.kept["y"].rows[0].key]
+    def losing(position, outputs, retention):
+        reply = former(position, outputs, retention)
+        if position in lose and retention:
+            del memory[reply.on_device["y"].rows[0].key]
         return reply
 
     resident.double.reply = losing
     assert run(resident, request(0, 1, 2), request(1, 3, 4)) == [{"Z": [[3, 6]]}, {"Z": [[9, 12]]}]
-    assert [kept for kept, _ in resident.add.batches] == [["b"], []]
+    assert [names for names, _ in resident.add.batches] == [["b"], []]
     assert resident.double.batches[-1][1] is None
     assert memory == {}
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_requests_without_room_on_the_device_go_through_the_host(resident, runner, keeps):
+@pytest.mark.parametrize("retains", [True, False])
+def test_requests_without_room_on_the_device_go_through_the_host(resident, runner, retains):
     """Where nothing would stay, a second try would be the first one again."""
-    stages = [resident.double, runner.stages[0].runs]
+    steps = [resident.double, runner.steps[0].pipeline]
     tried = []
 
-    def full(requests, keeping=None):
-        tried.append(keeping)
+    def full(requests, retention=None):
+        tried.append(retention)
         error = OutOfMemory("no room")
         for position, request in enumerate(requests):
-            if keeping is None and keeps:
+            if retention is None and retains:
                 yield Reply(request=position, outputs={"y": 2 * request.tensors["x"]})
             else:
                 yield Reply(request=position, outputs={}, error=error)
 
-    stages[not keeps].run = full
-    (found,) = run(resident if keeps else runner, request(0, 1, 2))
-    if keeps:
+    steps[not retains].run = full
+    (found,) = run(resident if retains else runner, request(0, 1, 2))
+    if retains:
         assert found == {"Z": [[3, 6]]}
     else:
         assert isinstance(found, OutOfMemory)
-    assert len(tried) == 1 + keeps
+    assert len(tried) == 1 + retains
 
 
 def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
@@ -501,11 +506,13 @@ def test_a_tensor_that_is_shown_is_there_for_everybody(memory):
     dag = replace(DAG, outputs=("d", "Z"))
     double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
     add = OnDevice(memory, lambda a, b: {"z": a + b, "spare": a}, "a", "b")
-    stages = [
-        replace(stage(DAG.steps[0], double), kept=KeptStep(outputs={"y": True}, frees=True)),
-        replace(stage(DAG.steps[1], add), kept=KeptStep(inputs=frozenset({"b"}))),
+    steps = [
+        replace(
+            step_of(DAG.steps[0], double), retention=StepRetention(outputs={"y": True}, frees=True)
+        ),
+        replace(step_of(DAG.steps[1], add), retention=StepRetention(inputs=frozenset({"b"}))),
     ]
-    found = run(over(dag, stages), request(0, 1, 2))
+    found = run(over(dag, steps), request(0, 1, 2))
     assert found == [{"d": [[2, 4]], "Z": [[3, 6]]}]
     assert add.batches[0][0] == ["b"]
 
@@ -514,11 +521,13 @@ def test_what_nobody_wants_is_not_asked_for(memory):
     """The step says so with every batch, though nothing of it stays."""
     double = OnDevice(memory, lambda x: {"y": 2 * x}, "x")
     add = OnDevice(memory, lambda a, b: {"z": a + b}, "a", "b")
-    stages = [
-        stage(DAG.steps[0], double),
-        replace(stage(DAG.steps[1], add), kept=KeptStep(dropped=frozenset({"spare"}))),
+    steps = [
+        step_of(DAG.steps[0], double),
+        replace(
+            step_of(DAG.steps[1], add), retention=StepRetention(unrequested=frozenset({"spare"}))
+        ),
     ]
-    found = run(over(DAG, stages), request(0, 1, 2))
+    found = run(over(DAG, steps), request(0, 1, 2))
     assert found == [{"Z": [[3, 6]]}]
-    ((_, keeping),) = add.batches
-    assert keeping.dropped == {"spare"}
+    ((_, retention),) = add.batches
+    assert retention.unrequested == {"spare"}

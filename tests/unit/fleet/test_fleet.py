@@ -22,8 +22,8 @@ from ge_backend.errors import (
     Status,
     TensorsLost,
 )
-from ge_backend.executor.client.flight import Flight
-from ge_backend.executor.protocol.messages import FedRef, KeptRows
+from ge_backend.executor.client.in_flight import InFlight
+from ge_backend.executor.protocol.messages import DeviceRows, GatherInput
 from ge_backend.fleet.fleet import SILENT_NS, Fleet
 
 # By then a run has begun, also on a busy machine.
@@ -113,13 +113,13 @@ def test_one_device_runs_everything_in_order(fleets):
 def test_each_device_knows_the_last_run_that_it_gets(fleets, monkeypatch):
     """Nothing follows it but `Cancel`, so whoever reads it may do it; one that is alone is it."""
     awaited = []
-    submit = Flight.submit
+    submit = InFlight.submit
 
-    def watched(flight, index, order, **how):
+    def watched(in_flight, index, order, **how):
         awaited.append((index, how["awaited"]))
-        return submit(flight, index, order, **how)
+        return submit(in_flight, index, order, **how)
 
-    monkeypatch.setattr(Flight, "submit", watched)
+    monkeypatch.setattr(InFlight, "submit", watched)
     two = fleets(2)
     assert two.answers(1, 2, 3, 4, 5) == [3, 6, 9, 12, 15]
     last = {max(chosen) for _, chosen, _ in two.staged}
@@ -171,10 +171,10 @@ def test_what_can_be_done_meanwhile_is_done_while_they_work(fleets):
 def test_what_other_stubs_have_sent_counts(fleets):
     """A device with much outstanding gets nothing, as long as another is done sooner."""
     two = fleets(2)
-    claim = two.benches[0].executors[0].outstanding.claim(10**9)
+    outstanding_work = two.benches[0].executors[0].outstanding.add(10**9)
     assert two.run([1, 2, 3, 4])[1] == ["null:1"] * 4
     assert [state.outstanding_ns for state in two.fleet.states()] == [10**9, 0]
-    claim.release()
+    outstanding_work.release()
     assert set(two.run([1, 2, 3, 4])[1]) == {"null", "null:1"}
 
 
@@ -299,7 +299,7 @@ def test_a_device_without_memory_for_its_arena_fails_its_own_runs(fleets):
 def test_a_message_that_does_not_fit_fails_its_runs_once(fleets):
     """It would not fit the next time either."""
     two = fleets(2)
-    long = {"deadline_ns": 0, "slots": (), "fresh": (1,) * 100_000}
+    long = {"deadline_ns": 0, "slots": (), "starting": (1,) * 100_000}
     outcomes, _ = two.run([1, 2], **long)
     assert {type(outcome.error).__name__ for outcome in outcomes} == {"ProtocolError"}
     assert len(two.staged) == 2
@@ -408,7 +408,7 @@ def test_the_only_device_is_waited_for_while_it_restarts(fleets):
     one.fleet.sessions[0]._connect = lambda: (time.sleep(0.2), real())[1]
     bench.cut()
     assert one.answers(1, 2, 3) == [3, 6, 9]
-    assert (bench.restarts, len(bench.links)) == (1, 2)
+    assert (bench.restarts, len(bench.connections)) == (1, 2)
 
 
 def test_an_executor_that_dies_again_and_again_is_given_up_for_now(fleets):
@@ -425,13 +425,13 @@ def test_a_run_under_which_devices_are_lost_before_it_begins_ends_some_time(flee
     """Every repetition finds the connection cut; after some of them it is told."""
     one = fleets(1)
     session = one.fleet.sessions[0]
-    flight = session.flight
+    in_flight = session.in_flight
 
-    def cut_flight():
+    def cut_in_flight():
         one.benches[0].cut()
-        return flight()
+        return in_flight()
 
-    monkeypatch.setattr(session, "flight", cut_flight)
+    monkeypatch.setattr(session, "in_flight", cut_in_flight)
     (outcome,) = one.run([1])[0]
     assert isinstance(outcome.error, ExecutorLost)
     assert "before it could be repeated" in str(outcome.error)
@@ -488,22 +488,22 @@ def test_an_executor_that_has_died_between_batches_is_given_up_before_the_next(f
 def test_what_earlier_steps_had_left_is_not_looked_for_on_another_device(fleets):
     """The run fails and says so; whoever knows the steps begins again."""
     two = fleets(2)
-    rows = (KeptRows(key=1, first=0, count=1, length=1),)
-    fed = (FedRef(name="x", dtype="FP32", shape=(1, 1), fill=0, rows=rows),)
+    rows = (DeviceRows(key=1, first=0, count=1, length=1),)
+    gathered = (GatherInput(name="x", dtype="FP32", shape=(1, 1), fill=0, rows=rows),)
     for bench in two.benches:
         bench.cut()
-    (outcome, *_), _ = two.run([1, 2], fed=fed)
+    (outcome, *_), _ = two.run([1, 2], gathered=gathered)
     assert isinstance(outcome.error, TensorsLost)
     assert "what the steps before had left on the device" in str(outcome.error)
 
 
 def test_tensors_stay_only_where_there_is_one_device(fleets):
     """Of several, a later run may come to another one. Host memory keeps nothing."""
-    assert fleets(2).fleet.keep_tensors("owner") is None
+    assert fleets(2).fleet.retain_tensors("owner") is None
     one = fleets(1).fleet
-    keeps = one.keep_tensors("owner")
-    assert keeps is not None
-    assert keeps.memory == ""
+    memory = one.retain_tensors("owner")
+    assert memory is not None
+    assert memory.name == ""
     one.free_tensors([1, 2])
 
 
@@ -561,7 +561,7 @@ def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch)
     """Runs whose time is over fail at once; a late answer is nobody's, and hurts no later run."""
     one = fleets(1)
     gate = one.hold(0)
-    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
     soon_ns = time.monotonic_ns() + BEGUN_NS
     runs = one.begin([1, 2], deadline_ns=soon_ns)
     ended = [next(runs), next(runs)]
@@ -578,9 +578,9 @@ def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatc
     """So its sequence is given up: a client that sent it again would have it counted twice."""
     one = fleets(1)
     gate = one.hold(0)
-    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
     soon_ns = time.monotonic_ns() + BEGUN_NS
-    runs = one.begin([1], deadline_ns=soon_ns, slots=(0,), fresh=(0,))
+    runs = one.begin([1], deadline_ns=soon_ns, slots=(0,), starting=(0,))
     ended = next(runs)
     gate.set()
     assert list(runs) == []
@@ -592,7 +592,7 @@ def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
     """When the silent executor dies, its other runs are; each ends once."""
     one = fleets(1)
     one.hold(0)
-    monkeypatch.setattr(Flight, "silent_ns", SILENT_NS)
+    monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
     now_ns = time.monotonic_ns()
 
     def stage(session, chosen, *, again):

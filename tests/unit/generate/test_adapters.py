@@ -8,7 +8,7 @@ from builders.adapters import stored_adapter
 from builders.generation import Serving, sequence
 from fakes.language_model import BROKEN, FakeLanguageModel, expected_tokens
 from ge_backend.errors import InvalidRequest, ModelError
-from ge_backend.generate.adapters import AdapterShelf, adapters_of
+from ge_backend.generate.adapters import AdapterCache, adapters_of
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.settings import PreemptionMode, SpeculationMode
 
@@ -151,9 +151,9 @@ def test_steps_without_an_adapter_have_nothing_of_it():
 
 def test_a_shelf_counts_an_adapter_once():
     """However many run with it; one that runs already always fits."""
-    shelf = AdapterShelf(FakeLanguageModel(), 200, Tally())
+    adapters = AdapterCache(FakeLanguageModel(), 200, Tally())
     running = [sequence(number=n, adapter=a) for n, a in enumerate((PIRATE, PIRATE, None, POET))]
-    assert shelf.may_join(sequence(adapter=PIRATE), running)
-    assert shelf.may_join(sequence(), running)
-    assert not shelf.may_join(sequence(adapter=CLERK), running)
-    assert shelf.may_join(sequence(adapter=CLERK), running[:3])
+    assert adapters.may_join(sequence(adapter=PIRATE), running)
+    assert adapters.may_join(sequence(), running)
+    assert not adapters.may_join(sequence(adapter=CLERK), running)
+    assert adapters.may_join(sequence(adapter=CLERK), running[:3])

@@ -11,7 +11,7 @@ import pytest
 from builders.generation import Clock, sequence
 from fakes.language_model import NAN, POISON, FakeLanguageModel, next_token
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
-from ge_backend.generate.adapters import AdapterShelf
+from ge_backend.generate.adapters import AdapterCache
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import ShapeLists, StepShapes
 from ge_backend.generate.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
@@ -51,9 +51,9 @@ class Rig:
         self.model = kind(block_size=4, **model)
         self.model.open_cache(40)
         self.tally = Tally()
-        shelf = AdapterShelf(self.model, 1000, self.tally)
+        adapters = AdapterCache(self.model, 1000, self.tally)
         preemption = Preemption(PreemptionMode.SWAP, 99)
-        self.runner = Runner(self.model, preemption, self.tally, Clock(), shelf)
+        self.runner = Runner(self.model, preemption, self.tally, Clock(), adapters)
 
     def span(self, number, prompt):
         made = sequence(number=number, prompt=prompt)

@@ -14,7 +14,7 @@ import pytest
 from builders.bench import Bench
 from builders.host_config import instance_of
 from ge_backend.config.sequence_batching import SequenceBatching, State
-from ge_backend.executor.client.flight import Flight
+from ge_backend.executor.client.in_flight import InFlight
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
 from ge_backend.sequence.sequencer import Sequencer
@@ -51,7 +51,7 @@ class Pipeline:
         from ge_backend.batching.progress import Reply
 
         for position, request in enumerate(requests):
-            self.steps.append((request.slot, request.fresh))
+            self.steps.append((request.slot, request.starting))
             if self.broken:
                 raise RuntimeError("unforeseen")
             outputs = {"x": request.tensors["x"]}
@@ -93,7 +93,7 @@ def test_a_refused_start_begins_the_sequence_all_the_same(send, pipeline):
     assert send() is None
     assert "expected INT64" in send(1.5, flags=START)
     assert send() is None
-    assert [fresh for _, fresh in pipeline.steps] == [True, False, True]
+    assert [starting for _, starting in pipeline.steps] == [True, False, True]
 
 
 def test_a_refused_end_ends_the_sequence_all_the_same(send, pipeline):
@@ -263,7 +263,7 @@ def test_a_sequence_that_begins_while_its_device_is_opened_again_lives(served, m
     served.bench.cut()
     served.at_next_connect = die
     assert served.send(2, START) == 1
-    assert len(served.bench.links) == 3
+    assert len(served.bench.connections) == 3
     assert served.send(2) == 2
     assert "state of sequence 1 was lost" in served.send(1)
 
@@ -271,10 +271,10 @@ def test_a_sequence_that_begins_while_its_device_is_opened_again_lives(served, m
 @pytest.mark.parametrize("ran", [False, True])
 def test_a_sequence_that_begins_as_its_executor_dies_is_lost(served, monkeypatch, ran):
     """Whether its first step was answered or not; that is said once."""
-    submit = Flight.submit
+    submit = InFlight.submit
 
     def dying(flight, *args, **named):
-        monkeypatch.setattr(Flight, "submit", submit)
+        monkeypatch.setattr(InFlight, "submit", submit)
         if not ran:
             served.bench.cut()
         sent = submit(flight, *args, **named)
@@ -282,7 +282,7 @@ def test_a_sequence_that_begins_as_its_executor_dies_is_lost(served, monkeypatch
         served.bench.cut()
         return sent
 
-    monkeypatch.setattr(Flight, "submit", dying)
+    monkeypatch.setattr(InFlight, "submit", dying)
     told = "state of sequence 1 was lost" if ran else "and with it the state of this sequence"
     answers = [served.send(1, START), served.send(1), served.send(1)]
     if ran:

@@ -29,13 +29,13 @@ def test_flags_and_ids_are_the_hosts(module, pb_utils):
     """Bit 1 begins, bit 2 ends; ids are numbers or texts."""
     steps = module.Steps(Sequencer(BATCHING), Recorder())
     begun = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=1))
-    assert (begun.slot, begun.fresh) == (0, True)
+    assert (begun.slot, begun.starting) == (0, True)
     steps.settle(0, Reply(request=0, outputs={}))
     other = steps.admit(read(), pb_utils.InferenceRequest(correlation_id=7, flags=1))
-    assert (other.slot, other.fresh) == (1, True)
+    assert (other.slot, other.starting) == (1, True)
     steps.settle(0, Reply(request=0, outputs={}))
     ended = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=2))
-    assert (ended.slot, ended.fresh) == (0, False)
+    assert (ended.slot, ended.starting) == (0, False)
     steps.settle(0, Reply(request=0, outputs={}))
     with pytest.raises(InvalidRequest):
         steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
@@ -78,7 +78,7 @@ def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb
     recorder, sequencer = Recorder(), Sequencer(BATCHING)
     steps = module.Steps(sequencer, recorder)
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=1))
-    assert steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a")).fresh
+    assert steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a")).starting
     steps.settle(0, Reply(request=0, outputs={}))
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     with pytest.raises(InvalidRequest):

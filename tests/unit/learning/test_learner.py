@@ -13,7 +13,7 @@ from builders.null_models import comes_true
 from fakes.null_device import Fault, NullDevice
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, InvalidRequest, ShapeTooLarge
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.server.executor import Executor
 from ge_backend.learning import learner
@@ -366,7 +366,7 @@ def test_new_buckets_are_prepared_on_every_device(bench):
     def connect_other():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         other.accept(theirs)
-        return Link(ours)
+        return ExecutorConnection(ours)
 
     one = bench.instance(overflow="extend", connects=[bench.connect, connect_other])
     prepared = other.device.counts.prepares

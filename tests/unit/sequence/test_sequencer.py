@@ -54,10 +54,10 @@ def begin(steps, name, *, size=2, index=0):
 def test_a_step_runs_in_its_sequences_slot():
     """Begun fresh, gone on, and freed at the end."""
     steps = sequencer()
-    assert admit(steps, 1, start=True).fresh
+    assert admit(steps, 1, start=True).starting
     settle(steps)
     on = admit(steps, 1, end=True)
-    assert (on.slot, on.fresh, on.states) == (0, False, ())
+    assert (on.slot, on.starting, on.states) == (0, False, ())
     settle(steps)
     assert steps.live == 0
     assert steps.integrity() == []
@@ -101,7 +101,7 @@ def test_with_direct_scheduling_a_slot_is_the_place_in_the_batch():
         settle(steps, index=index)
     assert admit(steps, "c", start=True, index=1).slot == 1
     settle(steps, index=1)
-    assert not admit(steps, "a").fresh
+    assert not admit(steps, "a").starting
     settle(steps)
     assert steps.events["displaced"] == 1
     with pytest.raises(InvalidRequest):
@@ -114,7 +114,7 @@ def test_with_oldest_scheduling_as_many_may_vanish_as_live():
     for name in ("lives", "b", "c", "d"):
         admit(steps, name, start=True)
         settle(steps)
-    assert not admit(steps, "lives").fresh
+    assert not admit(steps, "lives").starting
 
 
 def test_several_rows_are_refused():
@@ -143,12 +143,12 @@ def test_a_step_that_did_not_run_changes_nothing(error):
     admit(steps, 1, start=True)
     settle(steps, error=error, size=7)
     again = admit(steps, 1)
-    assert (again.fresh, again.states) == (True, ((0,),))
+    assert (again.starting, again.states) == (True, ((0,),))
     settle(steps, size=3)
     admit(steps, 1)
     settle(steps, error=error, size=9)
     third = admit(steps, 1)
-    assert (third.fresh, third.states) == (False, ((3,),))
+    assert (third.starting, third.states) == (False, ((3,),))
 
 
 @pytest.mark.parametrize("error", FAILURES)
@@ -159,7 +159,7 @@ def test_a_start_in_the_middle_that_did_not_run_drops_the_state_of_before(error)
     admit(steps, 1, start=True)
     settle(steps, error=error)
     on = admit(steps, 1)
-    assert (on.fresh, on.states) == (True, ((0,),))
+    assert (on.starting, on.states) == (True, ((0,),))
 
 
 def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
@@ -169,7 +169,7 @@ def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
     steps.skip(0, 1, start=True, end=False, now_s=0.0)
     assert (steps.events["begun"], steps.events["ended"]) == (2, 1)
     on = admit(steps, 1)
-    assert (on.fresh, on.states) == (True, ((0,),))
+    assert (on.starting, on.states) == (True, ((0,),))
     settle(steps)
     steps.skip(0, 1, start=False, end=True, now_s=0.0)
     assert steps.live == 0
@@ -189,7 +189,7 @@ def test_a_request_that_cannot_be_run_does_not_hear_of_a_loss():
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
     steps.skip(0, 1, start=True, end=False, now_s=0.0)
-    assert admit(steps, 1).fresh
+    assert admit(steps, 1).starting
     assert steps.integrity() == []
 
 
@@ -203,9 +203,9 @@ def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
     assert (steps.live, steps.events["lost"]) == (1, 1)
     with pytest.raises(InvalidRequest):
         admit(steps, "a")
-    assert not admit(steps, "b").fresh
+    assert not admit(steps, "b").starting
     settle(steps)
-    assert admit(steps, "a", start=True).fresh
+    assert admit(steps, "a", start=True).starting
     assert steps.integrity() == []
 
 
@@ -215,12 +215,12 @@ def test_who_begins_anew_does_not_meet_the_last_step_of_before():
     begin(steps, 1, size=5)
     old = admit(steps, 1, end=True, index=0)
     new = admit(steps, 1, start=True, index=1)
-    assert (old.states, new.states, new.fresh) == (((5,),), ((0,),), True)
+    assert (old.states, new.states, new.starting) == (((5,),), ((0,),), True)
     assert old.slot != new.slot
     settle(steps, size=6, index=0)
     settle(steps, error=GraphFailed("no"), index=1)
     on = admit(steps, 1)
-    assert (on.slot, on.fresh, on.states) == (new.slot, True, ((0,),))
+    assert (on.slot, on.starting, on.states) == (new.slot, True, ((0,),))
     assert steps.events["ended"] == 1  # by the START
     assert steps.integrity() == []
 
@@ -234,7 +234,7 @@ def test_nobody_gets_a_slot_with_a_step_under_way():
         admit(steps, "c", start=True, index=2)
     settle(steps, index=0)
     settle(steps, index=1)
-    assert admit(steps, "c", start=True, index=2).fresh
+    assert admit(steps, "c", start=True, index=2).starting
     assert steps.integrity() == []
 
 
@@ -261,7 +261,7 @@ def test_a_success_that_is_told_after_a_loss_counts_for_nobody():
     with pytest.raises(ExecutorLost):
         admit(steps, 1)
     other = admit(steps, 2, start=True)
-    assert (other.fresh, other.states) == (True, ((0,),))
+    assert (other.starting, other.states) == (True, ((0,),))
     assert steps.integrity() == []
 
 
@@ -284,9 +284,9 @@ def test_a_sequence_whose_first_step_failed_still_begins():
     settle(steps)
     admit(steps, 2, start=True)
     settle(steps, error=GraphFailed("no"))
-    assert admit(steps, 2).fresh
+    assert admit(steps, 2).starting
     settle(steps)
-    assert not admit(steps, 2).fresh
+    assert not admit(steps, 2).starting
 
 
 def test_a_step_that_hears_of_the_loss_is_not_told_again():
@@ -302,5 +302,5 @@ def test_a_step_that_hears_of_the_loss_is_not_told_again():
         admit(steps, "a")
     with pytest.raises(ExecutorLost, match="state of sequence 'b'"):
         admit(steps, "b")
-    assert admit(steps, "a", start=True).fresh
+    assert admit(steps, "a", start=True).starting
     assert steps.integrity() == []

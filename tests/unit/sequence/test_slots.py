@@ -27,7 +27,7 @@ def test_a_sequence_keeps_its_slot_from_start_to_end():
     other = step(slots, 8, start=True)
     assert first.slot != other.slot
     assert step(slots, 7).slot == step(slots, 7, end=True).slot == first.slot
-    assert (first.fresh, step(slots, 8).fresh) == (True, False)
+    assert (first.starting, step(slots, 8).starting) == (True, False)
     assert slots.integrity() == []
 
 
@@ -52,7 +52,7 @@ def test_start_in_the_middle_begins_anew():
     """The state of before is dropped."""
     slots = table(capacity=1)
     step(slots, 7, start=True)
-    assert step(slots, 7, start=True).fresh
+    assert step(slots, 7, start=True).starting
     assert slots.live == 1
     assert slots.integrity() == []
 
@@ -110,7 +110,7 @@ def test_lost_state_is_said_once_and_new_sequences_work():
         step(slots, 7)
     with pytest.raises(InvalidRequest):
         step(slots, 7)
-    assert step(slots, 7, start=True).fresh
+    assert step(slots, 7, start=True).starting
     assert slots.events["lost"] == 1
     assert slots.integrity() == []
 
@@ -142,7 +142,7 @@ def test_any_order_of_events_agrees_with_an_oracle(events, capacity):
             del alive[0]
         if start or sequence in alive:
             taken = step(slots, sequence, start=start, end=end, now_s=now)
-            assert taken.fresh == start
+            assert taken.starting == start
             assert 0 <= taken.slot < capacity
             alive = [other for other in alive if other != sequence] + [sequence] * (not end)
         else:

@@ -121,7 +121,7 @@ class Part:
     left: list
     layout: None = None
 
-    def keep_tensors(self, _):
+    def retain_tensors(self, _):
         raise RuntimeError("unforeseen")
 
     def close(self):

@@ -147,7 +147,7 @@ def test_what_was_found_is_kept(opened, tmp_path, monkeypatch):
     """The next start runs nothing for it, also where there is no limit."""
     store = Store(tmp_path / "cache")
     assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
-    monkeypatch.setattr(Session, "flight", pytest.fail)
+    monkeypatch.setattr(Session, "in_flight", pytest.fail)
     assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
     store.keep_limits(KEY, {})
     assert found(opened, sliced_positions(), store=store) == {}
@@ -160,7 +160,7 @@ def test_an_executor_that_dies_over_a_trial_is_no_limit(opened, monkeypatch):
         raise ExecutorLost("gone")
 
     model = opened(sliced_positions())
-    monkeypatch.setattr(Session, "flight", lost)
+    monkeypatch.setattr(Session, "in_flight", lost)
     assert learned_limits(model, KEY) == {}
     monkeypatch.undo()
     model.session.reopen()

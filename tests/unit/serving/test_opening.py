@@ -11,7 +11,7 @@ from ge_backend.batching.request import check_request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import ExecutorLost, ModelError
-from ge_backend.executor.server.connection import Connection
+from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.metrics import Recorder
 from ge_backend.serving import opening
 from ge_backend.serving.connect import open_fleet
@@ -80,13 +80,13 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch):
     """Notes what every executor of this process is asked for."""
-    asked, answer = Asked(), Connection._answer
+    asked, answer = Asked(), StubHandler._answer
 
     def noting(self, message, descriptors):
         asked.note(message)
         answer(self, message, descriptors)
 
-    monkeypatch.setattr(Connection, "_answer", noting)
+    monkeypatch.setattr(StubHandler, "_answer", noting)
     return asked
 
 
@@ -156,10 +156,10 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     assert all("no input has allow_ragged_batch" in line for line in told)
 
 
-def step(pipeline, value, *, slot=0, fresh=False):
+def step(pipeline, value, *, slot=0, starting=False):
     """Run one step of one sequence; return its answer, or its error."""
     request = check_request(0, {"x": np.full((1, 2), value, np.float32)}, pipeline.layout)
-    (reply,) = pipeline.run([replace(request, slot=slot, fresh=fresh)])
+    (reply,) = pipeline.run([replace(request, slot=slot, starting=starting)])
     return reply.error or float(reply.outputs["y"][0])
 
 
@@ -167,19 +167,19 @@ def test_states_get_their_memory_once_the_model_is_compiled(asked, opened):
     """A graph that is compiled for its shapes can say what stays on the device."""
     assert asked.kinds == ["Load", "Compile", "Prepare", "KeepStates"]
     assert asked.hidden == [("n", "extra")]  # what no client gets
-    assert step(opened, 1, fresh=True) == 2
+    assert step(opened, 1, starting=True) == 2
     assert step(opened, 1) == 4
 
 
 def test_so_they_do_after_the_executor_was_lost(asked, opened):
     """The states themselves are gone: who goes on is told so, who begins is served."""
-    step(opened, 1, fresh=True)
+    step(opened, 1, starting=True)
     asked.kinds.clear()
     (session,) = opened.fleet.sessions
     session.lose(ExecutorLost("gone"))
     assert isinstance(step(opened, 1), ExecutorLost)
     assert asked.kinds == ["Load", "Compile", "KeepStates", "Prepare"]
-    assert step(opened, 5, fresh=True) == 10
+    assert step(opened, 5, starting=True) == 10
 
 
 def test_states_are_kept_where_there_are_any():

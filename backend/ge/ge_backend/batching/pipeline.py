@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import blamed
 from ge_backend.batching.concatenate import as_it_came, one_run
-from ge_backend.batching.kept import Keeping
+from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
 from ge_backend.batching.progress import Progress, Reply
 from ge_backend.batching.request import Request
 from ge_backend.batching.split import refused_requests, split
-from ge_backend.batching.stage import deadline_of, draft, stage
+from ge_backend.batching.stage import deadline_of, stage, sub_batch_shapes
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, StateLost
-from ge_backend.executor.client.flight import RunResult
+from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import Keeps, Run
-from ge_backend.fleet.fleet import Ended, Fleet
+from ge_backend.executor.protocol.messages import Run, TensorMemory
+from ge_backend.fleet.fleet import FinishedRun, Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Shape
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # Leading binary digits of the sizes that rows are counted under: two bins per power of two.
 COUNTED_DIGITS = 2
 # The most of an arena that a run is given for outputs whose shapes it alone knows.
-MOST_ROOM_BYTES = 1 << 20
+MOST_SPILL_BYTES = 1 << 20
 # Where executors have died over so many requests of a batch, each alone, it is no request's doing:
 # the others are not tried, as each would take an executor's start.
 MOST_KILLERS = 3
@@ -66,7 +66,7 @@ class Pipeline:
     traffic: Traffic
     free_at_ns: float = field(init=False, default=0.0)
     _owner: str = field(init=False, default="")
-    _room_bytes: int = field(init=False, default=0)
+    _spill_bytes: int = field(init=False, default=0)
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
@@ -85,7 +85,7 @@ class Pipeline:
                     break
                 told = self._owner
             try:
-                fleet.keep_tensors(told)
+                fleet.retain_tensors(told)
             except GeError:
                 fleet.close()
                 raise
@@ -97,21 +97,23 @@ class Pipeline:
         self._take_over()
         self.fleet.close()
 
-    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
-        """Let batches leave tensors on the device; see `Fleet.keep_tensors`.
+    def retain_tensors(self, owner: str, buffer_bytes: Sequence[int] = ()) -> TensorMemory | None:
+        """Let batches leave tensors on the device; see `Fleet.retain_tensors`.
 
         What was handed over before knows nothing of it, so it is taken over first.
         """
         with self._changing:
             self._owner = owner
         self._take_over()
-        return self.fleet.keep_tensors(owner, rooms)
+        return self.fleet.retain_tensors(owner, buffer_bytes)
 
     def free_tensors(self, keys: Sequence[int]) -> None:
         """Forget tensors that batches have left on the device."""
         self.fleet.free_tensors(keys)
 
-    def run(self, requests: Sequence[Request], keeping: Keeping | None = None) -> Iterator[Reply]:
+    def run(
+        self, requests: Sequence[Request], retention: BatchRetention | None = None
+    ) -> Iterator[Reply]:
         """Yield one reply per request, in the order in which they are complete.
 
         A run that the engine refuses, that lacks memory, or that executors die over is repeated for
@@ -119,14 +121,14 @@ class Pipeline:
 
         Args:
             requests: the batch.
-            keeping: what of it is to stay on the device; the keys are the caller's to free.
+            retention: what of it is to stay on the device; the keys are the caller's to free.
         """
         self._take_over()
         costs = self.costs
         batch = self._plan(requests, costs)
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
-        progress = Progress(requests, costs, self.layout, keeping)
+        progress = Progress(requests, costs, self.layout, retention)
 
         def count() -> None:
             self._count_batch(requests, costs)
@@ -228,7 +230,7 @@ class Pipeline:
         for ended in self.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo):
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
-            self._make_room(ended.outcome.spilled_bytes)
+            self._grow_spill(ended.outcome.spilled_bytes)
             left_ns = remaining_ns / self.policy.lanes
             sub_batch = sub_batches[ended.index]
             replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
@@ -249,25 +251,25 @@ class Pipeline:
         keep: bool,
     ) -> list[Run | GeError]:
         started = time.perf_counter()
-        requests, keeping = progress.requests, progress.keeping
-        drafts = [draft(part, requests, self.layout, keeping) for part in sub_batches]
-        room_bytes = self._room_bytes
-        too_large = _reserve(session, [each.nbytes + room_bytes for each in drafts], keep=keep)
+        requests, retention = progress.requests, progress.retention
+        shapes = [sub_batch_shapes(part, requests, self.layout, retention) for part in sub_batches]
+        spill_bytes = self._spill_bytes
+        too_large = _reserve(session, [each.nbytes + spill_bytes for each in shapes], keep=keep)
         orders = [
             too_large.get(index)
-            or stage(drawn, requests, self.layout, session.arena, room_bytes=room_bytes)
-            for index, drawn in enumerate(drafts)
+            or stage(each, requests, self.layout, session.arena, spill_bytes=spill_bytes)
+            for index, each in enumerate(shapes)
         ]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
 
-    def _make_room(self, spilled_bytes: int) -> None:
-        """Let runs from now on have as much room as this one lacked, if that is not too much.
+    def _grow_spill(self, spilled_bytes: int) -> None:
+        """Let runs from now on spill into the arena what this one did not, if it is not too much.
 
         A segment of its own is made, mapped on both sides and given back for every run.
         """
-        if self._room_bytes < spilled_bytes <= MOST_ROOM_BYTES:
-            self._room_bytes = aligned(spilled_bytes)
+        if self._spill_bytes < spilled_bytes <= MOST_SPILL_BYTES:
+            self._spill_bytes = aligned(spilled_bytes)
 
     def _settle(
         self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
@@ -277,7 +279,7 @@ class Pipeline:
         try:
             if outcome.error is not None:
                 raise outcome.error
-            hidden = progress.hidden(outcome.kept)
+            hidden = progress.hidden(outcome.retained)
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
             told = error
@@ -294,7 +296,7 @@ class Pipeline:
             refused = refused_requests(sub_batch, outcome.outputs)
             for position, refusal in refused.items():
                 yield from progress.fail_one(position, refusal)
-            progress.note(sub_batch, outcome.kept)
+            progress.note(sub_batch, outcome.retained)
             for piece in pieces:
                 outputs = progress.take(piece)
                 if outputs is not None:
@@ -303,7 +305,7 @@ class Pipeline:
                         outputs=outputs,
                         remaining_ns=left_ns,
                         states={} if done is None else done.states,
-                        kept=progress.kept(piece[0].request),
+                        on_device=progress.on_device(piece[0].request),
                     )
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
@@ -353,7 +355,7 @@ class Pipeline:
         add("ge_elements_run_total", sum([math.prod(s.priced) for s in sub_batches]))
         add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
 
-    def _time(self, ended: Ended, *, wait_s: float, split_s: float) -> None:
+    def _time(self, ended: FinishedRun, *, wait_s: float, split_s: float) -> None:
         add, done = self.recorder.add, ended.outcome.done
         add("ge_wait_seconds_total", wait_s)
         add("ge_split_seconds_total", split_s)
@@ -365,7 +367,7 @@ class Pipeline:
             add("ge_workspace_waits_total", device=ended.device)
             add("ge_workspace_wait_seconds_total", done.held_up_ns / 1e9, device=ended.device)
 
-    def _correct(self, sub_batch: SubBatch, ended: Ended) -> None:
+    def _correct(self, sub_batch: SubBatch, ended: FinishedRun) -> None:
         """Let costs follow what runs take, other than those that may have had the whole device."""
         done = ended.outcome.done
         if done is None or done.alone or ended.outcome.error is not None or not sub_batch.planned:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ge_backend.batching.kept import Keeping, KeptTensor
-from ge_backend.batching.kept_spans import KeptSpan, joined, kept_spans
+from ge_backend.batching.device_spans import DeviceSpan, device_spans, joined
+from ge_backend.batching.device_tensor import BatchRetention, DeviceTensor
 from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.batching.split import Piece, join
 from ge_backend.buckets.costs import CostModel
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory
-from ge_backend.executor.protocol.messages import KeptRef
+from ge_backend.executor.protocol.messages import RetainOutput
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import Array, Shape
 
@@ -30,7 +30,7 @@ class Reply:
             that hangs on an executor that shows no life.
         states: the shape of each state of its sequence after this step, by input name, where its
             size varies.
-        kept: outputs that have stayed on the device, by name.
+        on_device: outputs that have stayed on the device, by name.
     """
 
     request: int
@@ -38,7 +38,7 @@ class Reply:
     error: GeError | None = None
     remaining_ns: float = 0.0
     states: Mapping[str, Shape] = field(default_factory=dict)
-    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
+    on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Progress:
     """Which rows of which request have come back.
 
     Attributes:
-        keeping: what is to stay on the device.
+        retention: what is to stay on the device.
         suspects: spans of runs of several requests that the engine refused, to be run again alone.
         dangers: of such that lacked memory or that executors died over: to be run again with
             nothing beside them, not even each other.
@@ -56,28 +56,30 @@ class Progress:
     requests: Sequence[Request]
     costs: CostModel
     layout: Layout
-    keeping: Keeping | None = None
+    retention: BatchRetention | None = None
     suspects: list[RowSpan] = field(default_factory=list)
     dangers: list[RowSpan] = field(default_factory=list)
     killers: int = 0
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
-    _kept: dict[int, list[KeptSpan]] = field(default_factory=dict)
+    _on_device: dict[int, list[DeviceSpan]] = field(default_factory=dict)
 
-    def hidden(self, kept: Sequence[KeptRef]) -> frozenset[str]:
+    def hidden(self, retained: Sequence[RetainOutput]) -> frozenset[str]:
         """Return the outputs of a run that have not come to the host."""
-        if self.keeping is None:
+        if self.retention is None:
             return frozenset()
-        return self.keeping.dropped.union(ref.name for ref in kept if not ref.shown)
+        return self.retention.unrequested.union(
+            ref.name for ref in retained if not ref.also_to_host
+        )
 
-    def note(self, sub_batch: SubBatch, kept: Sequence[KeptRef]) -> None:
+    def note(self, sub_batch: SubBatch, retained: Sequence[RetainOutput]) -> None:
         """Note what of a run has stayed on the device."""
-        for span in kept_spans(sub_batch, kept) if kept else ():
-            self._kept.setdefault(span[0].request, []).append(span)
+        for span in device_spans(sub_batch, retained) if retained else ():
+            self._on_device.setdefault(span[0].request, []).append(span)
 
-    def kept(self, position: int) -> dict[str, KeptTensor]:
+    def on_device(self, position: int) -> dict[str, DeviceTensor]:
         """Return what has stayed on the device of a request that is complete."""
-        spans = self._kept.get(position)
+        spans = self._on_device.get(position)
         return joined(spans, self.layout, self.requests[position]) if spans else {}
 
     def stateful(self, sub_batch: SubBatch) -> bool:
@@ -98,7 +100,7 @@ class Progress:
             self.suspects.extend(sub_batch.spans)
             return True
         dangerous = (isinstance(error, ExecutorLost) and not self.stateful(sub_batch)) or (
-            isinstance(error, OutOfMemory) and self.keeping is None
+            isinstance(error, OutOfMemory) and self.retention is None
         )
         if dangerous:
             self.dangers.extend(sub_batch.spans)

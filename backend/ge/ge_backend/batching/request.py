@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ge_backend.batching.kept import KeptTensor
+from ge_backend.batching.device_tensor import DeviceTensor
 from ge_backend.errors import InvalidRequest
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["Request", "check_request", "never"]
 
-Tensor = Array | KeptTensor
-NOTHING_KEPT: Mapping[str, KeptTensor] = MappingProxyType({})
+Tensor = Array | DeviceTensor
+NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
 
 
 def never() -> bool:
@@ -30,7 +30,7 @@ class Request:
         index: its place in the host's list.
         rows: its own batch size, at least 1; 1 for a model without a batch dimension.
         tensors: what the client sent, by input name; `[rows, *dims]` where the model is batched.
-        kept: inputs that are on the device already; they are not among the tensors.
+        on_device: inputs that are on the device already; they are not among the tensors.
         sizes: the real size of each padded axis, in the layout's order.
         matched: the sizes of the free axes that are not padded, in the layout's order; -1 where
             only an optional input that was not sent has it.
@@ -38,7 +38,7 @@ class Request:
         deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
         cancelled: asks the host whether the client has given up on it, which takes 10-25 us.
         slot: where the state of its sequence lies; -1 for a model without states.
-        fresh: the state begins anew.
+        starting: the state starts with its initial value.
         states: the shape of each state as it is now, where its size varies.
         wanted: the outputs that the client asked for; empty: all.
     """
@@ -52,9 +52,9 @@ class Request:
     deadline_ns: int = 0
     cancelled: Callable[[], bool] = never
     slot: int = -1
-    fresh: bool = False
+    starting: bool = False
     states: tuple[Shape, ...] = ()
-    kept: Mapping[str, KeptTensor] = field(default_factory=dict)
+    on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
 
     @property
@@ -70,7 +70,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
     *,
     deadline_ns: int = 0,
     cancelled: Callable[[], bool] = never,
-    kept: Mapping[str, KeptTensor] = NOTHING_KEPT,
+    on_device: Mapping[str, DeviceTensor] = NOTHING_ON_DEVICE,
     wanted: frozenset[str] = frozenset(),
 ) -> Request:
     """Return the request, its shapes checked against the layout; contents are not read.
@@ -85,7 +85,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
     for item in layout.inputs:
         array: Tensor | None = tensors.get(item.name)
         if array is None:
-            array = kept.get(item.name)
+            array = on_device.get(item.name)
         if array is None:
             unsent.append(item)
         else:
@@ -106,7 +106,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         omitted=omitted,
         deadline_ns=deadline_ns,
         cancelled=cancelled,
-        kept=kept,
+        on_device=on_device,
         wanted=wanted,
     )
 

@@ -12,16 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ge_backend.batching.concatenate import batch_shape, write_batch
-from ge_backend.batching.kept import Keeping
-from ge_backend.batching.kept_spans import fed_input
+from ge_backend.batching.device_spans import gather_input
+from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import SubBatch
 from ge_backend.batching.request import Request
 from ge_backend.executor.protocol.arena import Arena, aligned
-from ge_backend.executor.protocol.messages import NO_ROOM, FedRef, KeptRef, Room, Run
+from ge_backend.executor.protocol.messages import (
+    NO_SPILL,
+    GatherInput,
+    RetainOutput,
+    Run,
+    SpillRange,
+)
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
-__all__ = ["Draft", "deadline_of", "draft", "sources", "stage"]
+__all__ = ["SubBatchShapes", "deadline_of", "sources", "stage", "sub_batch_shapes"]
 
 BF16_ONE = 0x3F80
 # An estimate may be infinite where nothing was measured; a day is as good.
@@ -29,14 +35,14 @@ MOST_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class SubBatchShapes:
     """The shapes of one sub-batch's tensors, known before anything is copied.
 
     Attributes:
         inputs: per input that will be given to the graph its padded shape.
-        fed: inputs that are made on the device.
-        kept: outputs that stay there.
-        dropped: outputs that nobody wants.
+        gathered: inputs that are made on the device.
+        retained: outputs that stay there.
+        unrequested: outputs that nobody asks for.
         texts: BYTES inputs, already serialised, since only that tells their length.
         outputs: per output its shape where it can be told beforehand.
         nbytes: arena bytes that `stage` will place.
@@ -47,24 +53,24 @@ class Draft:
     texts: Mapping[str, bytes]
     outputs: Mapping[str, Shape]
     nbytes: int
-    fed: tuple[FedRef, ...] = ()
-    kept: tuple[KeptRef, ...] = ()
-    dropped: tuple[str, ...] = ()
+    gathered: tuple[GatherInput, ...] = ()
+    retained: tuple[RetainOutput, ...] = ()
+    unrequested: tuple[str, ...] = ()
 
 
-def draft(
+def sub_batch_shapes(
     sub_batch: SubBatch,
     requests: Sequence[Request],
     layout: Layout,
-    keeping: Keeping | None = None,
-) -> Draft:
+    retention: BatchRetention | None = None,
+) -> SubBatchShapes:
     """Return the shapes of a sub-batch's tensors; outputs that stay get their keys."""
     first = requests[sub_batch.spans[0].request]
     sizes = sub_batch.bucket[1:] + first.matched
     batch = sub_batch.bucket[:1] if layout.batched else ()
     inputs: dict[str, Shape] = {}
     texts: dict[str, bytes] = {}
-    fed: list[FedRef] = []
+    gathered: list[GatherInput] = []
     nbytes = 0
     for item in layout.inputs:
         if item.name in first.omitted:
@@ -73,8 +79,8 @@ def draft(
             shape = batch_shape(item, sources(item.source, sub_batch, requests))
         else:
             shape = batch + item.row_shape(sizes)
-        if item.name in first.kept:
-            fed.append(fed_input(item, shape, sub_batch, requests))
+        if item.name in first.on_device:
+            gathered.append(gather_input(item, shape, sub_batch, requests))
             continue
         inputs[item.name] = shape
         if item.dtype.name == "BYTES":
@@ -84,48 +90,48 @@ def draft(
             nbytes += aligned(len(texts[item.name]))
         else:
             nbytes += aligned(math.prod(shape) * item.dtype.itemsize)
-    outputs, kept = _drafted_outputs(layout, batch, sizes, keeping)
+    outputs, retained = _output_shapes(layout, batch, sizes, retention)
     for output in layout.outputs:
         if output.name in outputs:
             nbytes += aligned(math.prod(outputs[output.name]) * output.dtype.itemsize)
-    return Draft(
+    return SubBatchShapes(
         sub_batch=sub_batch,
         inputs=inputs,
         texts=texts,
         outputs=outputs,
         nbytes=nbytes,
-        fed=tuple(fed),
-        kept=tuple(kept),
-        dropped=() if keeping is None else tuple(keeping.dropped),
+        gathered=tuple(gathered),
+        retained=tuple(retained),
+        unrequested=() if retention is None else tuple(retention.unrequested),
     )
 
 
-def _drafted_outputs(
-    layout: Layout, batch: Shape, sizes: Shape, keeping: Keeping | None
-) -> tuple[dict[str, Shape], list[KeptRef]]:
+def _output_shapes(
+    layout: Layout, batch: Shape, sizes: Shape, retention: BatchRetention | None
+) -> tuple[dict[str, Shape], list[RetainOutput]]:
     """Return the outputs that get a place in the arena, and those that stay; of known shapes."""
     outputs: dict[str, Shape] = {}
-    kept: list[KeptRef] = []
+    retained: list[RetainOutput] = []
     for output in layout.outputs:
         shape = batch + output.row_shape(sizes)
         if -1 in shape or output.source or output.dtype.name == "BYTES":
             continue
-        shown = True
-        if keeping is not None and output.name in keeping.outputs:
-            kept.append(keeping.kept(output, shape))
-            shown = kept[-1].shown
-        if shown and (keeping is None or output.name not in keeping.dropped):
+        to_host = True
+        if retention is not None and output.name in retention.outputs:
+            retained.append(retention.retain(output, shape))
+            to_host = retained[-1].also_to_host
+        if to_host and (retention is None or output.name not in retention.unrequested):
             outputs[output.name] = shape
-    return outputs, kept
+    return outputs, retained
 
 
 def stage(
-    drawn: Draft,
+    shapes: SubBatchShapes,
     requests: Sequence[Request],
     layout: Layout,
     arena: Arena,
     *,
-    room_bytes: int = 0,
+    spill_bytes: int = 0,
 ) -> Run:
     """Write a sub-batch's inputs into the arena and return the run, of no connection yet.
 
@@ -133,35 +139,37 @@ def stage(
     drops them.
 
     Args:
-        drawn: the sub-batch's shapes.
+        shapes: the sub-batch's shapes.
         requests: the batch.
         layout: the graph's.
-        arena: with room for `drawn.nbytes` and `room_bytes`.
-        room_bytes: for outputs whose shape only the run will tell.
+        arena: with room for `shapes.nbytes` and `spill_bytes`.
+        spill_bytes: for outputs whose shape only the run will tell.
     """
     inputs = []
     for item in layout.inputs:
-        shape = drawn.inputs.get(item.name)
+        shape = shapes.inputs.get(item.name)
         if shape is None:
             continue
-        text = drawn.texts.get(item.name)
+        text = shapes.texts.get(item.name)
         nbytes = math.prod(shape) * item.dtype.itemsize if text is None else len(text)
         ref = arena.place(item.name, item.dtype.name, shape, nbytes)
         if text is None:
-            _write(arena.view(ref), item, drawn.sub_batch, requests, layout)
+            _write(arena.view(ref), item, shapes.sub_batch, requests, layout)
         else:
             arena.write(ref, text)
         inputs.append(ref)
     outputs = []
     for output in layout.outputs:
-        known = drawn.outputs.get(output.name)
+        known = shapes.outputs.get(output.name)
         if known is not None:
             nbytes = math.prod(known) * output.dtype.itemsize
             outputs.append(arena.place(output.name, output.dtype.name, known, nbytes))
-    room = NO_ROOM
-    if room_bytes:
-        room = Room(offset=arena.place("room", "UINT8", (), room_bytes).offset, nbytes=room_bytes)
-    own = [requests[span.request] for span in drawn.sub_batch.spans]
+    spill = NO_SPILL
+    if spill_bytes:
+        spill = SpillRange(
+            offset=arena.place("spill", "UINT8", (), spill_bytes).offset, nbytes=spill_bytes
+        )
+    own = [requests[span.request] for span in shapes.sub_batch.spans]
     stateful = [request for request in own if request.slot >= 0]
     return Run(
         id=0,
@@ -169,17 +177,17 @@ def stage(
         arena=0,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        deadline_ns=deadline_of(drawn.sub_batch, requests),
-        cost_ns=round(min(drawn.sub_batch.cost_ns, MOST_NS)),
+        deadline_ns=deadline_of(shapes.sub_batch, requests),
+        cost_ns=round(min(shapes.sub_batch.cost_ns, MOST_NS)),
         slots=tuple([request.slot for request in stateful]),
-        fresh=tuple([request.slot for request in stateful if request.fresh]),
-        rows=drawn.sub_batch.bucket[0] if stateful else 0,
-        fed=drawn.fed,
-        kept=drawn.kept,
-        dropped=drawn.dropped,
-        bucket=drawn.sub_batch.bucket,
-        real_rows=drawn.sub_batch.rows,
-        room=room,
+        starting=tuple([request.slot for request in stateful if request.starting]),
+        rows=shapes.sub_batch.bucket[0] if stateful else 0,
+        gathered=shapes.gathered,
+        retained=shapes.retained,
+        unrequested=shapes.unrequested,
+        bucket=shapes.sub_batch.bucket,
+        real_rows=shapes.sub_batch.rows,
+        spill=spill,
     )
 
 

@@ -15,38 +15,38 @@ import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ge_backend.batching.kept import Keeping, KeptTensor
+from ge_backend.batching.device_tensor import BatchRetention, DeviceTensor
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request, check_request
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
-from ge_backend.ensemble.kept import NOTHING, KeptStep
+from ge_backend.ensemble.retention import NOTHING, StepRetention
 from ge_backend.ensemble.shapes import as_read, for_graph, from_graph
 from ge_backend.errors import GeError, InvalidRequest, OutOfMemory, TensorsLost
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["EnsembleRunner", "Stage"]
+__all__ = ["EnsembleRunner", "EnsembleStep"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class EnsembleStep:
     """One step and what runs it.
 
     Attributes:
         inputs, outputs: what its configuration declares, by name.
-        kept: what of it stays on the device.
+        retention: what of it stays on the device.
     """
 
-    step: Step
-    runs: Pipeline
+    node: Step
+    pipeline: Pipeline
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
-    kept: KeptStep = NOTHING
+    retention: StepRetention = NOTHING
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Known:
     wanted: tuple[str, ...]
     needed: frozenset[int]
     arrays: dict[str, Array]
-    kept: dict[str, KeptTensor] = field(default_factory=dict)
+    on_device: dict[str, DeviceTensor] = field(default_factory=dict)
 
 
 class EnsembleRunner:
@@ -69,27 +69,27 @@ class EnsembleRunner:
 
     Args:
         dag: the ensemble.
-        stages: its steps, in the same order; what runs them becomes the runner's.
+        steps: its steps, in the same order; what runs them becomes the runner's.
         layout: what clients send and get.
         recorder: counts what comes, and the time of each step.
     """
 
     def __init__(
-        self, dag: Dag, stages: Sequence[Stage], layout: Layout, recorder: Recorder
+        self, dag: Dag, steps: Sequence[EnsembleStep], layout: Layout, recorder: Recorder
     ) -> None:
-        self.stages = stages
+        self.steps = steps
         self.layout = layout
         self.recorder = recorder
         self._dag = dag
         self._dims = {output.name: output.dims for output in layout.outputs}
         self._begin_with_rows = dict.fromkeys(dag.inputs, layout.batched)
-        for stage in stages:
-            tensors = stage.step.outputs.values()
-            self._begin_with_rows |= dict.fromkeys(tensors, stage.runs.layout.batched)
+        for step in steps:
+            tensors = step.node.outputs.values()
+            self._begin_with_rows |= dict.fromkeys(tensors, step.pipeline.layout.batched)
         self._numbers = itertools.count(1)
-        self._through_host = [replace(stage, kept=NOTHING) for stage in stages]
-        keeps = any(stage.kept.outputs for stage in stages)
-        self._repeated = (TensorsLost, OutOfMemory) if keeps else ()
+        self._through_host = [replace(step, retention=NOTHING) for step in steps]
+        retains = any(step.retention.outputs for step in steps)
+        self._repeated = (TensorsLost, OutOfMemory) if retains else ()
 
     def run(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yield one reply per request; a request that a step refuses fails alone, and names it."""
@@ -97,7 +97,7 @@ class EnsembleRunner:
         self.recorder.add("ge_requests_total", len(requests))
         self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
         again: dict[int, GeError] = {}
-        for reply in self._pass(range(len(requests)), requests, self.stages):
+        for reply in self._pass(range(len(requests)), requests, self.steps):
             if isinstance(reply.error, self._repeated):
                 again[reply.request] = reply.error
             elif again:  # what it shows is written over when the others are repeated
@@ -113,35 +113,35 @@ class EnsembleRunner:
     @property
     def ready(self) -> bool:
         """Whether every step has a device that can be used."""
-        return all(stage.runs.ready for stage in self.stages)
+        return all(step.pipeline.ready for step in self.steps)
 
     @property
     def free_at_ns(self) -> float:
         """When the step that began last was expected to end; CLOCK_MONOTONIC."""
-        return max(stage.runs.free_at_ns for stage in self.stages)
+        return max(step.pipeline.free_at_ns for step in self.steps)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The names of all devices that steps run on."""
-        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.runs.devices))
+        return tuple(dict.fromkeys(name for step in self.steps for name in step.pipeline.devices))
 
     def look_for_losses(self) -> None:
         """Give up the executors that have died since the last batch."""
-        for stage in self.stages:
-            stage.runs.look_for_losses()
+        for step in self.steps:
+            step.pipeline.look_for_losses()
 
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
-        for stage in self.stages:
-            stage.runs.sample_devices()
+        for step in self.steps:
+            step.pipeline.sample_devices()
 
     def close(self) -> None:
         """Leave the executors."""
-        for stage in self.stages:
-            stage.runs.close()
+        for step in self.steps:
+            step.pipeline.close()
 
     def _pass(
-        self, positions: Sequence[int], requests: Sequence[Request], stages: Sequence[Stage]
+        self, positions: Sequence[int], requests: Sequence[Request], steps: Sequence[EnsembleStep]
     ) -> Iterator[Reply]:
         """Take these requests through the steps that each needs.
 
@@ -150,18 +150,18 @@ class EnsembleRunner:
         known = self._begin(positions, requests)
         keys: list[int] = []
         with contextlib.ExitStack() as done:
-            for place, stage in enumerate(stages):
+            for place, step in enumerate(steps):
                 started = time.perf_counter()
-                kept, keeping = stage.kept, None
-                if kept.outputs or kept.dropped:
-                    keeping = Keeping(kept.outputs, self._numbers, keys, kept.dropped)
-                if kept.frees:
-                    done.callback(stage.runs.free_tensors, keys)
+                own, retention = step.retention, None
+                if own.outputs or own.unrequested:
+                    retention = BatchRetention(own.outputs, self._numbers, keys, own.unrequested)
+                if own.frees:
+                    done.callback(step.pipeline.free_tensors, keys)
                 takes = [at for at, tensors in known.items() if place in tensors.needed]
                 if takes:
-                    yield from self._run_stage(stage, takes, requests, known, keeping)
+                    yield from self._run_step(step, takes, requests, known, retention)
                 passed = time.perf_counter() - started
-                self.recorder.add("ge_step_seconds_total", passed, step=stage.step.model)
+                self.recorder.add("ge_step_seconds_total", passed, step=step.node.model)
         for position, tensors in known.items():
             batched = self.layout.batched
             shown = {
@@ -188,65 +188,67 @@ class EnsembleRunner:
             for request in (requests[position],)
         }
 
-    def _run_stage(
+    def _run_step(
         self,
-        stage: Stage,
+        step: EnsembleStep,
         positions: Sequence[int],
         requests: Sequence[Request],
         known: dict[int, _Known],
-        keeping: Keeping | None,
+        retention: BatchRetention | None,
     ) -> Iterator[Reply]:
         """Add the step's outputs to the tensors of these requests; yield and drop what fails."""
         taken: list[Request] = []
         for position in positions:
             try:
-                request, kept = requests[position], self._kept(stage, known[position])
+                request, on_device = requests[position], self._on_device(step, known[position])
                 taken.append(
                     check_request(
                         position,
-                        self._given(stage, known[position].arrays, kept),
-                        stage.runs.layout,
+                        self._given(step, known[position].arrays, on_device),
+                        step.pipeline.layout,
                         deadline_ns=request.deadline_ns,
                         cancelled=request.cancelled,
-                        kept=kept,
+                        on_device=on_device,
                     )
                 )
             except GeError as error:
                 del known[position]
-                yield _failed(position, stage, error)
-        for reply in stage.runs.run(taken, keeping):
+                yield _failed(position, step, error)
+        for reply in step.pipeline.run(taken, retention):
             position = taken[reply.request].index
-            refusal = reply.error or self._add(stage, reply, known[position])
+            refusal = reply.error or self._add(step, reply, known[position])
             if refusal is not None:
                 del known[position]
-                yield _failed(position, stage, refusal, reply.remaining_ns)
+                yield _failed(position, step, refusal, reply.remaining_ns)
 
-    def _add(self, stage: Stage, reply: Reply, known: _Known) -> GeError | None:
+    def _add(self, step: EnsembleStep, reply: Reply, known: _Known) -> GeError | None:
         """Add what a step wrote to the tensors of its request; return why it cannot be."""
         try:
-            known.arrays |= self._written(stage, reply.outputs)
+            known.arrays |= self._written(step, reply.outputs)
         except InvalidRequest as error:
             return error
-        known.kept |= {stage.step.outputs[name]: kept for name, kept in reply.kept.items()}
+        known.on_device |= {
+            step.node.outputs[name]: tensor for name, tensor in reply.on_device.items()
+        }
         return None
 
-    def _kept(self, stage: Stage, known: _Known) -> dict[str, KeptTensor]:
+    def _on_device(self, step: EnsembleStep, known: _Known) -> dict[str, DeviceTensor]:
         """Return the step's inputs that are on the device, by its own names."""
         return {
-            name: known.kept[tensor]
-            for name, tensor in stage.step.inputs.items()
-            if name in stage.kept.inputs and tensor in known.kept
+            name: known.on_device[tensor]
+            for name, tensor in step.node.inputs.items()
+            if name in step.retention.inputs and tensor in known.on_device
         }
 
     def _given(
-        self, stage: Stage, known: Mapping[str, Array], kept: Container[str]
+        self, step: EnsembleStep, known: Mapping[str, Array], on_device: Container[str]
     ) -> dict[str, Array]:
         """Return a step's other inputs by its own names; optional ones may be missing."""
-        batched = stage.runs.layout.batched
+        batched = step.pipeline.layout.batched
         given = {}
-        for name, tensor in stage.step.inputs.items():
-            if tensor in known and name not in kept:
-                declared = stage.inputs[name]
+        for name, tensor in step.node.inputs.items():
+            if tensor in known and name not in on_device:
+                declared = step.inputs[name]
                 array = self._read(known, tensor, declared.dims, batched=batched)
                 given[name] = for_graph(array, declared, batched=batched)
         return given
@@ -257,16 +259,16 @@ class EnsembleRunner:
         """Return a tensor as it is read by who has batches, or has none."""
         return as_read(known[tensor], dims, written=self._begin_with_rows[tensor], read=batched)
 
-    def _written(self, stage: Stage, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _written(self, step: EnsembleStep, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return a step's outputs by the ensemble's names; those that only stay are not there."""
-        batched = stage.runs.layout.batched
+        batched = step.pipeline.layout.batched
         return {
-            tensor: from_graph(outputs[name], stage.outputs[name], batched=batched)
-            for name, tensor in stage.step.outputs.items()
-            if name in outputs or not stage.kept.hides(name)
+            tensor: from_graph(outputs[name], step.outputs[name], batched=batched)
+            for name, tensor in step.node.outputs.items()
+            if name in outputs or not step.retention.hides(name)
         }
 
 
-def _failed(position: int, stage: Stage, error: GeError, remaining_ns: float = 0.0) -> Reply:
-    named = type(error)(f"step {stage.step.model!r}: {error}")
+def _failed(position: int, step: EnsembleStep, error: GeError, remaining_ns: float = 0.0) -> Reply:
+    named = type(error)(f"step {step.node.model!r}: {error}")
     return Reply(request=position, outputs={}, error=named, remaining_ns=remaining_ns)

@@ -31,14 +31,14 @@ from ge_backend.errors import (
     TensorsLost,
     error_from_name,
 )
-from ge_backend.executor.client.flight import Flight, RunResult
+from ge_backend.executor.client.in_flight import InFlight, RunResult
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.protocol.messages import Keeps, Run
+from ge_backend.executor.protocol.messages import Run, TensorMemory
 from ge_backend.fleet.assign import DeviceLoad, assign
 from ge_backend.fleet.device_state import DeviceState
-from ge_backend.fleet.member import Member, Pauses
+from ge_backend.fleet.fleet_device import FleetDevice, Pauses
 
-__all__ = ["Ended", "Fleet", "StageRuns"]
+__all__ = ["FinishedRun", "Fleet", "StageRuns"]
 
 # How many devices may be lost under a repeated run before it has begun; those are not its fault.
 PATIENCE = 20
@@ -66,7 +66,7 @@ class StageRuns(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedRun:
     """A run of a batch that has ended.
 
     Attributes:
@@ -92,16 +92,16 @@ class Fleet:
 
     def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = DEFAULT_PAUSES) -> None:
         self._changed = threading.Condition()
-        self._members = [
-            Member(device, session, self._changed, pauses) for device, session in sessions.items()
+        self._devices = [
+            FleetDevice(name, session, self._changed, pauses) for name, session in sessions.items()
         ]
-        self._taking_turns: Sequence[Member] = ()
-        self._given_ns: dict[Member, float] = {}
+        self._taking_turns: Sequence[FleetDevice] = ()
+        self._given_ns: dict[FleetDevice, float] = {}
 
     @property
     def sessions(self) -> list[Session]:
         """All sessions. They hold the same graph; the first one speaks for them."""
-        return [member.session for member in self._members]
+        return [device.session for device in self._devices]
 
     @property
     def ready(self) -> bool:
@@ -110,13 +110,13 @@ class Fleet:
         One whose driver says that it is abnormal cannot, though it may still answer.
         """
         return any(
-            member.failure is None and _state(member).health.abnormal != 1
-            for member in self._members
+            device.failure is None and _state(device).health.abnormal != 1
+            for device in self._devices
         )
 
     def states(self) -> list[DeviceState]:
         """Return how each device is now; may be asked from any thread."""
-        return list(map(_state, self._members))
+        return list(map(_state, self._devices))
 
     def run(
         self,
@@ -127,7 +127,7 @@ class Fleet:
         meanwhile: Callable[[], None] = lambda: None,
         *,
         solo: bool = False,
-    ) -> Iterator[Ended]:
+    ) -> Iterator[FinishedRun]:
         """Yield each run as it ends, once, with its outcome.
 
         Never raises for a run's own failure: it is in the outcome. A caller that stops early waits
@@ -151,41 +151,41 @@ class Fleet:
             if not waiting:
                 return
             again = attempt > 0
-            wave = self._wave(
+            attempted = self._attempt(
                 tuple(waiting), costs, stage, unwanted, meanwhile, again=again, solo=again or solo
             )
-            for ended in wave:
+            for ended in attempted:
                 del waiting[ended.index]
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
 
     def look_for_losses(self) -> None:
         """Give up the executors that have died since the last batch. No run is in flight."""
-        for member in self._members:
-            if member.up and member.session.broken:
-                member.lose(ExecutorLost("it has died since the last batch"))
+        for device in self._devices:
+            if device.up and device.session.broken:
+                device.lose(ExecutorLost("it has died since the last batch"))
 
-    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> Keeps | None:
-        """Let runs leave tensors on the device; see `Session.keep_tensors`. No run is in flight.
+    def retain_tensors(self, owner: str, buffer_bytes: Sequence[int] = ()) -> TensorMemory | None:
+        """Let runs leave tensors on the device; see `Session.retain_tensors`. No run is in flight.
 
         Returns:
             How; None on several devices, where a later run may come to another one.
         """
-        if len(self._members) > 1:
+        if len(self._devices) > 1:
             return None
-        return self._members[0].session.keep_tensors(owner, rooms)
+        return self._devices[0].session.retain_tensors(owner, buffer_bytes)
 
     def free_tensors(self, keys: Sequence[int]) -> None:
         """Forget such tensors, of which no run is in flight."""
-        if self._members[0].up:
-            self._members[0].session.free_tensors(keys)
+        if self._devices[0].up:
+            self._devices[0].session.free_tensors(keys)
 
     def close(self) -> None:
         """Leave all executors, which free the graph if nobody else holds it."""
-        for member in self._members:
-            member.close()
+        for device in self._devices:
+            device.close()
 
-    def _wave(  # noqa: PLR0913 - what `run` takes, and which time it is
+    def _attempt(  # noqa: PLR0913 - what `run` takes, and which time it is
         self,
         chosen: Sequence[int],
         costs: Sequence[float],
@@ -195,20 +195,20 @@ class Fleet:
         *,
         again: bool,
         solo: bool,
-    ) -> Iterator[Ended]:
+    ) -> Iterator[FinishedRun]:
         """Run what is chosen once; what is not yielded has to be run again."""
-        members, failure = self._usable()
+        devices, failure = self._usable()
         if failure is not None:
             yield from _failing(chosen, failure)
-        shares: list[_Share] = []
+        batches: list[_DeviceBatch] = []
         try:
-            assigned = self._assign(chosen, costs, members)
-            for member, indices in assigned:
+            assigned = self._assign(chosen, costs, devices)
+            for device, indices in assigned:
                 try:
-                    orders = stage(member.session, indices, again=again)
-                    flight = member.session.flight()
+                    orders = stage(device.session, indices, again=again)
+                    in_flight = device.session.in_flight()
                 except ExecutorLost as error:
-                    member.lose(error)
+                    device.lose(error)
                 except GeError as error:
                     yield from _failing(indices, error)
                 else:
@@ -221,16 +221,18 @@ class Fleet:
                     if again:
                         yield from _stateful(by_index)
                     # The other devices' runs are not to wait until this thread has made one.
-                    awaits = not flight.sender_serves or member is assigned[-1][0]
-                    shares.append(_Share(member, flight, by_index, solo=solo, awaits=awaits))
-                    yield from shares[-1].begin()
+                    awaits = not in_flight.sender_serves or device is assigned[-1][0]
+                    batches.append(
+                        _DeviceBatch(device, in_flight, by_index, solo=solo, awaits=awaits)
+                    )
+                    yield from batches[-1].begin()
             meanwhile()
-            yield from _ends(shares, unwanted)
+            yield from _ends(batches, unwanted)
         finally:
-            for share in shares:
-                share.drain()
+            for batch in batches:
+                batch.drain()
 
-    def _late(self, chosen: Sequence[int], deadlines: Sequence[int]) -> Iterator[Ended]:
+    def _late(self, chosen: Sequence[int], deadlines: Sequence[int]) -> Iterator[FinishedRun]:
         """Yield the runs whose deadlines pass while no device is up but one may be in a moment."""
         known = dict(enumerate(deadlines))
         for index in sorted(filter(known.get, chosen), key=known.__getitem__):
@@ -243,65 +245,65 @@ class Fleet:
                 yield replace(ended, given_up=True)
 
     def _settled(self) -> bool:
-        return any(member.up for member in self._members) or not self.ready
+        return any(device.up for device in self._devices) or not self.ready
 
-    def _usable(self) -> tuple[list[Member], GeError | None]:
-        """Return the members that are up, and why there is none.
+    def _usable(self) -> tuple[list[FleetDevice], GeError | None]:
+        """Return the devices that are up, and why there is none.
 
         If none is, those that may be in a moment are waited for.
         """
-        usable = [member for member in self._members if member.up]
+        usable = [device for device in self._devices if device.up]
         if usable:
             return usable, None
         with self._changed:
             self._changed.wait_for(self._settled)
-            usable = [member for member in self._members if member.up]
+            usable = [device for device in self._devices if device.up]
             return usable, None if usable else self._unusable()
 
     def _unusable(self) -> GeError:
         """Return a new error, because whoever gets it raises it."""
         source = self.sessions[0].source
-        told = [without_folders(str(member.failure), source.path) for member in self._members]
+        told = [without_folders(str(device.failure), source.path) for device in self._devices]
         if len(told) == 1:
-            failure = self._members[0].failure
+            failure = self._devices[0].failure
             if failure is not None and failure.status is Status.INVALID_ARG:  # no client's fault
                 return DeviceUnavailable(f"the model cannot be loaded again: {told[0]}")
             return error_from_name(type(failure).__name__, told[0])
         reasons = "; ".join(
-            f"{member.device}: {text}" for member, text in zip(self._members, told, strict=True)
+            f"{device.name}: {text}" for device, text in zip(self._devices, told, strict=True)
         )
         return DeviceUnavailable(f"all devices are lost, and tried again meanwhile: {reasons}")
 
     def _assign(
-        self, chosen: Sequence[int], costs: Sequence[float], members: Sequence[Member]
-    ) -> list[tuple[Member, list[int]]]:
-        """Return the members that get something, each with its runs in the order of submission.
+        self, chosen: Sequence[int], costs: Sequence[float], devices: Sequence[FleetDevice]
+    ) -> list[tuple[FleetDevice, list[int]]]:
+        """Return the devices that get something, each with its runs in the order of submission.
 
         The one place that says where a run goes. A run that must stay on a device, such as a step
         of a sequence whose state is there, would be placed here, before the others.
         """
-        if len(members) <= 1:
-            return [(member, list(chosen)) for member in members]
-        if members != self._taking_turns:  # one that was away has nothing to make up for
-            self._taking_turns, self._given_ns = members, dict.fromkeys(members, 0.0)
+        if len(devices) <= 1:
+            return [(device, list(chosen)) for device in devices]
+        if devices != self._taking_turns:  # one that was away has nothing to make up for
+            self._taking_turns, self._given_ns = devices, dict.fromkeys(devices, 0.0)
         loads = [
-            DeviceLoad(seen.ns if (seen := m.session.outstanding) else 0, self._given_ns[m])
-            for m in members
+            DeviceLoad(seen.ns if (seen := d.session.outstanding) else 0, self._given_ns[d])
+            for d in devices
         ]
         places = assign([costs[index] for index in chosen], loads)
-        parts: dict[Member, list[int]] = {}
+        parts: dict[FleetDevice, list[int]] = {}
         for index, place in zip(chosen, places, strict=True):
-            parts.setdefault(members[place], []).append(index)
-            self._given_ns[members[place]] += costs[index]
+            parts.setdefault(devices[place], []).append(index)
+            self._given_ns[devices[place]] += costs[index]
         return list(parts.items())
 
 
-def _state(member: Member) -> DeviceState:
-    return DeviceState.of(member.device, member.session.outstanding, up=member.up)
+def _state(device: FleetDevice) -> DeviceState:
+    return DeviceState.of(device.name, device.session.outstanding, up=device.up)
 
 
-class _Share:
-    """What one device has to run of a wave.
+class _DeviceBatch:
+    """What one device has to run of an attempt.
 
     Args:
         solo: the runs are repeated, one at a time, each alone on the device.
@@ -310,15 +312,15 @@ class _Share:
 
     def __init__(
         self,
-        member: Member,
-        flight: Flight,
+        device: FleetDevice,
+        in_flight: InFlight,
         orders: Mapping[int, Run],
         *,
         solo: bool,
         awaits: bool,
     ) -> None:
-        self._member = member
-        self._flight = flight
+        self._device = device
+        self._in_flight = in_flight
         self._solo, self._awaits = solo, awaits
         self._left = dict(orders)
         self._unsent = deque(orders)
@@ -332,32 +334,32 @@ class _Share:
 
     def fileno(self) -> int:
         """Return what becomes readable when a run has ended."""
-        return self._flight.fileno()
+        return self._in_flight.fileno()
 
-    def begin(self) -> Iterator[Ended]:
+    def begin(self) -> Iterator[FinishedRun]:
         """Submit the first runs; yield those that cannot be."""
         try:
             self._submit()
         except GeError as error:
             yield from self.lose(error)
 
-    def receive(self) -> Iterator[Ended]:
+    def receive(self) -> Iterator[FinishedRun]:
         """Take what the executor says; if a run has ended, submit what there is room for then."""
-        ended = self._flight.receive()
+        ended = self._in_flight.receive()
         if ended is not None:
             index, outcome = ended
             known = self._left.pop(index, None)
             self._submit()
             if known is not None:
-                yield Ended(index, outcome, self._member.device)
+                yield FinishedRun(index, outcome, self._device.name)
 
-    def give_up(self) -> Iterator[Ended]:
+    def give_up(self) -> Iterator[FinishedRun]:
         """Yield the runs whose time is over, if the executor shows no life.
 
         They stay in flight, since it may go on and write what they give; nobody waits for that. A
         step of a sequence may so move its state on, which nobody can tell then.
         """
-        if self._flight.silent_ns < SILENT_NS:
+        if self._in_flight.silent_ns < SILENT_NS:
             return
         now_ns = time.monotonic_ns()
         for index in [i for i, order in self._left.items() if 0 < order.deadline_ns < now_ns]:
@@ -372,9 +374,9 @@ class _Share:
                     "up: begin the sequence again with a request that has sequence_start set"
                 )
             outcome = RunResult(outputs={}, error=error)
-            yield Ended(index, outcome, self._member.device, given_up=True)
+            yield FinishedRun(index, outcome, self._device.name, given_up=True)
 
-    def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[Ended]:
+    def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[FinishedRun]:
         """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
         open_ = [index for index in self._left if index not in self._cancelled]
         for index in filter(unwanted, open_):
@@ -382,74 +384,76 @@ class _Share:
                 self._unsent.remove(index)
                 del self._left[index]
                 error = Cancelled("the client has given up on the request")
-                yield from _failing([index], error, self._member.device)
-            elif self._flight.cancel(index):
+                yield from _failing([index], error, self._device.name)
+            elif self._in_flight.cancel(index):
                 self._cancelled.add(index)
 
-    def lose(self, error: GeError) -> Iterator[Ended]:
+    def lose(self, error: GeError) -> Iterator[FinishedRun]:
         """Give the device up; yield the runs that are not to be repeated."""
         self._lost = True
-        self._member.lose(error)
+        self._device.lose(error)
         if not isinstance(error, ExecutorLost):
-            yield from _failing(list(self._left), error, self._member.device)
-        elif self._solo and self._flight.started:
+            yield from _failing(list(self._left), error, self._device.name)
+        elif self._solo and self._in_flight.started:
             died = _died("when it was repeated with nothing else running")
-            guilty = [index for index in self._flight.indices if index in self._left]
-            yield from _failing(guilty, died, self._member.device)
+            guilty = [index for index in self._in_flight.indices if index in self._left]
+            yield from _failing(guilty, died, self._device.name)
 
     def drain(self) -> None:
         """Wait until nothing is in flight any more; what has not been sent stays so."""
         try:
             if not self._lost:
-                self._flight.drain()
+                self._in_flight.drain()
         except GeError as error:
-            self._member.lose(error)
+            self._device.lose(error)
 
     def _submit(self) -> None:
         """Submit as much as the socket takes, in order; after the last one nothing is sent."""
-        while self._unsent and not (self._solo and self._flight.indices):
+        while self._unsent and not (self._solo and self._in_flight.indices):
             index = self._unsent[0]
             order, awaited = self._left[index], self._awaits and len(self._unsent) == 1
             try:
-                if not self._flight.submit(index, order, solo=self._solo, awaited=awaited):
+                if not self._in_flight.submit(index, order, solo=self._solo, awaited=awaited):
                     return
             except ExecutorLost:
                 return  # the next receive says so too, after the answers that came before
             self._unsent.popleft()
 
 
-def _ends(shares: Sequence[_Share], unwanted: Callable[[int], bool]) -> Iterator[Ended]:
-    """Yield the runs of all shares as they end."""
+def _ends(
+    batches: Sequence[_DeviceBatch], unwanted: Callable[[int], bool]
+) -> Iterator[FinishedRun]:
+    """Yield the runs of all devices as they end."""
     poll = select.poll()
-    running = {share.fileno(): share for share in shares if share.running}
+    running = {batch.fileno(): batch for batch in batches if batch.running}
     for descriptor in running:
         poll.register(descriptor, select.POLLIN)
     look_ns = time.monotonic_ns() + LOOK_EVERY_NS
     while running:
         ready = [running[d] for d, _ in poll.poll(max(0, look_ns - time.monotonic_ns()) / 1e6)]
         looking = time.monotonic_ns() >= look_ns
-        for share in running.values() if looking else ready:
+        for batch in running.values() if looking else ready:
             try:
-                if share in ready:
-                    yield from share.receive()
-                if looking and share.running:
-                    yield from share.cancel(unwanted)
-                    yield from share.give_up()
+                if batch in ready:
+                    yield from batch.receive()
+                if looking and batch.running:
+                    yield from batch.cancel(unwanted)
+                    yield from batch.give_up()
             except GeError as error:
-                yield from share.lose(error)
+                yield from batch.lose(error)
         if looking:
             look_ns = time.monotonic_ns() + LOOK_EVERY_NS
-        for descriptor in [d for d, share in running.items() if not share.running]:
+        for descriptor in [d for d, batch in running.items() if not batch.running]:
             poll.unregister(descriptor)
             del running[descriptor]
 
 
-def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[Ended]:
+def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterator[FinishedRun]:
     for index in indices:
-        yield Ended(index, RunResult(outputs={}, error=error), device)
+        yield FinishedRun(index, RunResult(outputs={}, error=error), device)
 
 
-def _stateful(orders: dict[int, Run]) -> Iterator[Ended]:
+def _stateful(orders: dict[int, Run]) -> Iterator[FinishedRun]:
     """Take out the runs that would go on from what is gone; yield their failure."""
     tensors = (
         "the executor died, and with it what the steps before had left on the device; see the "
@@ -460,9 +464,9 @@ def _stateful(orders: dict[int, Run]) -> Iterator[Ended]:
         "with a request that has sequence_start set. See the server's log for the reason"
     )
     for index, order in tuple(orders.items()):
-        if order.fed or order.slots:
+        if order.gathered or order.slots:
             del orders[index]
-            lost = TensorsLost(tensors) if order.fed else ExecutorLost(state)
+            lost = TensorsLost(tensors) if order.gathered else ExecutorLost(state)
             yield from _failing([index], lost)
 
 

@@ -18,10 +18,10 @@ from ge_backend.generate.figures import Tally
 from ge_backend.generate.request import GenerationRequest
 from ge_backend.generate.sequence import Sequence
 
-__all__ = ["AdapterShelf", "adapters_of"]
+__all__ = ["AdapterCache", "adapters_of"]
 
 
-class AdapterShelf:
+class AdapterCache:
     """The adapters of one model. Not for several threads, but for `check`.
 
     Args:

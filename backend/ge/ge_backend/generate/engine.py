@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.errors import Cancelled, GeError
-from ge_backend.generate.adapters import AdapterShelf
+from ge_backend.generate.adapters import AdapterCache
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.cache_size import cache_blocks
 from ge_backend.generate.chunk import ChunkController
@@ -76,7 +76,7 @@ class Engine:
         swap_blocks = settings.swap_bytes // model.cache_bytes_per_block()
         self._preemption = Preemption(settings.preemption, swap_blocks)
         self._prefixes = PrefixCache(self._pool, on=settings.prefix_cache)
-        self._adapters = AdapterShelf(model, settings.lora_bytes, self._tally)
+        self._adapters = AdapterCache(model, settings.lora_bytes, self._tally)
         self._scheduler = Scheduler(
             self._pool,
             self._prefixes,

@@ -16,7 +16,7 @@ from functools import partial
 from ge_backend.device.language.base import LanguageModel
 from ge_backend.device.language.batch import Drawn
 from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go, unforeseen
-from ge_backend.generate.adapters import AdapterShelf, adapters_of
+from ge_backend.generate.adapters import AdapterCache, adapters_of
 from ge_backend.generate.batch import build_batch
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import Shape, StepShapes, free_groups
@@ -78,7 +78,7 @@ class Runner:
         preemption: Preemption,
         tally: Tally,
         clock: Callable[[], float],
-        adapters: AdapterShelf,
+        adapters: AdapterCache,
     ) -> None:
         self._adapters = adapters
         self._model = model

@@ -83,7 +83,7 @@ class _Draft:
 class Scheduler:
     """Who waits, who runs, and what the next step computes. Not for several threads.
 
-    A step has `max_tokens`, which is at least `max_seqs`; `may_join`: see `AdapterShelf`.
+    A step has `max_tokens`, which is at least `max_seqs`; `may_join`: see `AdapterCache`.
 
     Attributes:
         waiting: in the order of being served.

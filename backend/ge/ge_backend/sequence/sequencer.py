@@ -44,7 +44,7 @@ class Sequencer:
             )
         step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
         shapes = self._shapes[step.slot]
-        return replace(request, slot=step.slot, fresh=step.fresh, states=shapes)
+        return replace(request, slot=step.slot, starting=step.starting, states=shapes)
 
     def skip(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
@@ -108,7 +108,7 @@ class Sequencer:
             place=self._place(index),
             busy={taken.slot for taken in self._steps.values()},
         )
-        if step.fresh:
+        if step.starting:
             self._shapes[step.slot] = self._initial
         self._steps[index] = step
         return step

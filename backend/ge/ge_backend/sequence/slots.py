@@ -32,13 +32,13 @@ class SequenceStep:
     """One request of a sequence: where its state lies.
 
     Attributes:
-        fresh: the state begins anew.
+        starting: the state starts with its initial value.
         last: the slot is free after this step.
     """
 
     key: Key
     slot: int
-    fresh: bool
+    starting: bool
     last: bool
 
 
@@ -46,7 +46,7 @@ class SequenceStep:
 class _Life:
     slot: int
     seen_s: float
-    fresh: bool = True  # no step has changed the state yet
+    starting: bool = True  # no step has changed the state yet
 
 
 class SlotTable:
@@ -109,7 +109,7 @@ class SlotTable:
         life = self._lives[key]
         life.seen_s = now_s
         self._lives.move_to_end(key)
-        return SequenceStep(key=key, slot=life.slot, fresh=life.fresh, last=end)
+        return SequenceStep(key=key, slot=life.slot, starting=life.starting, last=end)
 
     def is_live(self, sequence: CorrelationId, place: int | None = None) -> bool:
         """Whether a sequence lives, at this place if the host says so."""
@@ -119,7 +119,7 @@ class SlotTable:
         """Note that a step went well: the slot holds the sequence's own state from now on."""
         life = self._owner(step)
         if life is not None:
-            life.fresh = False
+            life.starting = False
 
     def leave(self, step: SequenceStep) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""

@@ -23,7 +23,7 @@ from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.errors import DeviceUnavailable
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.address import ExecutorAddress
@@ -166,7 +166,9 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
     )
 
 
-def executor_of(config: ModelConfig, device: str, acts: tuple[str, ...] = ()) -> Callable[[], Link]:
+def executor_of(
+    config: ModelConfig, device: str, acts: tuple[str, ...] = ()
+) -> Callable[[], ExecutorConnection]:
     """Return what connects to a device's executor, and starts that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends

@@ -16,9 +16,9 @@ from ge_backend.batching.pipeline import Pipeline
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import ModelFolder
 from ge_backend.ensemble.dag import Dag
-from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
 from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
-from ge_backend.ensemble.runner import EnsembleRunner, Stage
+from ge_backend.ensemble.retention import Place, StepRetention, step_retentions
+from ge_backend.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
 from ge_backend.layout.layout import outside_layout
 from ge_backend.learning.learner import Learner
@@ -90,9 +90,9 @@ def open_fused(
             opened.callback(learner.close)
             pipelines.append(pipeline)
             learners.append(learner)
-        stages = _stages(dag, pipelines, steps)
+        ensemble_steps = _ensemble_steps(dag, pipelines, steps)
         opened.pop_all()
-    return EnsembleRunner(dag, stages, outside_layout(config), recorder), learners
+    return EnsembleRunner(dag, ensemble_steps, outside_layout(config), recorder), learners
 
 
 def _refuse_sequences(config: ModelConfig) -> None:
@@ -104,7 +104,9 @@ def _refuse_sequences(config: ModelConfig) -> None:
         )
 
 
-def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]) -> list[Stage]:
+def _ensemble_steps(
+    dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig]
+) -> list[EnsembleStep]:
     """Return the steps, with what of them stays on their devices; there is room for it then.
 
     Raises:
@@ -117,45 +119,49 @@ def _stages(dag: Dag, pipelines: Sequence[Pipeline], steps: Sequence[ModelConfig
             layout=pipeline.layout,
             inputs={tensor.name: tensor for tensor in own.inputs},
             outputs={tensor.name: tensor for tensor in own.outputs},
-            keeps=pipeline.keep_tensors(owner),
+            memory=pipeline.retain_tensors(owner),
         )
         for step, pipeline, own in zip(dag.steps, pipelines, steps, strict=True)
     ]
     return [
-        Stage(
-            step=place.step,
-            runs=pipeline,
+        EnsembleStep(
+            node=place.step,
+            pipeline=pipeline,
             inputs=place.inputs,
             outputs=place.outputs,
-            kept=_with_room(dag, place, pipeline, kept, owner),
+            retention=_with_room(dag, place, pipeline, retention, owner),
         )
-        for place, pipeline, kept in zip(places, pipelines, kept_steps(dag, places), strict=True)
+        for place, pipeline, retention in zip(
+            places, pipelines, step_retentions(dag, places), strict=True
+        )
     ]
 
 
-def _with_room(dag: Dag, place: Place, pipeline: Pipeline, kept: KeptStep, owner: str) -> KeptStep:
+def _with_room(
+    dag: Dag, place: Place, pipeline: Pipeline, retention: StepRetention, owner: str
+) -> StepRetention:
     """Return what stays of a step once there is room for it; else nothing does."""
-    if not kept.outputs:
-        return kept
-    names = ", ".join(kept.outputs)
+    if not retention.outputs:
+        return retention
+    names = ", ".join(retention.outputs)
     try:
-        pipeline.keep_tensors(owner, _rooms(pipeline, kept))
+        pipeline.retain_tensors(owner, _buffer_bytes(pipeline, retention))
     except OutOfMemory as error:
         log.warning("ensemble %s: %s go through the host: %s", dag.name, names, error)
-        return replace(kept, outputs={})
+        return replace(retention, outputs={})
     log.info("ensemble %s: of %s stays on the device: %s", dag.name, place.step.model, names)
-    return kept
+    return retention
 
 
-def _rooms(pipeline: Pipeline, kept: KeptStep) -> list[int]:
+def _buffer_bytes(pipeline: Pipeline, retention: StepRetention) -> list[int]:
     """Return the bytes of each output that stays, in the largest bucket, where they are known."""
     sizes = pipeline.costs.limits + (0,) * len(pipeline.layout.matched)
-    rooms = [
+    each = [
         pipeline.costs.steps[-1] * math.prod(output.row_shape(sizes)) * output.dtype.itemsize
         for output in pipeline.layout.outputs
-        if output.name in kept.outputs
+        if output.name in retention.outputs
     ]
-    return [nbytes for nbytes in rooms if nbytes]
+    return [nbytes for nbytes in each if nbytes]
 
 
 def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:

@@ -47,9 +47,9 @@ def run_once(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array]:
         session.arena.view(ref)[...] = array
         refs.append(ref)
     try:
-        flight = session.flight()
-        flight.submit(0, Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=()))
-        ended = flight.receive()
+        in_flight = session.in_flight()
+        in_flight.submit(0, Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=()))
+        ended = in_flight.receive()
     except GeError as error:
         session.lose(error)
         raise

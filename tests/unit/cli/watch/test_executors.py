@@ -10,7 +10,7 @@ from builders.null_models import write_null
 from fakes.null_device import NullDevice
 from ge_backend.cli.watch import executors as module
 from ge_backend.cli.watch.executors import ExecutorProcess, RunWatch, find_executors
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
 from ge_backend.executor.server.executor import Executor
 from ge_backend.tritonserver import stubs
@@ -82,9 +82,9 @@ class Running:
         self.listener.listen()
         self.executor = Executor(NullDevice(), linger_s=60.0)
         threading.Thread(target=self._accept, daemon=True).start()
-        self.link = self.dial()
+        self.connection = self.dial()
         load = Load(id=1, source=write_null(folder / f"{pid}.null"), served_as=f"model-{pid}")
-        self.graph = self.link.ask(load, Loaded).graph
+        self.graph = self.connection.ask(load, Loaded).graph
 
     def _accept(self):
         while True:
@@ -96,15 +96,15 @@ class Running:
     def dial(self):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.connect(str(self.process.socket))
-        return Link(sock)
+        return ExecutorConnection(sock)
 
     def run(self):
         given = (PrepareInput(name="x", dtype="FP32", shape=(2, 2), fill=1.0),)
-        message = Prepare(id=self.link.next_id(), graph=self.graph, inputs=given, repeats=0)
-        self.link.ask(message, Prepared)
+        message = Prepare(id=self.connection.next_id(), graph=self.graph, inputs=given, repeats=0)
+        self.connection.ask(message, Prepared)
 
     def close(self):
-        self.link.close()
+        self.connection.close()
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
@@ -154,7 +154,7 @@ def test_an_executor_that_dies_keeps_what_was_fetched(start):
     watch = RunWatch("url")
     first.run()
     assert watch.look() == 1
-    watch._watched[1].link.sock.shutdown(socket.SHUT_RDWR)
+    watch._watched[1].connection.sock.shutdown(socket.SHUT_RDWR)
     second = start(2)
     second.run()
     assert watch.look() == 2

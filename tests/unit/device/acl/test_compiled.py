@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 from acl_simulator import Accumulate, ChannelMeans, Ranges, Sums, TokenRows, TopK
 from builders.cann import fake_cann, runs_of_atc
 from builders.npu import Npu, floats, run
-from builders.npu_states import GEARS, WIDTH, plan
+from builders.npu_states import GEARS, WIDTH, state_layout
 from builders.simulated_onnx import onnx_of
 from ge_backend.device.acl.compiled import CompiledGraph
 from ge_backend.device.base import Range
@@ -278,12 +278,12 @@ def spec(name, width):
 def test_its_states_stay_on_the_device(npu):
     """Under the names of the ONNX file, also once it was compiled again."""
     graph = accumulator(npu, GEARS)
-    with contextlib.closing(open_states(graph, plan(graph.signature))) as slots:
+    with contextlib.closing(open_states(graph, state_layout(graph.signature))) as slots:
         assert slots.on_device == ("h",)
         x = np.ones((4, WIDTH), np.float32)
         for total in (1, 2, 3):
-            fresh = [1, 0] if total == 1 else []
-            results, _ = slots.run({"x": x}, {}, [1, 0], fresh, rows=4, exclusive=False)
+            starting = [1, 0] if total == 1 else []
+            results, _ = slots.run({"x": x}, {}, [1, 0], starting, rows=4, exclusive=False)
             assert list(results) == ["y"]
             assert (results["y"][:2] == total).all()
             graph.compile(())
@@ -294,7 +294,7 @@ def test_states_of_a_model_of_any_shape_are_kept_in_host_memory(npu):
     free = ((1, 8), (1, 64))
     graph = accumulator(npu, Ranges({"x": free, "h": free, "n": free}))
     assert graph.device_memory() is None
-    assert open_states(graph, plan(graph.signature)).on_device == ()
+    assert open_states(graph, state_layout(graph.signature)).on_device == ()
     with pytest.raises(GraphFailed, match="no tensor of this graph can stay"):
         graph.run_bound({}, {}, NOTHING_BOUND)
 

@@ -8,7 +8,7 @@ import pytest
 
 from acl_simulator import Accumulate, Encoder, MatMul, Ranges, Static
 from builders.npu import KINDS, Npu, encoder, floats, kinds, run, tokens
-from builders.npu_states import GEARS, WIDTH, plan
+from builders.npu_states import GEARS, WIDTH, state_layout
 from ge_backend.device.acl.copies import Copies, loaded_copies
 from ge_backend.device.resident.buffers import NOTHING_BOUND
 from ge_backend.device.resident.states import open_states
@@ -140,18 +140,18 @@ def test_a_copy_that_fails_to_load_takes_the_others_with_it():
 def test_states_are_kept_for_all_copies(npu):
     """In one place: a sequence's next step may run on another copy, beside others'."""
     graph = npu.load(npu.write(Accumulate(), GEARS))
-    slots = open_states(graph, plan(graph.signature))
+    slots = open_states(graph, state_layout(graph.signature))
     assert slots.on_device == ("h",)
 
-    def step(slot, fresh=()):
+    def step(slot, starting=()):
         x = np.ones((1, WIDTH), np.float32)
-        results, _ = slots.run({"x": x}, {}, [slot], fresh, rows=1, exclusive=False)
+        results, _ = slots.run({"x": x}, {}, [slot], starting, rows=1, exclusive=False)
         (y,) = results.values()
         found.setdefault(slot, []).append(y[0, 0])
 
     found = {}
     for slot in range(3):
-        step(slot, fresh=[slot])
+        step(slot, starting=[slot])
     with npu.sim.paused():
         threads = [threading.Thread(target=step, args=(slot,)) for slot in range(3)]
         for thread in threads:
@@ -169,6 +169,6 @@ def test_states_of_copies_of_any_shape_are_kept_in_host_memory(npu):
     graph = npu.load(npu.write(Accumulate(), Ranges({"x": free, "h": free, "n": free})))
     assert isinstance(graph, Copies)
     assert graph.device_memory() is None
-    assert open_states(graph, plan(graph.signature)).on_device == ()
+    assert open_states(graph, state_layout(graph.signature)).on_device == ()
     with pytest.raises(GraphFailed, match="no tensor of this graph can stay"):
         graph.run_bound({}, {}, NOTHING_BOUND)

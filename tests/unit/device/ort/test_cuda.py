@@ -20,7 +20,7 @@ from ge_backend.device.ort.cuda import OnnxCudaGraph
 from ge_backend.device.pytorch import cuda as torch_cuda
 from ge_backend.device.pytorch.streams import Streams
 from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy
-from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.state_layout import StateLayout
 from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed, ModelError, OutOfMemory
 from ge_backend.tensors import DATA_TYPES
@@ -169,18 +169,18 @@ H = State(input="h", output="h_next", dtype=FP32, dims=(1,), initial_dims=(1,), 
 def test_states_stay_on_the_device(on_cpu, hidden):
     """A hundred random batches are what host memory gives, to the bit."""
     graph = on_cpu(accumulator())
-    plan = SlotPlan(states=(H,), count=4, batched=True, hidden=hidden)
-    pair = open_states(graph, plan), StateStore(graph, plan, None)
+    layout = StateLayout(states=(H,), count=4, batched=True, hidden=hidden)
+    pair = open_states(graph, layout), StateStore(graph, layout, None)
     assert [one.on_device for one in pair] == [("h",), ()]
     generator, known = np.random.default_rng(3), set()
     for _ in range(100):
         ids = generator.permutation(4)[: generator.integers(1, 5)].tolist()
-        fresh = [slot for slot in ids if slot not in known]
+        starting = [slot for slot in ids if slot not in known]
         known.update(ids)
         x = generator.standard_normal((4, 1)).astype(np.float32)
         place = np.zeros((4, 1), np.float32)
         ours, theirs = (
-            one.run({"x": x}, {"h_next": place.copy()}, ids, fresh, rows=4, exclusive=False)[0]
+            one.run({"x": x}, {"h_next": place.copy()}, ids, starting, rows=4, exclusive=False)[0]
             for one in pair
         )
         assert set(ours) == {"y", "h_next"} - hidden
@@ -191,12 +191,12 @@ def test_states_stay_on_the_device(on_cpu, hidden):
 def test_an_output_that_stays_comes_into_its_place_as_well(on_cpu):
     """Where it fits; the state is the same memory's."""
     states = open_states(
-        on_cpu(accumulator()), SlotPlan(states=(H,), count=1, batched=True, hidden=frozenset())
+        on_cpu(accumulator()), StateLayout(states=(H,), count=1, batched=True, hidden=frozenset())
     )
     place, wrong = np.zeros((1, 1), np.float32), np.zeros((2, 1), np.float32)
-    for total, given, fresh in ((1, place, [0]), (2, wrong, []), (3, place, [])):
+    for total, given, starting in ((1, place, [0]), (2, wrong, []), (3, place, [])):
         x = np.ones((1, 1), np.float32)
-        results, _ = states.run({"x": x}, {"h_next": given}, [0], fresh, rows=1, exclusive=False)
+        results, _ = states.run({"x": x}, {"h_next": given}, [0], starting, rows=1, exclusive=False)
         assert results["h_next"].tolist() == [[total]]
         assert (results["h_next"] is given) == (given is place)
 

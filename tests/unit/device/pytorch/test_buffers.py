@@ -16,7 +16,7 @@ from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places  
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
 from ge_backend.device.resident.buffers import Bound, BoundTensor, Copy  # noqa: E402
-from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
+from ge_backend.device.resident.state_layout import StateLayout  # noqa: E402
 from ge_backend.device.resident.states import StateStore, open_states  # noqa: E402
 from ge_backend.errors import (  # noqa: E402
     DeviceUnavailable,
@@ -95,10 +95,10 @@ def state(name, dims=(WIDTH,), dtype="FP32", file="", output=""):
     )
 
 
-def plan(*states, count=4, batched=True, hidden=True):
+def state_layout(*states, count=4, batched=True, hidden=True):
     wanted = states or (state("h"), state("n", (1,), "INT64"))
     outputs = frozenset(one.output for one in wanted) if hidden else frozenset()
-    return SlotPlan(states=wanted, count=count, batched=batched, hidden=outputs)
+    return StateLayout(states=wanted, count=count, batched=batched, hidden=outputs)
 
 
 def prepared(graph, *rows):
@@ -113,11 +113,11 @@ def prepared(graph, *rows):
     return graph
 
 
-def step(slots, values, ids, fresh=(), rows=None):
+def step(slots, values, ids, starting=(), rows=None):
     """Run a batch padded with ones; return the sums of its real rows."""
     x = np.ones((rows or len(values), WIDTH), np.float32)
     x[: len(values)] = np.array(values, np.float32)[:, None]
-    results, shapes = slots.run({"x": x}, {}, ids, fresh, rows=len(x), exclusive=False)
+    results, shapes = slots.run({"x": x}, {}, ids, starting, rows=len(x), exclusive=False)
     assert shapes == {}
     assert list(results) == ["y"]
     return results["y"][: len(values), 0].tolist()
@@ -127,13 +127,18 @@ def step(slots, values, ids, fresh=(), rows=None):
 def test_every_slot_goes_on_from_its_own_state(load, mode):
     """Whoever shares the batch, in whatever order, in buckets that are captured and others."""
     graph = prepared(load(mode), 4, 2)
-    slots = open_states(graph, plan())
+    slots = open_states(graph, state_layout())
     assert slots.on_device == ("h", "n")
-    assert step(slots, [1, 10, 100, 1000], [3, 0, 1, 2], fresh=[3, 0, 1, 2]) == [1, 10, 100, 1000]
+    assert step(slots, [1, 10, 100, 1000], [3, 0, 1, 2], starting=[3, 0, 1, 2]) == [
+        1,
+        10,
+        100,
+        1000,
+    ]
     assert step(slots, [2, 3], [0, 3]) == [12, 4]
     assert step(slots, [3], [2]) == [1003]  # not prepared
     assert step(slots, [0, 0, 0], [2, 1, 0], rows=4) == [1003, 100, 12]
-    assert step(slots, [7], [2], fresh=[2], rows=2) == [7]
+    assert step(slots, [7], [2], starting=[2], rows=2) == [7]
     assert step(slots, [1], [2], rows=2) == [8]
     replayed = {"graphs": 5, "eager": 0}[mode]
     assert (graph.counts.replays, graph.counts.eager) == (replayed, 6 - replayed)
@@ -143,17 +148,17 @@ def test_every_slot_goes_on_from_its_own_state(load, mode):
 def test_it_computes_what_host_memory_does(load, mode):
     """A hundred random batches, to the bit."""
     graph = prepared(load(mode), 4, 1)
-    pair = open_states(graph, plan()), StateStore(graph, plan(), None)
+    pair = open_states(graph, state_layout()), StateStore(graph, state_layout(), None)
     generator = np.random.default_rng(11)
     known = set()
     for _ in range(100):
         ids = generator.permutation(4)[: generator.integers(1, 5)].tolist()
-        fresh = [slot for slot in ids if slot not in known or generator.random() < 0.1]
+        starting = [slot for slot in ids if slot not in known or generator.random() < 0.1]
         known.update(ids)
         rows = 1 if len(ids) == 1 else 4
         x = generator.standard_normal((rows, WIDTH)).astype(np.float32)
         ours, theirs = (
-            one.run({"x": x}, {}, ids, fresh, rows=rows, exclusive=False)[0]["y"] for one in pair
+            one.run({"x": x}, {}, ids, starting, rows=rows, exclusive=False)[0]["y"] for one in pair
         )
         assert ours[: len(ids)].tobytes() == theirs[: len(ids)].tobytes()
 
@@ -162,8 +167,8 @@ def test_it_computes_what_host_memory_does(load, mode):
 def test_a_chip_that_cannot_put_rows_copies_one_after_the_other(load, vendor):
     """Ascend310P has no such operator."""
     vendor.puts_rows = False
-    slots = open_states(prepared(load(), 4), plan())
-    assert step(slots, [1, 2, 3, 4], [3, 0, 1, 2], fresh=[0, 1, 2, 3]) == [1, 2, 3, 4]
+    slots = open_states(prepared(load(), 4), state_layout())
+    assert step(slots, [1, 2, 3, 4], [3, 0, 1, 2], starting=[0, 1, 2, 3]) == [1, 2, 3, 4]
     assert step(slots, [1, 1, 1, 1], [0, 1, 2, 3]) == [3, 4, 5, 2]
     assert step(slots, [5], [2], rows=4) == [10]
     assert vendor.counts["put", "compute"] == 0
@@ -173,8 +178,8 @@ def test_a_chip_that_cannot_put_rows_copies_one_after_the_other(load, vendor):
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)
 def test_only_row_numbers_cross_the_bus(load, vendor):
     """In a captured graph: x up, y down, and which rows; nothing is allocated."""
-    slots = open_states(prepared(load(), 4), plan())
-    step(slots, [1, 2, 3, 4], [0, 1, 2, 3], fresh=[0, 1, 2, 3])
+    slots = open_states(prepared(load(), 4), state_layout())
+    step(slots, [1, 2, 3, 4], [0, 1, 2, 3], starting=[0, 1, 2, 3])
     step(slots, [1, 2, 3, 4], [0, 1, 2, 3])
     before = vendor.counts.copy()
     step(slots, [1, 2, 3, 4], [2, 3, 0, 1])
@@ -194,11 +199,11 @@ def test_a_sequence_begins_with_its_file(load, mode, tmp_path):
     first = np.arange(WIDTH, dtype=np.float32)
     (tmp_path / "first").write_bytes(first.tobytes())
     states = state("h", file=str(tmp_path / "first")), state("n", (1,), "INT64")
-    slots = open_states(prepared(load(mode), 4), plan(*states))
+    slots = open_states(prepared(load(mode), 4), state_layout(*states))
     x = np.ones((4, WIDTH), np.float32)
     for _ in range(2):
-        for number, fresh in ((1, [3]), (2, [])):
-            results, _ = slots.run({"x": x}, {}, [3], fresh, rows=4, exclusive=False)
+        for number, starting in ((1, [3]), (2, [])):
+            results, _ = slots.run({"x": x}, {}, [3], starting, rows=4, exclusive=False)
             assert np.array_equal(results["y"][0], first + number)
             assert np.array_equal(results["y"][1:], np.stack([first + 1] * 3))
 
@@ -206,11 +211,11 @@ def test_a_sequence_begins_with_its_file(load, mode, tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_state_may_be_an_output_as_well(load, mode):
     """It comes in its place then, and is kept."""
-    slots = open_states(prepared(load(mode), 1), plan(hidden=False))
+    slots = open_states(prepared(load(mode), 1), state_layout(hidden=False))
     place = np.zeros((1, WIDTH), np.float32)
-    for total, fresh in ((1, [0]), (2, [])):
+    for total, starting in ((1, [0]), (2, [])):
         x = np.ones((1, WIDTH), np.float32)
-        results, _ = slots.run({"x": x}, {"h_next": place}, [0], fresh, rows=1, exclusive=False)
+        results, _ = slots.run({"x": x}, {"h_next": place}, [0], starting, rows=1, exclusive=False)
         assert sorted(results) == ["h_next", "n_next", "y"]
         assert results["h_next"] is place
         assert place.tolist() == [[total] * WIDTH]
@@ -228,22 +233,22 @@ def test_without_a_batch_dimension_there_is_one_sequence_per_run(load, mode):
             "n": np.zeros(1, np.int64),
         }
     )
-    slots = open_states(graph, plan(batched=False))
+    slots = open_states(graph, state_layout(batched=False))
     x = np.ones(WIDTH, np.float32)
     for slot, total in ((2, 1), (1, 1), (2, 2), (2, 3), (1, 2)):
-        fresh = [slot] if total == 1 else []
-        results, _ = slots.run({"x": x}, {}, [slot], fresh, rows=1, exclusive=False)
+        starting = [slot] if total == 1 else []
+        results, _ = slots.run({"x": x}, {}, [slot], starting, rows=1, exclusive=False)
         assert results["y"].tolist() == [total] * WIDTH
 
 
 def test_states_that_grow_go_through_the_host(load):
     """Beside others that stay."""
-    slots = open_states(load("eager", Growing), plan(state("h"), state("past", (-1,))))
+    slots = open_states(load("eager", Growing), state_layout(state("h"), state("past", (-1,))))
     assert slots.on_device == ("h",)
     for number in range(1, 4):
-        fresh = [1] if number == 1 else []
+        starting = [1] if number == 1 else []
         x = np.ones((1, WIDTH), np.float32)
-        results, shapes = slots.run({"x": x}, {}, [1], fresh, rows=1, exclusive=False)
+        results, shapes = slots.run({"x": x}, {}, [1], starting, rows=1, exclusive=False)
         assert results["y"].tolist() == [[number] * WIDTH]
         assert shapes == {"past": (number * WIDTH,)}
 
@@ -252,18 +257,18 @@ def test_states_that_grow_go_through_the_host(load):
 def test_a_state_that_does_not_come_is_refused(load, mode):
     """By name."""
     slots = open_states(
-        prepared(load(mode), 1), plan(state("h", output="z"), state("n", (1,), "INT64"))
+        prepared(load(mode), 1), state_layout(state("h", output="z"), state("n", (1,), "INT64"))
     )
     with pytest.raises(GraphFailed, match="no output 'z'"):
-        step(slots, [1], [0], fresh=[0])
+        step(slots, [1], [0], starting=[0])
 
 
 def test_states_that_were_given_back_are_not_used(load):
     """A late run is told so."""
-    slots = open_states(load(), plan())
+    slots = open_states(load(), state_layout())
     slots.close()
     with pytest.raises(GraphFailed, match="given back"):
-        step(slots, [1], [0], fresh=[0])
+        step(slots, [1], [0], starting=[0])
 
 
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)
@@ -272,9 +277,9 @@ def test_too_many_sequences_do_not_fit(load, vendor, tmp_path):
     graph = load()
     taken = vendor.used_bytes
     with pytest.raises(OutOfMemory):
-        open_states(graph, plan(count=1 << 28))
+        open_states(graph, state_layout(count=1 << 28))
     with pytest.raises(ModelError, match="gone"):
-        open_states(graph, plan(state("h", file=str(tmp_path / "gone"))))
+        open_states(graph, state_layout(state("h", file=str(tmp_path / "gone"))))
     assert vendor.used_bytes == taken
 
 

@@ -12,7 +12,7 @@ from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource, open_device  # noqa: E402
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
-from ge_backend.device.resident.slot_plan import SlotPlan  # noqa: E402
+from ge_backend.device.resident.state_layout import StateLayout  # noqa: E402
 from ge_backend.device.resident.states import open_states  # noqa: E402
 from ge_backend.tensors import DATA_TYPES  # noqa: E402
 
@@ -33,13 +33,13 @@ def test_they_are_given_by_their_arguments_names_or_places(tmp_path, given, stat
     kept = State(
         input=state, output="OUTPUT__1", dtype=DATA_TYPES["FP32"], dims=(2,), initial_dims=(2,)
     )
-    plan = SlotPlan(states=(kept,), count=2, batched=True, hidden=frozenset({"OUTPUT__1"}))
+    layout = StateLayout(states=(kept,), count=2, batched=True, hidden=frozenset({"OUTPUT__1"}))
     with contextlib.closing(open_device("cpu")) as device:
         graph = device.load(GraphSource.of(path))
-        with contextlib.closing(graph), contextlib.closing(open_states(graph, plan)) as slots:
-            for total, fresh in ((1, [1]), (2, []), (3, []), (1, [1])):
+        with contextlib.closing(graph), contextlib.closing(open_states(graph, layout)) as slots:
+            for total, starting in ((1, [1]), (2, []), (3, []), (1, [1])):
                 x = np.ones((1, 2), np.float32)
-                results, _ = slots.run({given: x}, {}, [1], fresh, rows=1, exclusive=False)
+                results, _ = slots.run({given: x}, {}, [1], starting, rows=1, exclusive=False)
                 assert {n: a.tolist() for n, a in results.items()} == {"OUTPUT__0": [[total] * 2]}
 
 
@@ -59,10 +59,10 @@ def test_states_of_every_type_stay_on_an_accelerator(tmp_path, name):
     kept = State(
         input="h", output="OUTPUT__1", dtype=DATA_TYPES[name], dims=(2,), initial_dims=(2,)
     )
-    plan = SlotPlan(states=(kept,), count=4, batched=True, hidden=frozenset({"OUTPUT__1"}))
+    layout = StateLayout(states=(kept,), count=4, batched=True, hidden=frozenset({"OUTPUT__1"}))
     graph = AcceleratorGraph(GraphSource.of(path), Streams(FakeVendor()))
-    with contextlib.closing(graph), contextlib.closing(open_states(graph, plan)) as slots:
-        for fresh, total in (([0, 2], 1), ([], 2)):
+    with contextlib.closing(graph), contextlib.closing(open_states(graph, layout)) as slots:
+        for starting, total in (([0, 2], 1), ([], 2)):
             x = np.ones((2, 2), np.float32)
-            found, _ = slots.run({"x": x}, {}, [0, 2], fresh, rows=2, exclusive=False)
+            found, _ = slots.run({"x": x}, {}, [0, 2], starting, rows=2, exclusive=False)
             assert found["OUTPUT__0"].tolist() == [[total] * 2] * 2

@@ -13,7 +13,7 @@ from builders.npu import Npu
 from ge_backend.device.acl.compiled import CompiledGraph
 from ge_backend.device.base import GraphSource
 from ge_backend.device.resident.buffers import Bound, BoundGraph, BoundTensor, Copy
-from ge_backend.device.resident.rows import KeptPart, gathered
+from ge_backend.device.resident.rows import BufferRows, gathered
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -190,7 +190,7 @@ def staying(shape, buffer):
 def part_of(kept, first, count, length):
     """Return rows of what was kept."""
     (copy,) = kept.copies
-    return KeptPart(buffer=copy.buffer, shape=kept.shape, first=first, count=count, length=length)
+    return BufferRows(buffer=copy.buffer, shape=kept.shape, first=first, count=count, length=length)
 
 
 def run(graph, inputs, outputs, *, given=(), kept=None, hidden=()):

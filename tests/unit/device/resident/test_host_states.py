@@ -7,7 +7,7 @@ import pytest
 
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.resident.host_states import _Growing
-from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.state_layout import StateLayout
 from ge_backend.device.resident.states import open_states
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import DATA_TYPES
@@ -49,31 +49,31 @@ class Collector:
 
 
 def slots_of(graph, *states, count=1, batched=True, hidden=("h_next",)):
-    plan = SlotPlan(states=states, count=count, batched=batched, hidden=frozenset(hidden))
-    return open_states(graph, plan)
+    layout = StateLayout(states=states, count=count, batched=batched, hidden=frozenset(hidden))
+    return open_states(graph, layout)
 
 
-def run(slots, x, ids, fresh=(), rows=None):
+def run(slots, x, ids, starting=(), rows=None):
     x = np.array(x, np.float32)
-    return slots.run({"x": x}, {}, ids, fresh, rows=rows or len(x), exclusive=False)
+    return slots.run({"x": x}, {}, ids, starting, rows=rows or len(x), exclusive=False)
 
 
 def test_every_slot_goes_on_from_its_own_state():
     """Whoever shares the batch, in whatever order."""
     slots = slots_of(Accumulator(), state(), count=3)
-    run(slots, [[1, 1], [10, 10]], [2, 0], fresh=[2, 0])
+    run(slots, [[1, 1], [10, 10]], [2, 0], starting=[2, 0])
     results, shapes = run(slots, [[5, 5], [2, 2]], [0, 2])
     assert results["y"].tolist() == [[15, 15], [3, 3]]
     assert list(results) == ["y"]
     assert shapes == {}
 
 
-def test_a_fresh_slot_begins_with_the_initial_value(tmp_path):
+def test_a_starting_slot_begins_with_the_initial_value(tmp_path):
     """From a file, raw and in C order, again at every START."""
     (tmp_path / "first").write_bytes(np.array([3, 4], np.float32).tobytes())
     slots = slots_of(Accumulator(), state(file=str(tmp_path / "first")))
     for _ in range(2):
-        assert run(slots, [[1, 1]], [0], fresh=[0])[0]["y"].tolist() == [[4, 5]]
+        assert run(slots, [[1, 1]], [0], starting=[0])[0]["y"].tolist() == [[4, 5]]
         assert run(slots, [[1, 1]], [0])[0]["y"].tolist() == [[5, 6]]
 
 
@@ -81,8 +81,8 @@ def test_padding_rows_touch_no_state():
     """A batch that was padded to a bucket has more rows than sequences."""
     graph = Accumulator()
     slots = slots_of(graph, state(), count=2, hidden=())
-    run(slots, [[1, 1], [7, 7]], [1], fresh=[1], rows=2)
-    run(slots, [[1, 1]], [0], fresh=[0])
+    run(slots, [[1, 1], [7, 7]], [1], starting=[1], rows=2)
+    run(slots, [[1, 1]], [0], starting=[0])
     assert run(slots, [[0, 0], [0, 0]], [0, 1])[0]["y"].tolist() == [[1, 1], [1, 1]]
     assert graph.batches[0].tolist() == [[0, 0], [0, 0]]
 
@@ -90,7 +90,7 @@ def test_padding_rows_touch_no_state():
 def test_a_failed_run_leaves_the_states_alone():
     """The step can be repeated."""
     slots = slots_of(Accumulator(), state())
-    run(slots, [[1, 1]], [0], fresh=[0])
+    run(slots, [[1, 1]], [0], starting=[0])
     with pytest.raises(GraphFailed):
         run(slots, [[666, 1]], [0])
     assert run(slots, [[1, 1]], [0])[0]["y"].tolist() == [[2, 2]]
@@ -117,12 +117,12 @@ def test_a_state_that_is_declared_as_an_output_is_one_too():
 def test_growing_state_grows_for_each_sequence():
     """Sizes are each sequence's own; those of one run are equal."""
     slots = slots_of(Collector(), state(dims=(-1,)), count=2)
-    run(slots, [[1], [2]], [0, 1], fresh=[0, 1])
+    run(slots, [[1], [2]], [0, 1], starting=[0, 1])
     for step in range(2, 20):
         results, shapes = run(slots, [[1], [2]], [0, 1])
         assert results["y"].tolist() == [step, 2 * step]
         assert shapes == {"h": (step,)}
-    run(slots, [[5]], [1], fresh=[1])
+    run(slots, [[5]], [1], starting=[1])
     with pytest.raises(GraphFailed, match="different sizes"):
         run(slots, [[1], [2]], [0, 1])
 
@@ -132,10 +132,10 @@ def test_a_sequence_that_begins_gives_back_what_the_one_before_it_took():
     slots = slots_of(Collector(), state(dims=(-1,)), count=1)
     tracemalloc.start()
     try:
-        run(slots, [[1.0] * 500_000], [0], fresh=[0])
+        run(slots, [[1.0] * 500_000], [0], starting=[0])
         held, _ = tracemalloc.get_traced_memory()
         for size in range(1, 4):
-            results, _ = run(slots, [[1] * size], [0], fresh=[0])
+            results, _ = run(slots, [[1] * size], [0], starting=[0])
             assert results["y"].tolist() == [size]
         left, _ = tracemalloc.get_traced_memory()
     finally:
@@ -163,8 +163,8 @@ def test_growing_texts_are_padded_with_empty_ones():
             return {"h_next": np.array([[b"a"], [b"b"], [b"c"]], object)}
 
     slots = slots_of(Words(), state(dims=(-1,), dtype="BYTES"), count=2)
-    for fresh in ([0, 1], []):
-        slots.run({"x": np.ones((3, 1))}, {}, [0, 1], fresh, rows=3, exclusive=False)
+    for starting in ([0, 1], []):
+        slots.run({"x": np.ones((3, 1))}, {}, [0, 1], starting, rows=3, exclusive=False)
     assert seen[1] == [[b"a"], [b"b"], [b""]]
 
 
@@ -172,10 +172,10 @@ def test_a_state_of_another_shape_or_type_is_refused():
     """What the graph gave and what was declared are named."""
     wrong = slots_of(Accumulator(), state(dims=(3,), dtype="INT32"))
     with pytest.raises(GraphFailed, match=r"float64 \[1, 3\].*INT32 \[3\]"):
-        run(wrong, [[1, 1, 1]], [0], fresh=[0])
+        run(wrong, [[1, 1, 1]], [0], starting=[0])
     none = slots_of(Nothing(), state(dims=(3,)))
     with pytest.raises(GraphFailed, match="no output"):
-        run(none, [[1, 1, 1]], [0], fresh=[0])
+        run(none, [[1, 1, 1]], [0], starting=[0])
 
 
 class Nothing:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.device.resident.buffers import merged
-from ge_backend.device.resident.rows import KeptPart, gathered
+from ge_backend.device.resident.rows import BufferRows, gathered
 from ge_backend.errors import ProtocolError
 from ge_backend.tensors import DATA_TYPES
 
@@ -31,7 +31,7 @@ class Memory:
 
 
 def rows(room, first, count, length):
-    return KeptPart(buffer=room, shape=room.tensor.shape, first=first, count=count, length=length)
+    return BufferRows(buffer=room, shape=room.tensor.shape, first=first, count=count, length=length)
 
 
 def made(item):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from builders.npu_states import state
-from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.state_layout import StateLayout
 from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import GraphFailed, StateLost
 
@@ -68,17 +68,17 @@ def made(item):
     return content.view(item.dtype.numpy).reshape(item.shape)
 
 
-def plan(*states, batched=True):
+def state_layout(*states, batched=True):
     hidden = frozenset(one.output for one in states) | {"undeclared"}
-    return SlotPlan(states=states, count=3, batched=batched, hidden=hidden)
+    return StateLayout(states=states, count=3, batched=batched, hidden=hidden)
 
 
 BOTH = state("h", 16), state("n", 1)
 
 
-def step(states, x, slots, fresh=()):
+def step(states, x, slots, starting=()):
     x = np.array(x, np.float32).repeat(16).reshape(-1, 16)
-    results, shapes = states.run({"x": x}, {}, slots, fresh, rows=len(x), exclusive=False)
+    results, shapes = states.run({"x": x}, {}, slots, starting, rows=len(x), exclusive=False)
     assert list(results) == ["y"]
     assert shapes == {}
     return results["y"][: len(slots), 0].tolist()
@@ -87,11 +87,11 @@ def step(states, x, slots, fresh=()):
 @pytest.mark.parametrize("memory", [None, Memory()], ids=["host", "device"])
 def test_every_slot_goes_on_from_its_own_state(memory):
     """Wherever it lies, whoever shares the batch; padding begins with the initial value."""
-    states = StateStore(Graph(memory), plan(*BOTH), memory)
+    states = StateStore(Graph(memory), state_layout(*BOTH), memory)
     assert states.on_device == (() if memory is None else ("h",))
-    assert step(states, [1, 10], [2, 0], fresh=[2, 0]) == [1, 10]
+    assert step(states, [1, 10], [2, 0], starting=[2, 0]) == [1, 10]
     assert step(states, [1, 1, 1, 1], [0, 2]) == [11, 2]
-    assert step(states, [5], [2], fresh=[2]) == [5]
+    assert step(states, [5], [2], starting=[2]) == [5]
     states.close()
 
 
@@ -99,7 +99,7 @@ def test_every_slot_goes_on_from_its_own_state(memory):
 def test_the_shapes_of_states_that_vary_are_told(memory):
     """Only theirs: the others are known beforehand."""
     growing = replace(state("n", 1), dims=(-1,))
-    states = StateStore(Graph(memory), plan(state("h", 16), growing), memory)
+    states = StateStore(Graph(memory), state_layout(state("h", 16), growing), memory)
     x = {"x": np.ones((1, 16), np.float32)}
     assert states.run(x, {}, [0], [0], rows=1, exclusive=False)[1] == {"n": (1,)}
     states.close()
@@ -108,27 +108,27 @@ def test_the_shapes_of_states_that_vary_are_told(memory):
 @pytest.mark.parametrize("memory", [None, Memory()], ids=["host", "device"])
 def test_a_slot_that_has_never_begun_has_no_state(memory):
     """Whoever would go on from it was elsewhere before; nothing has run, and nothing has changed."""
-    states = StateStore(Graph(memory), plan(*BOTH), memory)
-    assert step(states, [1], [0], fresh=[0]) == [1]
-    for slots, fresh in (([1], []), ([0, 1], []), ([1, 2], [1])):
+    states = StateStore(Graph(memory), state_layout(*BOTH), memory)
+    assert step(states, [1], [0], starting=[0]) == [1]
+    for slots, starting in (([1], []), ([0, 1], []), ([1, 2], [1])):
         with pytest.raises(StateLost, match="went with the executor that had it; begin"):
-            step(states, [5] * len(slots), slots, fresh=fresh)
-    assert step(states, [1, 7], [0, 1], fresh=[1]) == [2, 7]
+            step(states, [5] * len(slots), slots, starting=starting)
+    assert step(states, [1, 7], [0, 1], starting=[1]) == [2, 7]
     states.close()
 
 
 def test_what_cannot_be_copied_on_the_device_is_downloaded():
     """The other states are not, nor is what nobody declared."""
     graph = Graph(Memory())
-    states = open_states(graph, plan(*BOTH))
-    step(states, [1], [0], fresh=[0])
+    states = open_states(graph, state_layout(*BOTH))
+    step(states, [1], [0], starting=[0])
     assert graph.hidden == [{"h_next", "undeclared"}]
 
 
 def test_a_device_whose_memory_holds_no_state_still_hides_outputs():
     """They would cross the bus for nothing; and a refused state has changed nothing."""
     graph = Graph(Memory(), bad=True)
-    states = open_states(graph, plan(state("n", 1)))
+    states = open_states(graph, state_layout(state("n", 1)))
     assert states.on_device == ()
     x = {name: np.zeros((1, 16), np.float32) for name in ("x", "h")}
     with pytest.raises(GraphFailed, match="n_next") as refused:
@@ -139,25 +139,25 @@ def test_a_device_whose_memory_holds_no_state_still_hides_outputs():
 
 def test_states_that_have_moved_on_without_the_others_are_lost():
     """The ones on the device have, by the time that one for the host is refused."""
-    states = open_states(Graph(Memory(), bad=True), plan(*BOTH))
+    states = open_states(Graph(Memory(), bad=True), state_layout(*BOTH))
     with pytest.raises(StateLost, match="n_next"):
-        step(states, [1], [0], fresh=[0])
+        step(states, [1], [0], starting=[0])
 
 
 def test_without_a_batch_dimension_a_state_of_any_size_stays():
     """Each slot begins where a copy may begin."""
-    states = open_states(Graph(Memory()), plan(*BOTH, batched=False))
+    states = open_states(Graph(Memory()), state_layout(*BOTH, batched=False))
     assert states.on_device == ("h", "n")
     for slot, total in ((2, 1), (1, 1), (2, 2)):
         x = {"x": np.ones(16, np.float32)}
-        fresh = [slot] if total == 1 else []
-        results, _ = states.run(x, {}, [slot], fresh, rows=1, exclusive=False)
+        starting = [slot] if total == 1 else []
+        results, _ = states.run(x, {}, [slot], starting, rows=1, exclusive=False)
         assert results["y"].tolist() == [total] * 16
 
 
 def test_states_that_were_given_back_are_not_used():
     """A late run is told so."""
-    states = open_states(Graph(Memory()), plan(*BOTH))
+    states = open_states(Graph(Memory()), state_layout(*BOTH))
     states.close()
     with pytest.raises(GraphFailed, match="given back"):
-        step(states, [1], [0], fresh=[0])
+        step(states, [1], [0], starting=[0])

@@ -20,8 +20,8 @@ from ge_backend.errors import (
     ModelError,
 )
 from ge_backend.executor.client import generation
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.generation import GenerationClient
-from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol import generation_messages
 from ge_backend.executor.protocol.generation_messages import Delta, News, Refused, Submit
 from ge_backend.executor.server.executor import Executor
@@ -66,7 +66,7 @@ class Rig:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.executor.accept(theirs)
         self.sockets.append(ours)
-        return Link(ours)
+        return ExecutorConnection(ours)
 
     def count(self):
         self.restarts += 1
@@ -346,10 +346,10 @@ def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch)
 def test_what_the_executor_shows_of_itself_is_seen(rig):
     """Its memory and the work it holds, for the metrics; nothing of one that is gone."""
     rig.executor.outstanding.show_memory(5 << 20)
-    claim = rig.executor.outstanding.claim(7)
+    outstanding_work = rig.executor.outstanding.add(7)
     shown = rig.client.outstanding
     assert (shown.memory_bytes, shown.ns) == (5 << 20, 7)
-    claim.release()
+    outstanding_work.release()
     rig.client.close()
     assert rig.client.outstanding is None
 

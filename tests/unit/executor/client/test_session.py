@@ -9,7 +9,7 @@ import pytest
 
 from builders.null_models import (
     comes_true,
-    link_to,
+    connected_to,
     num_ours,
     order,
     run_values,
@@ -23,17 +23,17 @@ from ge_backend.errors import (
     GraphFailed,
     OutOfMemory,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import PrepareInput
-from ge_backend.executor.server.shelf import KeptGraphs
+from ge_backend.executor.server.device_tensors import BoundGraphs
 
 
-def link_again(executor):
+def connected_again(executor):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
-    return Link(ours)
+    return ExecutorConnection(ours)
 
 
 def inputs_of(*shape):
@@ -103,7 +103,7 @@ def test_a_larger_batch_gets_a_larger_arena(session, bench):
 
 
 def mapped(executor):
-    (connection,) = executor._connections
+    (connection,) = executor._handlers
     return connection._arenas
 
 
@@ -162,18 +162,18 @@ def test_an_executor_that_has_no_room_for_a_batch_serves_the_next_one(session, b
         assert session.arena.nbytes == 4096
     assert sums([outcome for _, outcome in running(session, [placed])]) == [15]
     assert sums(run_values(session, *range(100))) == [3.0 * value for value in range(100)]
-    assert (len(bench.links), bench.restarts) == (1, 0)
+    assert (len(bench.connections), bench.restarts) == (1, 0)
     assert comes_true(lambda: list(mapped(bench.executors[0])) == [session.arena.id])
 
 
 def test_two_sessions_of_one_executor_share_a_graph(bench):
     """Stubs with equal sources run one graph; each has its own arena and answers."""
-    executor, link = link_to(bench.device)
+    executor, connection = connected_to(bench.device)
     bench.executors.append(executor)
-    first = bench.session(connect=lambda: link)
+    first = bench.session(connect=lambda: connection)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
-    second = bench.session(connect=lambda: Link(ours))
+    second = bench.session(connect=lambda: ExecutorConnection(ours))
     assert first.inspect().graphs[0].holders == 2
     results = {}
 
@@ -223,10 +223,10 @@ def test_every_error_of_an_executor_is_one_of_ours(session, bench):
 
 def test_shapes_are_compiled_once_for_all_sessions(bench):
     """Two stubs of a model compile it once; a shape that is new compiles it again."""
-    executor, link = link_to(bench.device)
+    executor, connection = connected_to(bench.device)
     first, second = (
         Session(connect, bench.source, arena_bytes=4096, on_restart=lambda: None)
-        for connect in (lambda: link, lambda: link_again(executor))
+        for connect in (lambda: connection, lambda: connected_again(executor))
     )
     first.compile([{"x": (1, 8)}, {"x": (2, 8)}])
     second.compile([{"x": (2, 8)}, {"x": (1, 8)}])
@@ -250,15 +250,15 @@ def test_shapes_are_compiled_again_after_a_loss(bench):
 
 def test_tensors_that_stay_are_asked_for_again_after_a_restart(bench, session):
     """A new executor knows the owner as soon as the session is open again."""
-    asked, open_ = [], KeptGraphs.open
+    asked, open_ = [], BoundGraphs.open
 
     def noted(self, message, graph):
-        asked.append((message.owner, message.rooms))
+        asked.append((message.owner, message.buffer_bytes))
         return open_(self, message, graph)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KeptGraphs, "open", noted)
-        assert session.keep_tensors("owner", [64]).memory == ""
+        patch.setattr(BoundGraphs, "open", noted)
+        assert session.retain_tensors("owner", [64]).name == ""
         bench.cut()
         assert sums(run_values(session, 1)) == [3]
     assert asked == [("owner", (64,))] * 2
@@ -277,7 +277,7 @@ def test_runs_of_a_connection_that_was_lost_write_to_nobodys_memory(session, ben
 
     bench.device.faults.strike = late
     session.reserve(4096)
-    lost = session.flight()
+    lost = session.in_flight()
     lost.submit(0, order(session, 5))
     assert begun.wait(10)
     bench.device.faults.strike = lambda *_: None

@@ -54,7 +54,7 @@ def test_a_lost_executor_is_replaced_and_its_runs_repeated(session, bench, tmp_p
     outcomes.update(runs)
     held.unlink()
     assert sums([outcomes[index] for index in range(3)]) == [3, 6, 9]
-    assert (bench.restarts, len(bench.links)) == (1, 2)
+    assert (bench.restarts, len(bench.connections)) == (1, 2)
 
 
 def test_a_loss_between_batches_is_noticed_at_the_next(session, bench):
@@ -88,14 +88,14 @@ def test_where_there_is_no_room_for_the_arena_any_more_a_small_one_is_shown(sess
         else:
             patch.setattr(Segment, "map", lambda d, n: (refuse if n > 4096 else map_)(d, n))
         with pytest.raises(ExecutorLost) as caught:
-            session.flight().receive()
+            session.in_flight().receive()
         session.lose(caught.value)
         session.reopen()
         assert session.arena.nbytes == 4096
         assert sums(run_values(session, 1)) == [3]
     session.reserve(1 << 20)
     assert session.arena.nbytes == 1 << 20
-    assert (bench.restarts, len(bench.links)) == (1, 2)
+    assert (bench.restarts, len(bench.connections)) == (1, 2)
 
 
 def test_static_shapes_are_prepared_again_after_a_loss(bench, tmp_path):
@@ -162,7 +162,7 @@ def kept_by(bench):
 
     Each executor has one and a mapping, which has its own, and so has the view of each link.
     """
-    return 2 * len(bench.executors) + len(bench.links)
+    return 2 * len(bench.executors) + len(bench.connections)
 
 
 def test_a_session_that_cannot_be_opened_leaves_nothing(bench, tmp_path):
@@ -172,7 +172,7 @@ def test_a_session_that_cannot_be_opened_leaves_nothing(bench, tmp_path):
     with pytest.raises(GraphFailed):
         bench.session(source)
     assert comes_true(lambda: num_descriptors() <= before + kept_by(bench))
-    assert bench.executors[-1].registry.entries() == []
+    assert bench.executors[-1].graph_cache.entries() == []
 
 
 def test_loading_survives_one_death_but_not_two(bench, caplog):

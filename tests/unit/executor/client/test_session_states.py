@@ -34,16 +34,16 @@ def session(bench, accumulator):
     return session
 
 
-def order_in(session, value, slot, *, fresh=False):
+def order_in(session, value, slot, *, starting=False):
     staged = order(session, value, rows=1)
-    return replace(staged, slots=(slot,), fresh=(slot,) if fresh else (), rows=1)
+    return replace(staged, slots=(slot,), starting=(slot,) if starting else (), rows=1)
 
 
-def step(session, values, slots, fresh=()):
+def step(session, values, slots, starting=()):
     """Run one batch; return its sums."""
     session.reserve(4096)
     orders = [
-        order_in(session, value, slot, fresh=slot in fresh)
+        order_in(session, value, slot, starting=slot in starting)
         for value, slot in zip(values, slots, strict=True)
     ]
     return sums(
@@ -53,21 +53,21 @@ def step(session, values, slots, fresh=()):
 
 def test_each_slot_goes_on_from_its_own_state(session):
     """A run finds what the one before it in its slot has left."""
-    assert step(session, [1, 2], [0, 3], fresh=[0, 3]) == [3, 6]
+    assert step(session, [1, 2], [0, 3], starting=[0, 3]) == [3, 6]
     assert step(session, [1, 2], [3, 0]) == [9, 9]
 
 
 def test_a_hidden_state_is_not_sent(session):
     """Only the output that was declared comes back, and no shape that is known beforehand."""
     session.reserve(4096)
-    ((_, outcome),) = running(session, [order_in(session, 1, 0, fresh=True)])
+    ((_, outcome),) = running(session, [order_in(session, 1, 0, starting=True)])
     assert list(outcome.outputs) == ["y"]
     assert outcome.done.states == {}
 
 
 def test_states_stay_where_the_executor_cannot_map_a_larger_arena(bench, session, monkeypatch):
     """The batch that wanted it fails, and the sequences go on."""
-    assert step(session, [1], [0], fresh=[0]) == [3]
+    assert step(session, [1], [0], starting=[0]) == [3]
 
     def refuse(*_):
         raise OutOfMemory("no more mappings")
@@ -84,7 +84,7 @@ def test_states_go_where_the_executor_answers_a_larger_arena_with_nonsense(
     bench, session, monkeypatch
 ):
     """The connection goes, and they with it: whoever counts on them is told."""
-    step(session, [1], [0], fresh=[0])
+    step(session, [1], [0], starting=[0])
 
     def refuse(*_):
         raise ProtocolError("no descriptor came")
@@ -98,18 +98,18 @@ def test_states_go_where_the_executor_answers_a_larger_arena_with_nonsense(
     session.reserve(4096)
     ((_, outcome),) = running(session, [order_in(session, 1, 0)])
     assert isinstance(outcome.error, StateLost)
-    assert step(session, [5], [0], fresh=[0]) == [15]
+    assert step(session, [5], [0], starting=[0]) == [15]
 
 
 def test_state_lost_with_its_executor_is_an_error(bench, session):
     """Nothing is repeated that would go on from a state that is gone; what begins anew works."""
-    step(session, [1], [0], fresh=[0])
+    step(session, [1], [0], starting=[0])
     bench.cut()
     session.reserve(4096)
     ((_, outcome),) = running(session, [order_in(session, 1, 0)])
     assert isinstance(outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(outcome.error)
-    assert step(session, [5], [0], fresh=[0]) == [15]
+    assert step(session, [5], [0], starting=[0]) == [15]
 
 
 def test_whoever_counts_on_states_is_told_when_they_are_lost(bench, accumulator):
@@ -117,10 +117,10 @@ def test_whoever_counts_on_states_is_told_when_they_are_lost(bench, accumulator)
     lost, dying = [], []
 
     def connect():
-        link = bench.connect()
+        connection = bench.connect()
         if dying:
             bench.cut()
-        return link
+        return connection
 
     session = bench.session(accumulator, connect)
     session.keep_states([STATE], 4, batched=True, hidden=[], on_lost=lambda: lost.append("all"))
@@ -147,6 +147,6 @@ def test_sessions_have_slots_of_their_own(bench, accumulator, session):
     """Slot 0 of one stub is not slot 0 of another."""
     other = bench.session(accumulator)
     other.keep_states([STATE], 4, batched=True, hidden=["h_next"])
-    step(session, [1], [0], fresh=[0])
-    step(other, [10], [0], fresh=[0])
+    step(session, [1], [0], starting=[0])
+    step(other, [10], [0], starting=[0])
     assert step(session, [1], [0]) == [6]

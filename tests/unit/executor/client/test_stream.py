@@ -16,7 +16,7 @@ from ge_backend.errors import (
     ModelError,
     ProtocolError,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.stream import ServiceStream
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
 
@@ -27,10 +27,10 @@ class Taker:
     def __init__(self, executor, key="a"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         executor.accept(theirs)
-        self.link = Link(ours)
+        self.connection = ExecutorConnection(ours)
         self.taken, self.ends = queue.SimpleQueue(), queue.SimpleQueue()
         self.stream = ServiceStream(
-            self.link,
+            self.connection,
             kind="counting",
             key=key,
             take=self.taken.put,
@@ -61,7 +61,7 @@ def test_what_is_posted_is_taken_in_order(executor):
 def test_a_lost_executor_ends_it_once(executor):
     """The taker is told why, and what is posted then raises the same."""
     taker = Taker(executor)
-    taker.link.shut()
+    taker.connection.shut()
     assert isinstance(taker.ends.get(timeout=20), ExecutorLost)
     with pytest.raises(ExecutorLost):
         taker.ask(count=1)
@@ -146,7 +146,7 @@ def test_what_could_not_be_sent_keeps_nobody(executor, held, way):
     taker = Taker(executor)
     ask_often(taker, 1000)
     if way == "lose":
-        taker.link.shut()
+        taker.connection.shut()
         assert isinstance(taker.ends.get(timeout=20), ExecutorLost)
     taker.stream.close()
     with pytest.raises(ExecutorLost):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
 from ge_backend.executor.process.address import MAX_SOCKET_PATH_BYTES, ExecutorAddress
-from ge_backend.executor.process.owner import name_of
+from ge_backend.executor.process.server_process import name_of
 
 
 def address(device="cpu", directory=Path("/run/ge"), owner_pid=7):

@@ -22,7 +22,7 @@ from ge_backend.errors import DeviceUnavailable, GraphFailed, OutOfMemory
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.server import executor
-from ge_backend.executor.server.connection import Connection
+from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.fleet.fleet import Fleet
 
 
@@ -148,7 +148,7 @@ def test_more_answers_than_a_socket_holds_stop_nobody(session):
     assert sums(done.values()) == [3.0 * index for index in done]
 
 
-def test_an_error_is_that_runs_alone_and_the_link_goes_on(session, monkeypatch):
+def test_an_error_is_that_runs_alone_and_the_connection_goes_on(session, monkeypatch):
     """As with an executor elsewhere."""
     run = NullGraph.run
 
@@ -163,13 +163,13 @@ def test_an_error_is_that_runs_alone_and_the_link_goes_on(session, monkeypatch):
 
 def test_a_defect_ends_the_connection_and_the_next_use_opens_another(session, monkeypatch):
     """As where a thread of the executor's dies of it."""
-    answer = Connection._answer
+    answer = StubHandler._answer
 
     def broken(*given):
-        monkeypatch.setattr(Connection, "_answer", answer)
+        monkeypatch.setattr(StubHandler, "_answer", answer)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Connection, "_answer", broken)
+    monkeypatch.setattr(StubHandler, "_answer", broken)
     with pytest.raises(ZeroDivisionError):
         session.inspect()
     assert sums(run_values(session, 1)) == [3]
@@ -177,7 +177,7 @@ def test_a_defect_ends_the_connection_and_the_next_use_opens_another(session, mo
 
 def test_leaving_ends_what_waits(session):
     """And again does nothing."""
-    link = session._link
+    connection = session._connection
     session.close()
-    assert not link._stays
-    link.close()
+    assert not connection._stays
+    connection.close()

@@ -18,7 +18,7 @@ from builders.null_models import (
     write_null,
 )
 from ge_backend.errors import ConfigError, DeviceUnavailable, ExecutorLost
-from ge_backend.executor.client import link
+from ge_backend.executor.client import executor_connection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.launch import connect
@@ -131,7 +131,7 @@ def test_a_folder_that_is_not_private_is_refused(folder):
 def test_an_executor_of_another_user_is_refused(monkeypatch):
     """Whoever listens must be this user: tensors are not shown to others."""
     uid = os.getuid()
-    monkeypatch.setattr(link, "peer_uid", lambda _: uid + 1)
+    monkeypatch.setattr(executor_connection, "peer_uid", lambda _: uid + 1)
     with pytest.raises(DeviceUnavailable, match=f"user {uid + 1}"):
         connect_inline("null")
 

@@ -1,4 +1,4 @@
-"""The door leaves nothing in the file system, and never what is another's."""
+"""The listener leaves nothing in the file system, and never what is another's."""
 
 import contextlib
 import socket
@@ -8,9 +8,9 @@ import pytest
 
 from builders.null_models import comes_true
 from fakes.null_device import NullDevice
-from ge_backend.executor.client.link import Link
-from ge_backend.executor.process import listener
-from ge_backend.executor.process.listener import Door
+from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.process import listener as module
+from ge_backend.executor.process.listener import Listener
 from ge_backend.executor.process.lock import address_lock, lock_path
 from ge_backend.executor.server.executor import Executor
 
@@ -39,9 +39,9 @@ def dial(address):
 
 def test_retiring_gives_back_the_device_and_removes_everything(address):
     """Socket, lock and folder are gone when serving ends, and the device is closed once."""
-    device, door = Device(), Door(address)
-    door.open()
-    door.serve(Executor(device, linger_s=0.1))
+    device, listener = Device(), Listener(address)
+    listener.open()
+    listener.serve(Executor(device, linger_s=0.1))
     assert not address.parent.exists()
     assert device.closed == 1
 
@@ -56,18 +56,18 @@ def test_a_device_that_cannot_be_given_back_is_left_in_the_end(address, monkeypa
         yield
         within.pop()
 
-    monkeypatch.setattr(listener, "bounded", bound)
-    device, door = Device(), Door(address)
+    monkeypatch.setattr(module, "bounded", bound)
+    device, listener = Device(), Listener(address)
     device.close = lambda: seen.append(list(within))
-    door.open()
-    door.serve(Executor(device, linger_s=0.1))
+    listener.open()
+    listener.serve(Executor(device, linger_s=0.1))
     assert (seen, within) == ([[True]], [])
 
 
 def test_who_knocks_at_the_last_moment_is_still_served(address):
     """A connection that came while the executor made up its mind keeps it going."""
-    door = Door(address)
-    door.open()
+    listener = Listener(address)
+    listener.open()
     executor = Executor(Device(), linger_s=0.0)
     serve, knocked = executor.serve, []
 
@@ -77,13 +77,13 @@ def test_who_knocks_at_the_last_moment_is_still_served(address):
             knocked.append(dial(address))
 
     executor.serve = serve_and_be_late
-    thread = threading.Thread(target=door.serve, args=(executor,), daemon=True)
+    thread = threading.Thread(target=listener.serve, args=(executor,), daemon=True)
     thread.start()
     assert comes_true(lambda: bool(knocked))
-    link = Link(knocked[0])
-    assert link.welcome.device == "null"
+    connection = ExecutorConnection(knocked[0])
+    assert connection.welcome.device == "null"
     assert thread.is_alive()
-    link.close()
+    connection.close()
     thread.join(20)
     assert not address.parent.exists()
 
@@ -94,35 +94,35 @@ def test_a_stale_socket_is_replaced(address):
         dead.bind(str(address))
     with pytest.raises(ConnectionRefusedError):
         dial(address)
-    door = Door(address)
-    door.open()
+    listener = Listener(address)
+    listener.open()
     dial(address).close()
-    door.abandon()
+    listener.abandon()
 
 
 def test_abandoning_removes_everything_at_once(address):
     """Leaving in a hurry leaves nothing behind either."""
-    door = Door(address)
-    door.open()
+    listener = Listener(address)
+    listener.open()
     with address_lock(address):
         pass
-    door.abandon()
+    listener.abandon()
     assert not address.parent.exists()
 
 
 def test_abandoning_waits_for_nobody(address):
     """Who holds the lock keeps it: the socket goes, lock and folder stay for the next executor."""
-    door = Door(address)
-    door.open()
+    listener = Listener(address)
+    listener.open()
     with address_lock(address):
-        door.abandon()
+        listener.abandon()
         assert not address.exists()
         assert lock_path(address).exists()
 
 
 def test_a_socket_that_became_anothers_stays(address):
     """An executor whose address was taken over does not remove its successor's socket."""
-    first, second = Door(address), Door(address)
+    first, second = Listener(address), Listener(address)
     first.open()
     second.open()
     first.abandon()
@@ -131,11 +131,11 @@ def test_a_socket_that_became_anothers_stays(address):
     assert not address.parent.exists()
 
 
-def test_a_door_that_was_never_opened_removes_no_socket(address):
+def test_a_listener_that_was_never_opened_removes_no_socket(address):
     """An executor that ends before it listens leaves the address alone."""
-    other = Door(address)
+    other = Listener(address)
     other.open()
-    Door(address).abandon()
+    Listener(address).abandon()
     dial(address).close()
     other.abandon()
 
@@ -143,7 +143,7 @@ def test_a_door_that_was_never_opened_removes_no_socket(address):
 def test_a_folder_with_other_things_in_it_stays(address):
     """Only an empty folder is removed."""
     (address.parent / "other").touch()
-    door = Door(address)
-    door.open()
-    door.abandon()
+    listener = Listener(address)
+    listener.open()
+    listener.abandon()
     assert [path.name for path in address.parent.iterdir()] == ["other"]

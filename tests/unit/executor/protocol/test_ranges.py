@@ -110,16 +110,16 @@ def test_reals_fit_into_floats():
     refused("number", type="Prepare", id=1, graph=1, repeats=1, inputs=[given])
 
 
-def run_in(*slots, rows=4, fresh=()):
+def run_in(*slots, rows=4, starting=()):
     """Return a run with its rows in these slots."""
     return messages.Run(
-        id=1, graph=1, arena=0, inputs=(), outputs=(), slots=slots, fresh=fresh, rows=rows
+        id=1, graph=1, arena=0, inputs=(), outputs=(), slots=slots, starting=starting, rows=rows
     )
 
 
 def test_slots_that_are_kept_may_be_named_in_any_order():
-    """A run has a slot for each of its rows, some of them fresh, and padding behind them."""
-    check_slots(run_in(3, 0, 2, fresh=(0,)), 4)
+    """A run has a slot for each of its rows, some of them starting, and padding behind them."""
+    check_slots(run_in(3, 0, 2, starting=(0,)), 4)
     check_slots(run_in(), 0)
 
 
@@ -129,7 +129,7 @@ def test_slots_that_are_kept_may_be_named_in_any_order():
         (run_in(4), "of the 4 that are kept"),
         (run_in(0, 2**20), "of the 4 that are kept"),
         (run_in(1, 1), "once"),
-        (run_in(1, fresh=(2,)), "once"),
+        (run_in(1, starting=(2,)), "once"),
         (run_in(0, 1, 2, rows=2), "a batch of 2 rows"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.messages import Done, KeptRef, Ok, Run, TensorRef
+from ge_backend.executor.protocol.messages import Done, Ok, RetainOutput, Run, TensorRef
 from ge_backend.executor.protocol.repeated_codec import KNOWN, MOST_BYTES, RepeatedCodec
 from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import decode, encode
@@ -21,8 +21,8 @@ DONE = Done(id=7, settled=("y",), queue_ns=1, run_ns=2, alone=True)
 
 def run_codec(codec):
     numbers = ("id", "deadline_ns", "cost_ns")
-    lists = ("slots", "fresh")
-    return RepeatedCodec(codec, Run, numbers=numbers, lists=lists, rare=("fed", "kept"))
+    lists = ("slots", "starting")
+    return RepeatedCodec(codec, Run, numbers=numbers, lists=lists, rare=("gathered", "retained"))
 
 
 class CountingCodec(Codec):
@@ -62,10 +62,10 @@ def test_a_bucket_is_written_and_read_once(codec):
 
 
 def test_steps_of_sequences_are_written_and_read_once(codec):
-    """Whichever slots they name, and whichever of them are fresh."""
+    """Whichever slots they name, and whichever of them are starting."""
     runs = run_codec(codec)
     for slot in range(5):
-        there_and_back(runs, replace(RUN, slots=(slot, 9), fresh=(9,) * (slot % 2), rows=4))
+        there_and_back(runs, replace(RUN, slots=(slot, 9), starting=(9,) * (slot % 2), rows=4))
     assert (codec.written, codec.read) == (1, 1)
     there_and_back(runs, replace(RUN, rows=4))
     assert (codec.written, codec.read) == (1, 1)
@@ -76,8 +76,8 @@ def test_what_keeps_other_tensors_each_time_is_not_remembered(codec):
     runs = run_codec(codec)
     there_and_back(runs, RUN)
     for key in range(KNOWN + 1):
-        kept = KeptRef(name="y", dtype="FP32", shape=(2,), key=key, shown=False)
-        there_and_back(runs, replace(RUN, kept=(kept,), slots=(key,), rows=1))
+        retained = RetainOutput(name="y", dtype="FP32", shape=(2,), key=key, also_to_host=False)
+        there_and_back(runs, replace(RUN, retained=(retained,), slots=(key,), rows=1))
     written = codec.written
     runs.encode(RUN)
     assert codec.written == written
@@ -108,17 +108,17 @@ def test_numbers_in_front_have_ranges_too(number, message, place):
 
 
 @pytest.mark.parametrize(
-    ("slots", "fresh", "reason"),
+    ("slots", "starting", "reason"),
     [
         ((-1,), (), "expected 0 to 1048576, got -1"),
         ((0, 2**20 + 1), (), "expected 0 to 1048576, got 1048577"),
         ((0,), (2**20 + 1,), "expected 0 to 1048576, got 1048577"),
     ],
 )
-def test_numbers_in_lists_have_the_ranges_of_their_field(slots, fresh, reason):
+def test_numbers_in_lists_have_the_ranges_of_their_field(slots, starting, reason):
     """As where the message is JSON."""
     with pytest.raises(ProtocolError, match=reason):
-        decode(encode(replace(RUN, slots=slots, fresh=fresh, rows=1)))
+        decode(encode(replace(RUN, slots=slots, starting=starting, rows=1)))
 
 
 @pytest.mark.parametrize("counts", [(-1, 0), (MOST, 0), (2**62 + 1, 0), (0, MOST), (1000, 0)])

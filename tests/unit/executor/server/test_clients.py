@@ -8,7 +8,7 @@ import pytest
 from builders.null_models import comes_true
 from fakes.counting_service import CountingService
 from ge_backend.errors import GraphFailed, ModelError, ProtocolError
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.messages import (
     Failed,
@@ -23,55 +23,55 @@ from ge_backend.executor.protocol.messages import (
 def dial(executor):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
-    return Link(ours)
+    return ExecutorConnection(ours)
 
 
 @pytest.fixture
-def link(executor):
-    link = dial(executor)
-    yield link
-    link.close()
+def connection(executor):
+    connection = dial(executor)
+    yield connection
+    connection.close()
 
 
-def opened(link, key="a"):
-    message = OpenService(id=link.next_id(), kind="counting", key=key)
-    return message.id, link.ask(message, ServiceOpened).spec
+def opened(connection, key="a"):
+    message = OpenService(id=connection.next_id(), kind="counting", key=key)
+    return message.id, connection.ask(message, ServiceOpened).spec
 
 
-def post(link, number, **asked):
-    wire.send(link.sock, Post(id=number, body=json.dumps(asked).encode()))
+def post(connection, number, **asked):
+    wire.send(connection.sock, Post(id=number, body=json.dumps(asked).encode()))
 
 
-def bodies(link, count):
-    return [link.inbox.receive()[0].body for _ in range(count)]
+def bodies(connection, count):
+    return [connection.inbox.receive()[0].body for _ in range(count)]
 
 
-def test_a_request_is_answered_by_as_many_posts_as_the_service_likes(link):
+def test_a_request_is_answered_by_as_many_posts_as_the_service_likes(connection):
     """They come in order, under the number that the service was opened by."""
-    number, told = opened(link)
+    number, told = opened(connection)
     assert told == "a for 1"
-    post(link, number, count=3)
-    assert bodies(link, 4) == [b"1", b"2", b"3", b"end"]
+    post(connection, number, count=3)
+    assert bodies(connection, 4) == [b"1", b"2", b"3", b"end"]
 
 
-def test_several_services_and_questions_share_a_connection(link):
+def test_several_services_and_questions_share_a_connection(connection):
     """What one says does not come out at another; other messages are answered as ever."""
-    first, second = opened(link, "a")[0], opened(link, "b")[0]
-    post(link, second, count=1)
-    assert [link.inbox.receive()[0] for _ in range(2)] == [
+    first, second = opened(connection, "a")[0], opened(connection, "b")[0]
+    post(connection, second, count=1)
+    assert [connection.inbox.receive()[0] for _ in range(2)] == [
         Post(id=second, body=b"1"),
         Post(id=second, body=b"end"),
     ]
-    post(link, first, count=0)
-    assert link.inbox.receive()[0].id == first
-    link.inbox.receive()
-    assert link.ask(Inspect(id=link.next_id()), Report).connections == 1
+    post(connection, first, count=0)
+    assert connection.inbox.receive()[0].id == first
+    connection.inbox.receive()
+    assert connection.ask(Inspect(id=connection.next_id()), Report).connections == 1
 
 
-def test_two_connections_share_one_service(executor, link):
+def test_two_connections_share_one_service(executor, connection):
     """Each gets its own answers."""
     other = dial(executor)
-    assert opened(link)[1] == "a for 1"
+    assert opened(connection)[1] == "a for 1"
     number, told = opened(other)
     assert told == "a for 2"
     post(other, number, count=1)
@@ -80,53 +80,53 @@ def test_two_connections_share_one_service(executor, link):
     other.close()
 
 
-def test_a_service_is_told_when_a_stub_has_left_and_drops_its_steps(executor, link):
+def test_a_service_is_told_when_a_stub_has_left_and_drops_its_steps(executor, connection):
     """Its last step ends; nothing is done for it any more, and the service is closed."""
-    number, _ = opened(link)
-    post(link, number, count=10**6)
-    assert bodies(link, 1) == [b"1"]
+    number, _ = opened(connection)
+    post(connection, number, count=10**6)
+    assert bodies(connection, 1) == [b"1"]
     (service,) = CountingService.opened
-    link.close()
+    connection.close()
     assert comes_true(lambda: service.left == service.clients)
     assert comes_true(lambda: len(executor.lanes) == 0)
     executor.services.close_idle()
     assert service.closed
 
 
-def test_what_was_asked_can_be_cancelled(link):
+def test_what_was_asked_can_be_cancelled(connection):
     """By a number of the client's own, in a message of the service's own."""
-    number, _ = opened(link)
-    post(link, number, count=10**6, **{"as": 7})
-    post(link, number, cancel=7)
-    while (body := bodies(link, 1)[0]) != b"cancelled":
+    number, _ = opened(connection)
+    post(connection, number, count=10**6, **{"as": 7})
+    post(connection, number, cancel=7)
+    while (body := bodies(connection, 1)[0]) != b"cancelled":
         assert body.isdigit()
 
 
-def test_an_error_of_a_service_is_answered_and_the_connection_goes_on(link):
+def test_an_error_of_a_service_is_answered_and_the_connection_goes_on(connection):
     """A post that fails, and one to a service that was never opened, get their errors."""
-    number, _ = opened(link)
-    post(link, number, fail="bad")
-    failed = link.inbox.receive()[0]
+    number, _ = opened(connection)
+    post(connection, number, fail="bad")
+    failed = connection.inbox.receive()[0]
     assert (failed.id, failed.error, failed.message) == (number, GraphFailed.__name__, "bad")
-    wire.send(link.sock, Post(id=number, body=b"not json"))
-    assert isinstance(link.inbox.receive()[0], Failed)
-    post(link, 99, count=1)
-    assert link.inbox.receive()[0].error == ProtocolError.__name__
-    post(link, number, count=0)
-    assert bodies(link, 2) == [b"1", b"end"]
+    wire.send(connection.sock, Post(id=number, body=b"not json"))
+    assert isinstance(connection.inbox.receive()[0], Failed)
+    post(connection, 99, count=1)
+    assert connection.inbox.receive()[0].error == ProtocolError.__name__
+    post(connection, number, count=0)
+    assert bodies(connection, 2) == [b"1", b"end"]
 
 
-def test_a_client_that_is_refused_holds_nothing(executor, link):
+def test_a_client_that_is_refused_holds_nothing(executor, connection):
     """Its error comes, and the service is closed if it has no other."""
     with pytest.raises(ModelError, match="refused"):
-        opened(link, "unwanted")
+        opened(connection, "unwanted")
     executor.services.close_idle()
     assert len(executor.services) == 0
 
 
-def test_the_steps_of_a_service_are_in_the_timeline(executor, link):
+def test_the_steps_of_a_service_are_in_the_timeline(executor, connection):
     """Each under the service's own words."""
-    number, _ = opened(link)
-    post(link, number, count=2)
-    bodies(link, 3)
+    number, _ = opened(connection)
+    post(connection, number, count=2)
+    bodies(connection, 3)
     assert [run.model for run in executor.timeline.history(1, 0).runs] == ["a", "a"]

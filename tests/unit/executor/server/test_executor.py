@@ -9,7 +9,7 @@ import pytest
 from builders.null_models import comes_true
 from fakes.null_device import NullDevice
 from ge_backend.device.health import Health
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.messages import Inspect, Report
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.server import executor as executor_module
@@ -44,7 +44,7 @@ def dialled(address):
 
 
 def dial(address):
-    return Link(dialled(address))
+    return ExecutorConnection(dialled(address))
 
 
 def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
@@ -61,7 +61,7 @@ def test_an_executor_stays_while_one_connection_is_left(listener, address, linge
     """The linger time begins when the last stub has left."""
     waiting = dialled(address), dialled(address)
     executor, thread = serving(listener, linger_s)
-    first, second = map(Link, waiting)
+    first, second = map(ExecutorConnection, waiting)
     first.close()
     assert comes_true(lambda: executor.num_connections == 1)
     time.sleep(0.6)
@@ -90,10 +90,10 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
         waiting = dialled(address)
         thread.start()
         assert refused.recv(1) == b""
-    link = Link(waiting)
-    assert link.welcome.device == "null"
+    connection = ExecutorConnection(waiting)
+    assert connection.welcome.device == "null"
     assert "could not be accepted" in caplog.text
-    link.close()
+    connection.close()
     thread.join(20)
     assert not thread.is_alive()
 
@@ -105,7 +105,7 @@ def test_a_connection_without_a_thread_is_closed_and_forgotten(
     """Whoever was there is served on, the next one is served, and the executor ends in order."""
     waiting = dialled(address)
     executor, thread = serving(listener, 0.3)
-    first = Link(waiting)
+    first = ExecutorConnection(waiting)
     with monkeypatch.context() as full:
         full.setattr(threading, "Thread", NoThread.because(error))
         with dialled(address) as refused:
@@ -166,11 +166,11 @@ def test_joining_waits_for_the_last_connection():
     executor = Executor(NullDevice(), linger_s=0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     executor.accept(theirs)
-    link = Link(ours)
+    connection = ExecutorConnection(ours)
     thread = threading.Thread(target=executor.join, daemon=True)
     thread.start()
     time.sleep(0.3)
     assert thread.is_alive()
-    link.close()
+    connection.close()
     thread.join(20)
     assert not thread.is_alive()

@@ -27,8 +27,8 @@ from ge_backend.device.language.open import OpenedLanguage
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client import generation
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.generation import GenerationClient
-from ge_backend.executor.client.link import Link
 from ge_backend.executor.protocol.generation_messages import (
     Look,
     Parts,
@@ -131,7 +131,7 @@ class Rig:
     def connect(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.executor.accept(theirs)
-        return Link(ours)
+        return ExecutorConnection(ours)
 
     def client(self, **given):
         self.clients.append(GenerationClient(self.connect, lambda: self.key, **given))
@@ -194,15 +194,15 @@ def expected(prompt, **parameters):
 def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatch):
     """What it would be told does not pile up; it has all of it once it reads."""
     monkeypatch.setattr(outbox, "MOST_UNSAID", 100)
-    link, number, count = rig.connect(), 5, 4000
+    connection, number, count = rig.connect(), 5, 4000
     opened = OpenService(id=number, kind="generation", key=rig.key)
-    link.ask(opened, ServiceOpened)
+    connection.ask(opened, ServiceOpened)
     (look,) = parts_of(Look())
     asked = []
 
     def ask():
         for _ in range(count):
-            link.send(Post(id=number, body=look))
+            connection.send(Post(id=number, body=look))
             asked.append(number)
 
     asking = threading.Thread(target=ask, daemon=True)
@@ -211,10 +211,10 @@ def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatc
     for read in range(count):
         # What lies in the two sockets, in the outbox, and in the hands of its thread.
         assert len(asked) - read < 1500
-        assert link.inbox.receive()[0].id == number
+        assert connection.inbox.receive()[0].id == number
     asking.join(20)
     assert not asking.is_alive()
-    link.close()
+    connection.close()
 
 
 def test_two_instances_share_one_engine(rig):
@@ -398,11 +398,11 @@ def test_the_next_executor_takes_on_all_that_the_dead_one_had(monkeypatch):
     """Those that ran there wait here at first: they are more than may wait, and none is refused."""
     rig = Rig(monkeypatch, max_num_seqs="2", max_waiting_requests="2")
     rig.on_step = lambda _: time.sleep(0.02)
-    links, connect = [], rig.connect
+    connections, connect = [], rig.connect
 
     def connecting():
-        links.append(connect())
-        return links[-1]
+        connections.append(connect())
+        return connections[-1]
 
     rig.connect = connecting
     client = rig.client()
@@ -411,7 +411,7 @@ def test_the_next_executor_takes_on_all_that_the_dead_one_had(monkeypatch):
         sinks.append(ask(client, ids=[9, 10 + number], max_tokens=30, seed=number))
         assert number > 1 or comes_true(sinks[number].ids)
     dead, rig.executor = rig.executor, Executor(NullDevice(), linger_s=0.0)
-    links[0].shut()
+    connections[0].shut()
     assert [sink.end() for sink in sinks] == [None] * 4
     for number, sink in enumerate(sinks):
         assert sink.ids() == expected([9, 10 + number], max_tokens=30, seed=number)

@@ -33,7 +33,7 @@ def rig():
 
 
 def job(released, **changes):
-    return Job(work=lambda turn: released.wait(30) and (lambda: None), **changes)
+    return Job(work=lambda grant: released.wait(30) and (lambda: None), **changes)
 
 
 def test_it_beats_while_lanes_are_busy(rig):

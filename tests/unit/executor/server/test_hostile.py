@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from builders.any_messages import ANY, hostile_json
 from builders.null_models import comes_true, num_descriptors, run_values, sums, write_null
 from fakes.null_device import NullDevice
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol import messages, wire
-from ge_backend.executor.server import connection, lanes, services
 from ge_backend.executor.server import executor as server
+from ge_backend.executor.server import lanes, services, stub_handler
 from ge_backend.executor.server.executor import Executor
 
 # `make trust` asks for 20,000.
@@ -36,7 +36,7 @@ ASKED = (
     messages.Load,
     messages.Compile,
     messages.KeepStates,
-    messages.KeepTensors,
+    messages.RetainTensors,
     messages.FreeTensors,
     messages.Prepare,
     messages.Run,
@@ -61,11 +61,13 @@ class Target:
         self.executor = Executor(NullDevice(), linger_s=0.0)
         self.source = write_null(folder / "model.null")
         self.paths = [self.source.path, write_null(folder / "other.null", **STATEFUL).path]
-        self.neighbour = Session(self.link, self.source, arena_bytes=4096, on_restart=pytest.fail)
+        self.neighbour = Session(
+            self.connection, self.source, arena_bytes=4096, on_restart=pytest.fail
+        )
         self.sent = 0
 
-    def link(self):
-        return Link(self.socket())
+    def connection(self):
+        return ExecutorConnection(self.socket())
 
     def socket(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,30 +79,30 @@ class Target:
         """Send blocks behind an honest beginning; return once all of them were answered."""
         arena = os.memfd_create("hostile")
         os.ftruncate(arena, 4096)
-        link = self.link()
+        connection = self.connection()
         try:
             load = messages.Load(id=1, source=self.source)
-            link.ask(load, messages.Loaded)
-            link.ask(messages.Attach(id=2, arena=0, nbytes=4096), messages.Ok, (arena,))
+            connection.ask(load, messages.Loaded)
+            connection.ask(messages.Attach(id=2, arena=0, nbytes=4096), messages.Ok, (arena,))
             for block in blocks:
-                socket.send_fds(link.sock, [block], [arena])
+                socket.send_fds(connection.sock, [block], [arena])
                 self.sent += 1
-            wire.send(link.sock, messages.Inspect(id=2**40))
-            while wire_id(link) not in {2**40, None}:
+            wire.send(connection.sock, messages.Inspect(id=2**40))
+            while wire_id(connection) not in {2**40, None}:
                 pass
         except (BrokenPipeError, ConnectionResetError, wire.ExecutorLost):
             pass  # it was dropped, which is an answer
         finally:
             os.close(arena)
-            link.close()
+            connection.close()
 
     def neighbour_is_served(self):
         return sums(run_values(self.neighbour, 2.0, 3.0)) == [6.0, 9.0]
 
 
-def wire_id(link):
+def wire_id(connection):
     """Return the id of the next answer; None once the connection is dropped."""
-    answer, descriptors = link.inbox.receive()
+    answer, descriptors = connection.inbox.receive()
     for descriptor in descriptors:
         os.close(descriptor)
     return answer.id
@@ -122,7 +124,7 @@ class Tracebacks(logging.Filter):
 @pytest.fixture
 def tracebacks():
     found = Tracebacks()
-    loggers = [connection.log, lanes.log, server.log, services.log]
+    loggers = [stub_handler.log, lanes.log, server.log, services.log]
     for logger in loggers:
         logger.addFilter(found)
     yield found

@@ -10,7 +10,7 @@ import pytest
 from builders.null_models import comes_true
 from ge_backend.errors import Cancelled, DeadlineExceeded, ProtocolError
 from ge_backend.executor.server.lanes import Lanes
-from ge_backend.executor.server.queue import Job, Turn
+from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.workspace.pool import Pool
 
 
@@ -35,8 +35,8 @@ def lanes(pool):
 def submit(lanes, work, tell=lambda: None, *, here=False, **terms):
     """Submit a job that does `work` and has then only to `tell`."""
 
-    def both(turn):
-        work(turn)
+    def both(grant):
+        work(grant)
         return tell
 
     lanes.submit(Job(work=both, **terms), here=here)
@@ -51,8 +51,8 @@ class Gate:
         self.dropped = threading.Event()
         self.alone = self.error = None
 
-    def __call__(self, turn):
-        self.alone = turn.alone
+    def __call__(self, grant):
+        self.alone = grant.alone
         self.begun.set()
         self.go.wait(20)
 
@@ -95,7 +95,7 @@ def test_a_job_whose_client_is_being_told_is_no_company(lanes):
     """Who is told may ask again before the thread that told goes on: nothing else runs then."""
     first, telling, again, beside = Gate(), Gate(), Gate(), Gate()
     first.go.set()
-    submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)))
+    submit(lanes, first, tell=lambda: telling(Grant(came_ns=0)))
     assert telling.begun.wait(20)
     submit(lanes, again)
     assert again.begun.wait(20)
@@ -112,7 +112,7 @@ def test_jobs_begin_in_the_order_they_came():
     lanes, order = Lanes(1, Pool(0)), []
 
     def job(index):
-        return lambda turn: order.append(index)
+        return lambda grant: order.append(index)
 
     for index in range(50):
         submit(lanes, job(index))
@@ -124,12 +124,12 @@ def test_who_waits_for_a_job_does_it_itself_where_a_lane_is_free(lanes):
     """In that lane's place: it is done when `submit` returns, and others see a busy lane."""
     seen = []
 
-    def work(turn):
+    def work(grant):
         submit(lanes, beside, here=True)
-        seen.append((threading.current_thread(), turn.lane, turn.alone, len(lanes)))
+        seen.append((threading.current_thread(), grant.lane, grant.alone, len(lanes)))
 
-    def beside(turn):
-        seen.append((threading.current_thread(), turn.lane, turn.alone, len(lanes)))
+    def beside(grant):
+        seen.append((threading.current_thread(), grant.lane, grant.alone, len(lanes)))
 
     submit(lanes, work, here=True)
     me = threading.current_thread()
@@ -168,7 +168,7 @@ def test_closing_lets_queued_jobs_finish():
     """What was submitted before the end is still done."""
     lanes, done = Lanes(2, Pool(0)), []
     for _ in range(20):
-        submit(lanes, lambda turn: done.append(time.sleep(0.001)))
+        submit(lanes, lambda grant: done.append(time.sleep(0.001)))
     lanes.close()
     assert len(done) == 20
 
@@ -176,7 +176,7 @@ def test_closing_lets_queued_jobs_finish():
 def test_a_job_that_raises_costs_no_lane(lanes, caplog):
     """More failing jobs than lanes are logged, and the next job still runs."""
 
-    def broken(turn):
+    def broken(grant):
         raise ValueError("broken on purpose")
 
     with caplog.at_level(logging.ERROR):
@@ -212,7 +212,7 @@ def test_a_solo_job_comes_through_a_stream_of_others():
     lanes, stop, solo = Lanes(3, Pool(0)), threading.Event(), Gate()
     solo.go.set()
 
-    def stream(turn):
+    def stream(grant):
         time.sleep(0.002)
         if not stop.is_set():
             submit(lanes, stream)
@@ -234,7 +234,7 @@ def test_many_solo_jobs_never_overlap_with_anything():
     lock, running, seen, overlaps = threading.Lock(), [], [], []
 
     def job(index, solo):
-        def work(turn):
+        def work(grant):
             with lock:
                 if running and (solo or any(running)):
                     overlaps.append(index)
@@ -259,7 +259,7 @@ def test_an_idle_lane_keeps_no_job(lanes):
     freed = threading.Event()
 
     class Job:
-        def __call__(self, turn):
+        def __call__(self, grant):
             pass
 
         def __del__(self):
@@ -288,7 +288,7 @@ def test_bytes_are_free_before_the_client_is_told(lanes):
     """While an answer is on its way the next one computes; a lane is taken until it is sent."""
     first, after, telling = Gate(), Gate(), Gate()
     first.go.set()
-    submit(lanes, first, tell=lambda: telling(Turn(came_ns=0)), holder="a")
+    submit(lanes, first, tell=lambda: telling(Grant(came_ns=0)), holder="a")
     assert telling.begun.wait(20)
     submit(lanes, after, holder="a")
     assert after.begun.wait(20)
@@ -301,7 +301,7 @@ def test_nothing_begins_before_the_client_of_a_solo_job_was_told(lanes):
     """Else an executor that dies over the next job would seem to have died over this one."""
     solo, after, telling = Gate(), Gate(), Gate()
     solo.go.set()
-    submit(lanes, solo, tell=lambda: telling(Turn(came_ns=0)), holder="a", solo=True)
+    submit(lanes, solo, tell=lambda: telling(Grant(came_ns=0)), holder="a", solo=True)
     assert telling.begun.wait(20)
     submit(lanes, after, holder="b")
     assert not after.begun.wait(0.05)
@@ -318,7 +318,7 @@ def test_an_answer_that_cannot_be_told_costs_no_lane(lanes, caplog):
 
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            submit(lanes, lambda turn: None, tell=broken, holder="a")
+            submit(lanes, lambda grant: None, tell=broken, holder="a")
         gate = Gate()
         gate.go.set()
         submit(lanes, gate, holder="large")
@@ -332,7 +332,7 @@ def test_a_large_job_comes_through_a_stream_of_small_ones(lanes):
     large.go.set()
 
     def stream(holder):
-        def work(turn):
+        def work(grant):
             if not stop.is_set():
                 submit(lanes, work, holder=holder)
 
@@ -351,7 +351,7 @@ def test_a_low_priority_comes_through_a_stream_of_higher_ones(lanes):
     stop, low = threading.Event(), Gate()
     low.go.set()
 
-    def stream(turn):
+    def stream(grant):
         if not stop.is_set():
             submit(lanes, stream, holder="a", priority=1)
 
@@ -476,7 +476,7 @@ def test_the_oldest_run_is_known(lanes):
 def test_a_run_whose_work_is_done_is_not_the_oldest_one(lanes):
     """Its client may be slow to be told, which is no fault of the device."""
     telling = Gate()
-    submit(lanes, lambda turn: None, tell=lambda: telling(Turn(came_ns=0)))
+    submit(lanes, lambda grant: None, tell=lambda: telling(Grant(came_ns=0)))
     assert telling.begun.wait(20)
     assert lanes.oldest_ns() == 0
     telling.go.set()

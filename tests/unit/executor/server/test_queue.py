@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import DeadlineExceeded
 from ge_backend.executor.protocol.messages import NORMAL
-from ge_backend.executor.server.queue import PRIORITY_STEP_NS, Job, Waiting, too_late
+from ge_backend.executor.server.queue import PRIORITY_STEP_NS, Job, JobQueue, too_late
 from ge_backend.workspace.pool import Pool
 
 SIZE = 4096
@@ -22,21 +22,21 @@ class Bench:
         self.pool = Pool(SIZE)
         for holder, nbytes in places.items():
             self.pool.workspace(holder).place(nbytes)
-        self.waiting = Waiting(self.pool)
+        self.queue = JobQueue(self.pool)
         self.jobs, self.begun = {}, {}
         self.now_ns = 10**9
 
     def add(self, name, holder="", *, at_ms=None, **terms):
         """Let a job wait, named so that the first letter may be its holder."""
         holder = holder or (name[0] if name[0] in self.pool.figures().holders else "")
-        job = Job(work=lambda turn: lambda: None, holder=holder, **terms)
+        job = Job(work=lambda grant: lambda: None, holder=holder, **terms)
         self.jobs[job] = name
         now_ns = self.now_ns if at_ms is None else 10**9 + int(at_ms * MS)
-        self.waiting.add(job, now_ns)
+        self.queue.add(job, now_ns)
 
     def take(self):
         """Return the name of the next job, or None."""
-        started = self.waiting.take(self.now_ns, running=len(self.begun))
+        started = self.queue.take(self.now_ns, running=len(self.begun))
         if started is None:
             return None
         name = self.jobs[started.job]
@@ -45,7 +45,7 @@ class Bench:
 
     def end(self, name):
         started = self.begun.pop(name)
-        self.waiting.settle(started, self.now_ns)
+        self.queue.settle(started, self.now_ns)
         if started.lease is not None:
             self.pool.release(started.lease)
         assert self.pool.integrity() == []
@@ -235,8 +235,8 @@ def test_what_was_not_done_is_not_charged():
     bench, owner = Bench(), object()
     bench.add("cancelled", model="m", cost_ns=10**12, owner=owner)
     bench.add("late", model="m", cost_ns=10**12, deadline_ns=bench.now_ns)
-    bench.waiting.take_of(owner)
-    bench.waiting.take_late(bench.now_ns)
+    bench.queue.take_of(owner)
+    bench.queue.take_late(bench.now_ns)
     for number in range(2):
         bench.add(f"other{number}", model="other", cost_ns=100 * MS)
     bench.add("again", model="m")
@@ -294,7 +294,7 @@ def test_a_solo_job_waits_for_all_and_lets_nobody_pass():
     assert bench.take() is None
     bench.end("1")
     assert bench.take() == "solo"
-    assert bench.begun["solo"].turn.alone
+    assert bench.begun["solo"].grant.alone
 
 
 def test_a_job_is_alone_if_nothing_runs_and_nothing_waits():
@@ -302,22 +302,22 @@ def test_a_job_is_alone_if_nothing_runs_and_nothing_waits():
     bench = Bench(a=1000)
     bench.add("a1")
     bench.take()
-    assert bench.begun["a1"].turn.alone
+    assert bench.begun["a1"].grant.alone
     bench.add("a2")
     bench.add("3")
     bench.add("4")
     bench.take()
     bench.take()
-    assert not bench.begun["3"].turn.alone
+    assert not bench.begun["3"].grant.alone
     bench.end("3")
     bench.end("4")
     bench.end("a1")
     bench.take()
-    assert bench.begun["a2"].turn.alone
+    assert bench.begun["a2"].grant.alone
 
 
 def test_being_held_up_is_waiting_for_bytes_while_there_is_a_lane():
-    """The turn tells when the job came, and since when only its bytes were missing."""
+    """The grant tells when the job came, and since when only its bytes were missing."""
     bench = Bench(a=1000)
     bench.add("a1")
     bench.take()
@@ -327,8 +327,8 @@ def test_being_held_up_is_waiting_for_bytes_while_there_is_a_lane():
     bench.now_ns += 7 * MS
     bench.end("a1")
     assert bench.take() == "a2"
-    turn = bench.begun["a2"].turn
-    assert (turn.held_up_ns, bench.now_ns - turn.came_ns) == (7 * MS, 12 * MS)
+    grant = bench.begun["a2"].grant
+    assert (grant.held_up_ns, bench.now_ns - grant.came_ns) == (7 * MS, 12 * MS)
 
 
 def test_who_was_never_held_up_says_so():
@@ -337,7 +337,7 @@ def test_who_was_never_held_up_says_so():
     bench.add("a1")
     bench.now_ns += 5 * MS
     bench.take()
-    assert bench.begun["a1"].turn.held_up_ns == 0
+    assert bench.begun["a1"].grant.held_up_ns == 0
 
 
 def test_what_is_too_late_is_taken_out_with_its_error():
@@ -346,14 +346,14 @@ def test_what_is_too_late_is_taken_out_with_its_error():
     bench.add("late", deadline_ns=bench.now_ns + 3 * MS)
     bench.add("in time", deadline_ns=bench.now_ns + 9 * MS)
     bench.add("patient")
-    assert bench.waiting.next_deadline_ns() == bench.now_ns + 3 * MS
-    ((job, error),) = bench.waiting.take_late(bench.now_ns + 5 * MS)
+    assert bench.queue.next_deadline_ns() == bench.now_ns + 3 * MS
+    ((job, error),) = bench.queue.take_late(bench.now_ns + 5 * MS)
     assert bench.jobs[job] == "late"
     assert isinstance(error, DeadlineExceeded)
     assert "waited 5.0 ms for the device and was 2.0 ms too late" in str(error)
-    assert bench.waiting.next_deadline_ns() == bench.now_ns + 9 * MS
+    assert bench.queue.next_deadline_ns() == bench.now_ns + 9 * MS
     assert bench.drain() == ["in time", "patient"]
-    assert bench.waiting.next_deadline_ns() == 0
+    assert bench.queue.next_deadline_ns() == 0
 
 
 def test_a_job_of_a_holder_that_is_gone_takes_no_turn_from_others():
@@ -362,9 +362,9 @@ def test_a_job_of_a_holder_that_is_gone_takes_no_turn_from_others():
     bench.add("a1", drop=told.append)
     bench.add("b1")
     bench.pool.remove("a")
-    started = bench.waiting.take(bench.now_ns, running=0)
+    started = bench.queue.take(bench.now_ns, running=0)
     assert started.lease is None
-    started.job.work(started.turn)()
+    started.job.work(started.grant)()
     assert [str(error) for error in told] == ["a is not in the workspace pool"]
     assert bench.drain() == ["b1"]
 
@@ -378,10 +378,10 @@ def test_who_leaves_gives_up_the_claim_too():
     bench.add("large", "large", owner=owner)
     bench.add("b1")
     assert bench.take() is None
-    (job,) = bench.waiting.take_of(owner)
+    (job,) = bench.queue.take_of(owner)
     assert bench.jobs[job] == "large"
     assert bench.take() == "b1"
-    assert len(bench.waiting) == 0
+    assert len(bench.queue) == 0
 
 
 def test_one_job_of_an_owner_can_be_taken_out_by_its_number():
@@ -391,8 +391,8 @@ def test_one_job_of_an_owner_can_be_taken_out_by_its_number():
     for name, whose, number in (("1", owner, 1), ("2", owner, 2), ("3", other, 2)):
         bench.add(name, owner=whose, number=number)
     assert bench.take() == "1"
-    assert bench.waiting.take_of(owner, 1) == []
-    (job,) = bench.waiting.take_of(owner, 2)
+    assert bench.queue.take_of(owner, 1) == []
+    (job,) = bench.queue.take_of(owner, 2)
     assert bench.jobs[job] == "2"
     assert bench.drain() == ["3"]
 

@@ -14,16 +14,16 @@ from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.errors import DeadlineExceeded, GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import (
-    NO_ROOM,
+    NO_SPILL,
     Prepare,
     PrepareInput,
-    Room,
     Run,
+    SpillRange,
     TensorRef,
 )
 from ge_backend.executor.server import runs as runs_module
-from ge_backend.executor.server.queue import Turn
-from ge_backend.executor.server.registry import Entry
+from ge_backend.executor.server.graph_cache import CachedGraph
+from ge_backend.executor.server.queue import Grant
 from ge_backend.executor.server.runs import measure, run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -63,7 +63,7 @@ def spec(name, value):
 
 
 def entry_of(graph):
-    return Entry(id=1, source=GraphSource(path="m", stamp=""), graph=graph)
+    return CachedGraph(id=1, source=GraphSource(path="m", stamp=""), graph=graph)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def segment():
     return segment
 
 
-def turn(*, waited_ns=0, **changes):
-    return Turn(came_ns=time.monotonic_ns() - waited_ns, **changes)
+def grant(*, waited_ns=0, **changes):
+    return Grant(came_ns=time.monotonic_ns() - waited_ns, **changes)
 
 
 def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
@@ -82,7 +82,7 @@ def place(name="y", shape=(2, 3), dtype="FP32", offset=256):
     return TensorRef(name=name, dtype=dtype, shape=shape, offset=offset, nbytes=nbytes)
 
 
-def run_with(graph, segment, *places, deadline_ns=0, inputs=(), room=NO_ROOM):
+def run_with(graph, segment, *places, deadline_ns=0, inputs=(), spill=NO_SPILL):
     message = Run(
         id=7,
         graph=1,
@@ -90,9 +90,9 @@ def run_with(graph, segment, *places, deadline_ns=0, inputs=(), room=NO_ROOM):
         inputs=inputs,
         outputs=places,
         deadline_ns=deadline_ns,
-        room=room,
+        spill=spill,
     )
-    return run(entry_of(graph), segment, message, turn=turn(alone=True))
+    return run(entry_of(graph), segment, message, grant=grant(alone=True))
 
 
 def spilled(done, descriptor):
@@ -171,8 +171,8 @@ def test_results_without_a_place_go_into_the_runs_room_if_all_of_them_fit(segmen
     graph = Graph(y=VALUES, text=np.array([b"ab", b""], object), long=np.arange(40))
     before = segment.view(TensorRef(name="", dtype="UINT8", shape=(4096,), offset=0, nbytes=4096))
     before[...] = 7
-    room = Room(offset=512, nbytes=64 + 64 + 320 - short)
-    done, descriptor = run_with(graph, segment, room=room)
+    spill = SpillRange(offset=512, nbytes=64 + 64 + 320 - short)
+    done, descriptor = run_with(graph, segment, spill=spill)
     assert (descriptor is None) == fits
     if fits:
         assert [ref.offset for ref in done.spilled] == [512, 576, 640]
@@ -191,9 +191,9 @@ def test_a_room_that_does_not_lie_in_the_arena_is_refused(segment):
     """Before the graph runs: what it gives could not be told of afterwards."""
     graph = Graph(y=VALUES)
     with pytest.raises(ProtocolError, match="4096 bytes"):
-        run_with(graph, segment, room=Room(offset=4000, nbytes=97))
+        run_with(graph, segment, spill=SpillRange(offset=4000, nbytes=97))
     assert not graph.calls
-    run_with(graph, segment, room=Room(offset=4000, nbytes=96))
+    run_with(graph, segment, spill=SpillRange(offset=4000, nbytes=96))
 
 
 def test_a_result_that_contradicts_the_signature_is_the_graphs_failure(segment):
@@ -261,7 +261,7 @@ def test_waiting_and_running_are_timed_apart(segment, passes):
     entry = entry_of(Graph(y=slow))
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(place(),))
     came_ns = passes.clock.now_ns - 50_000_000
-    done, _ = run(entry, segment, message, turn=Turn(came_ns=came_ns, held_up_ns=7))
+    done, _ = run(entry, segment, message, grant=Grant(came_ns=came_ns, held_up_ns=7))
     assert done.queue_ns == 50_000_000
     assert done.held_up_ns == 7
     assert done.run_ns == 20_000_000

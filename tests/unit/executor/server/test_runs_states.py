@@ -10,8 +10,8 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import GraphFailed, StateLost
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import Run
-from ge_backend.executor.server.queue import Turn
-from ge_backend.executor.server.registry import Entry
+from ge_backend.executor.server.graph_cache import CachedGraph
+from ge_backend.executor.server.queue import Grant
 from ge_backend.executor.server.runs import run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -30,7 +30,7 @@ class Slots:
     def __init__(self, dtype=np.float32, error=None):
         self.dtype, self.error = dtype, error
 
-    def run(self, inputs, outputs, slots, fresh, *, rows, exclusive):
+    def run(self, inputs, outputs, slots, starting, *, rows, exclusive):
         if self.error is not None:
             raise self.error
         return {"y": np.ones(rows, self.dtype)}, {"h": (1,)}
@@ -41,11 +41,13 @@ def step():
     """A function that runs a step on these slots."""
     segment, descriptor = Segment.create(4096)
     os.close(descriptor)
-    entry = Entry(id=1, source=GraphSource(path="m", stamp=""), graph=Graph())
+    entry = CachedGraph(id=1, source=GraphSource(path="m", stamp=""), graph=Graph())
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(), slots=(0,), rows=1)
 
     def run_on(slots):
-        done, spilled = run(entry, segment, message, slots, turn=Turn(came_ns=time.monotonic_ns()))
+        done, spilled = run(
+            entry, segment, message, slots, grant=Grant(came_ns=time.monotonic_ns())
+        )
         os.close(spilled)
         return done
 

@@ -42,7 +42,7 @@ def test_it_stays_for_the_linger_time():
     executor.services.close_idle()
     assert executor.services.open("counting", "a") is service
     executor.services.release("counting", "a")
-    assert executor.registry.on_shortage() == 1
+    assert executor.graph_cache.on_shortage() == 1
     assert service.closed
     executor.close()
 
@@ -89,7 +89,7 @@ def test_one_that_is_being_closed_makes_room(executor, closing):
     """Who is short of memory tries again once it is closed."""
     service, gate = closing
     threading.Timer(0.2, gate.set).start()
-    assert executor.registry.on_shortage() == 1
+    assert executor.graph_cache.on_shortage() == 1
     assert service.closed
 
 

@@ -286,7 +286,7 @@ def test_who_leaves_while_waiting_gives_the_place_back(sharing):
     _meet_in_runs(shared, threading.Barrier(2, timeout=30))
     first = Runner(a, [1])
     assert comes_true(lambda: shared.device.counts.running == 1)
-    large.flight().submit(0, order(large, 1))
+    large.in_flight().submit(0, order(large, 1))
     assert comes_true(lambda: len(shared.executor.lanes) == 2)
     second = Runner(b, [2])  # behind the large one, though its bytes are free
     assert comes_true(lambda: len(shared.executor.lanes) == 3)

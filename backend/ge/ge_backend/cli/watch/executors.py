@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ge_backend.errors import ExecutorLost, GeError
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.messages import History, LookBack, PastRun
 from ge_backend.tritonserver.stubs import processes, words_of
 
@@ -62,7 +62,7 @@ def find_executors(url: str) -> list[ExecutorProcess]:
 
 @dataclass(slots=True)
 class _Watched:
-    link: Link
+    connection: ExecutorConnection
     pid: int
     device: str
     after: int
@@ -100,7 +100,7 @@ class RunWatch:
     def close(self) -> list[DeviceRuns]:
         """Leave the executors; return what each of them ran."""
         for watched in self._watched.values():
-            watched.link.close()
+            watched.connection.close()
         return [
             DeviceRuns(
                 device=watched.device,
@@ -115,9 +115,11 @@ class RunWatch:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.connect(str(found.socket))
-            watched = _Watched(Link(sock), found.pid, found.device, NEWEST if from_now else 0)
+            watched = _Watched(
+                ExecutorConnection(sock), found.pid, found.device, NEWEST if from_now else 0
+            )
             if from_now:
-                watched.after = watched.link.ask(_look_back(watched), History).last
+                watched.after = watched.connection.ask(_look_back(watched), History).last
         except (OSError, GeError) as error:
             sock.close()
             self.note = f"the executor of {found.device} cannot be asked: {error}"
@@ -127,7 +129,7 @@ class RunWatch:
 
 def _fetch(watched: _Watched) -> None:
     while not watched.lost:
-        history = watched.link.ask(_look_back(watched), History)
+        history = watched.connection.ask(_look_back(watched), History)
         watched.missed += history.missed
         watched.runs += history.runs
         if not history.runs:
@@ -136,7 +138,7 @@ def _fetch(watched: _Watched) -> None:
 
 
 def _look_back(watched: _Watched) -> LookBack:
-    return LookBack(id=watched.link.next_id(), after=watched.after)
+    return LookBack(id=watched.connection.next_id(), after=watched.after)
 
 
 def _running() -> Iterator[ExecutorProcess]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.slot_plan import SlotPlan, initial_value
+from ge_backend.device.resident.state_layout import StateLayout, initial_value
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array, Shape, agree
 
@@ -31,20 +31,20 @@ class HostStates:
         ModelError: an initial value cannot be read or has another size.
     """
 
-    def __init__(self, plan: SlotPlan) -> None:
-        self._plan = plan
+    def __init__(self, layout: StateLayout) -> None:
+        self._layout = layout
         self._kept: dict[str, _Fixed | _Growing] = {
             state.input: (_Growing if -1 in state.dims else _Fixed)(
-                initial_value(state), plan.count
+                initial_value(state), layout.count
             )
-            for state in plan.states
+            for state in layout.states
         }
-        self._varying = tuple(state.input for state in plan.states if -1 in state.dims)
+        self._varying = tuple(state.input for state in layout.states if -1 in state.dims)
 
-    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> dict[str, Array]:
+    def gather(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> dict[str, Array]:
         """Return the inputs of a run that are states; as `StateStore.run`."""
-        found = {name: kept.gather(slots, fresh, rows) for name, kept in self._kept.items()}
-        return found if self._plan.batched else {name: value[0] for name, value in found.items()}
+        found = {name: kept.gather(slots, starting, rows) for name, kept in self._kept.items()}
+        return found if self._layout.batched else {name: value[0] for name, value in found.items()}
 
     def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
         """Keep the outputs of a run that are states; return one row's shape of those that vary.
@@ -52,7 +52,9 @@ class HostStates:
         Raises:
             GraphFailed: one is missing, or not as declared; all are as before then.
         """
-        following = {state.input: self._next(state, results, slots) for state in self._plan.states}
+        following = {
+            state.input: self._next(state, results, slots) for state in self._layout.states
+        }
         for name, values in following.items():
             self._kept[name].scatter(slots, values)
         return {name: following[name].shape[1:] for name in self._varying}
@@ -61,7 +63,7 @@ class HostStates:
         values = results.get(state.output)
         if values is None:
             raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
-        values = values if self._plan.batched else values[None]
+        values = values if self._layout.batched else values[None]
         fits = agree(state.dims, values.shape[1:])
         if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
             raise GraphFailed(
@@ -78,9 +80,9 @@ class _Fixed:
         self._initial = initial
         self._values = np.empty((count, *initial.shape), initial.dtype)
 
-    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
+    def gather(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> Array:
         """Return the states of these slots, one row each, and of padding behind them."""
-        self._values[list(fresh)] = self._initial
+        self._values[list(starting)] = self._initial
         gathered = np.empty((rows, *self._initial.shape), self._initial.dtype)
         gathered[: len(slots)] = self._values[list(slots)]
         gathered[len(slots) :] = self._initial
@@ -99,8 +101,8 @@ class _Growing:
         self._buffers = [np.empty(0, initial.dtype) for _ in range(count)]
         self._shapes = [initial.shape] * count
 
-    def gather(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Array:
-        for slot in fresh:
+    def gather(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> Array:
+        for slot in starting:
             self._give_back(slot)
             self._keep(slot, self._initial)
         shapes = {self._shapes[slot] for slot in slots}

@@ -1,4 +1,4 @@
-"""Which bytes of kept tensors become an input of another run: rows, cut, regrouped, padded anew."""
+"""How bytes of device tensors become an input of another run: rows, cut, regrouped, padded anew."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ge_backend.device.resident.buffers import BoundTensor, Copy, DeviceBuffer
 from ge_backend.errors import ProtocolError
 from ge_backend.tensors import DataType, Shape
 
-__all__ = ["KeptPart", "gathered"]
+__all__ = ["BufferRows", "gathered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPart:
-    """Neighbouring rows of a tensor that is kept in a buffer.
+class BufferRows:
+    """Neighbouring rows of a tensor in a buffer.
 
     Attributes:
         shape: of the whole tensor, padding included; `[rows, size, …]`.
@@ -30,7 +30,7 @@ class KeptPart:
     length: int
 
 
-def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[KeptPart]) -> BoundTensor:
+def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[BufferRows]) -> BoundTensor:
     """Return an input that consists of these rows, padded as `batching/stage.py` pads on the host.
 
     What lies behind a row's real length is filled; rows behind the last real one repeat the first.
@@ -68,7 +68,7 @@ def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[KeptPart]
     )
 
 
-def _rows(part: KeptPart, inner: int) -> Iterator[Copy]:
+def _rows(part: BufferRows, inner: int) -> Iterator[Copy]:
     wide, real = _length(part.shape) * inner, part.length * inner
     for row in range(part.first, part.first + part.count):
         yield Copy(0, part.buffer, row * wide, real)
@@ -78,7 +78,7 @@ def _length(shape: Shape) -> int:
     return shape[1] if len(shape) > 1 else 1
 
 
-def _check(part: KeptPart, shape: Shape) -> None:
+def _check(part: BufferRows, shape: Shape) -> None:
     there = part.first >= 0 and part.count > 0 and part.first + part.count <= part.shape[0]
     fits = (
         len(part.shape) == len(shape) >= 1

@@ -24,7 +24,7 @@ from ge_backend.device.resident.buffers import (
     memory_of,
 )
 from ge_backend.device.resident.host_states import HostStates
-from ge_backend.device.resident.slot_plan import SlotPlan, initial_value, row_bytes
+from ge_backend.device.resident.state_layout import StateLayout, initial_value, row_bytes
 from ge_backend.device.resident.store import BufferStore
 from ge_backend.errors import GraphFailed, StateLost
 from ge_backend.tensors import Array, Shape
@@ -40,7 +40,7 @@ _GONE = (
 )
 
 
-def open_states(graph: Graph, plan: SlotPlan) -> StateStore:
+def open_states(graph: Graph, layout: StateLayout) -> StateStore:
     """Return the states of a graph's sequences, on its device where that has memory of its own.
 
     Called once the graph is compiled for its shapes.
@@ -48,7 +48,7 @@ def open_states(graph: Graph, plan: SlotPlan) -> StateStore:
     Raises:
         ModelError, OutOfMemory: as `StateStore`.
     """
-    return StateStore(graph, plan, memory_of(graph))
+    return StateStore(graph, layout, memory_of(graph))
 
 
 class StateStore:
@@ -59,7 +59,7 @@ class StateStore:
 
     Args:
         graph: stays the caller's.
-        plan: what to keep.
+        layout: which states, and for how many sequences.
         memory: the graph's; None keeps everything in host memory.
 
     Attributes:
@@ -70,16 +70,16 @@ class StateStore:
         OutOfMemory: the device has no room for the slots.
     """
 
-    def __init__(self, graph: Graph, plan: SlotPlan, memory: BufferMemory | None) -> None:
-        here = tuple(s for s in plan.states if memory is not None and _stays(s, plan, memory))
-        elsewhere = tuple(state for state in plan.states if state not in here)
+    def __init__(self, graph: Graph, layout: StateLayout, memory: BufferMemory | None) -> None:
+        here = tuple(s for s in layout.states if memory is not None and _stays(s, layout, memory))
+        elsewhere = tuple(state for state in layout.states if state not in here)
         self.on_device = tuple(state.input for state in here)
         self._graph = graph
-        self._plan = plan
+        self._layout = layout
         self._begun: set[int] = set()  # slots that have held a state
-        self._host = HostStates(replace(plan, states=elsewhere))
-        hidden = plan.hidden - {state.output for state in elsewhere}
-        on_device = replace(plan, states=here, hidden=hidden)
+        self._host = HostStates(replace(layout, states=elsewhere))
+        hidden = layout.hidden - {state.output for state in elsewhere}
+        on_device = replace(layout, states=here, hidden=hidden)
         self._device = None if memory is None else _DeviceStates(memory, on_device)
 
     def run(
@@ -87,7 +87,7 @@ class StateStore:
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         slots: Sequence[int],
-        fresh: Sequence[int],
+        starting: Sequence[int],
         *,
         rows: int,
         exclusive: bool,
@@ -95,7 +95,7 @@ class StateStore:
         """Run the graph on these inputs and the slots' states, and keep their next states.
 
         Inputs, outputs and `exclusive` are as in `Graph.run`. Each real row has one of the slots;
-        the `fresh` ones begin with the initial value. `rows` counts padding, too.
+        the `starting` ones begin with the initial value. `rows` counts padding, too.
 
         Returns:
             The outputs that are not hidden, and the shape of one row of each state as it is now,
@@ -106,15 +106,15 @@ class StateStore:
             StateLost: some states have moved on, and others could not; or a slot has none, whose
                 state went with the executor of before.
         """
-        if not self._begun.issuperset(set(slots).difference(fresh)):
+        if not self._begun.issuperset(set(slots).difference(starting)):
             raise StateLost(_GONE)
-        given = {**inputs, **self._host.gather(slots, fresh, rows)}
+        given = {**inputs, **self._host.gather(slots, starting, rows)}
         if self._device is None:
             results = self._graph.run(given, outputs, exclusive=exclusive)
             shapes = self._host.keep(results, slots)
         else:
             with self._device.store.in_use():
-                bound = self._device.bound(slots, fresh, rows)
+                bound = self._device.bound(slots, starting, rows)
                 results = bound_graph(self._graph).run_bound(given, outputs, bound)
                 try:
                     shapes = self._host.keep(results, slots)
@@ -123,7 +123,7 @@ class StateStore:
                         raise
                     raise StateLost.after(error) from error
         self._begun.update(slots)
-        return self._plan.shown(results), shapes
+        return self._layout.shown(results), shapes
 
     def close(self) -> None:
         """Free the device's slots once the last run is over; a run that comes later fails there."""
@@ -138,21 +138,21 @@ class _DeviceStates:
         store: has the buffers.
     """
 
-    def __init__(self, memory: BufferMemory, plan: SlotPlan) -> None:
+    def __init__(self, memory: BufferMemory, layout: StateLayout) -> None:
         self.store = BufferStore(memory)
-        self._plan = plan
+        self._layout = layout
         with contextlib.ExitStack() as failing:
             failing.callback(self.store.close)
-            self._kept = tuple(_kept(self.store, state, plan) for state in plan.states)
+            self._kept = tuple(_kept(self.store, state, layout) for state in layout.states)
             failing.pop_all()
 
-    def bound(self, slots: Sequence[int], fresh: Sequence[int], rows: int) -> Bound:
+    def bound(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> Bound:
         """Return what a run takes and leaves here."""
         inputs, outputs = {}, {}
         for kept in self._kept:
             state = kept.state
-            shape = (rows, *state.dims) if self._plan.batched else state.dims
-            taken = [0 if slot in fresh else kept.initial + slot for slot in slots]
+            shape = (rows, *state.dims) if self._layout.batched else state.dims
+            taken = [0 if slot in starting else kept.initial + slot for slot in slots]
             taken += [row % kept.initial for row in range(rows - len(slots))]
             inputs[state.input] = BoundTensor(
                 dtype=state.dtype, shape=shape, copies=kept.copies(taken)
@@ -162,7 +162,7 @@ class _DeviceStates:
                 shape=shape,
                 copies=kept.copies([kept.initial + slot for slot in slots]),
             )
-        return Bound(inputs=inputs, outputs=outputs, hidden=self._plan.hidden)
+        return Bound(inputs=inputs, outputs=outputs, hidden=self._layout.hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,20 +188,20 @@ class _Kept:
         )
 
 
-def _kept(store: BufferStore, state: State, plan: SlotPlan) -> _Kept:
+def _kept(store: BufferStore, state: State, layout: StateLayout) -> _Kept:
     """Set memory aside for all slots of a state, its initial value in front."""
     value = np.ascontiguousarray(initial_value(state)).reshape(-1).view(np.uint8)
     stride = -(-value.nbytes // store.memory.alignment) * store.memory.alignment
-    times = max(1, min(plan.count, PADDING_BYTES // stride)) if plan.batched else 1
-    what = f"state {state.input!r} of {plan.count} sequences"
-    buffer = store.take((times + plan.count) * stride, what)
+    times = max(1, min(layout.count, PADDING_BYTES // stride)) if layout.batched else 1
+    what = f"state {state.input!r} of {layout.count} sequences"
+    buffer = store.take((times + layout.count) * stride, what)
     padded = np.zeros((times, stride), np.uint8)
     padded[:, : value.nbytes] = value
     store.memory.upload(buffer, padded.reshape(-1))
     return _Kept(state=state, buffer=buffer, nbytes=value.nbytes, stride=stride, initial=times)
 
 
-def _stays(state: State, plan: SlotPlan, memory: BufferMemory) -> bool:
+def _stays(state: State, layout: StateLayout, memory: BufferMemory) -> bool:
     """Whether a state can be copied row by row on the device."""
     nbytes = row_bytes(state)
-    return nbytes > 0 and not (plan.batched and nbytes % memory.alignment)
+    return nbytes > 0 and not (layout.batched and nbytes % memory.alignment)

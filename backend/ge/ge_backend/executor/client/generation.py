@@ -34,7 +34,7 @@ from ge_backend.errors import (
     error_from_name,
     unforeseen,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.stream import ServiceStream
 from ge_backend.executor.protocol.generation_messages import (
     Delta,
@@ -147,7 +147,7 @@ class GenerationClient:
         GeError: the model cannot be loaded.
     """
 
-    connect: Callable[[], Link]
+    connect: Callable[[], ExecutorConnection]
     key: Callable[[], str]
     on_restart: Callable[[], None] = lambda: None
     on_seen: Callable[[Seen], None] = lambda _: None

@@ -12,8 +12,8 @@ from typing import TypeVar
 from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory
-from ge_backend.executor.client.flight import Flight
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.client.in_flight import InFlight
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
@@ -32,7 +32,7 @@ ATTEMPTS = 2
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=messages.Message)
-_Asked = messages.Compile | messages.KeepStates | messages.KeepTensors | messages.Prepare
+_Asked = messages.Compile | messages.KeepStates | messages.RetainTensors | messages.Prepare
 
 
 class Session:
@@ -40,7 +40,7 @@ class Session:
 
     When the executor dies, the next use connects again, which starts a new one: it attaches the
     arena (staged data is still there), loads the graph and prepares what was prepared. Only runs do
-    not wait for that: a flight says that the executor is gone, and its owner decides.
+    not wait for that: `InFlight` says that the executor is gone, and its owner decides.
 
     Args:
         connect: returns a fresh connection; called again after each loss.
@@ -57,7 +57,7 @@ class Session:
 
     def __init__(
         self,
-        connect: Callable[[], Link],
+        connect: Callable[[], ExecutorConnection],
         source: GraphSource,
         *,
         arena_bytes: int,
@@ -75,10 +75,10 @@ class Session:
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
         self._on_states_lost: Callable[[], None] = lambda: None
-        self._tensors: messages.KeepTensors | None = None
+        self._tensors: messages.RetainTensors | None = None
         self._compiled: messages.Compile | None = None
         self._prepared: list[messages.Prepare] = []
-        self._link: Link | None = None
+        self._connection: ExecutorConnection | None = None
         self._loaded: messages.Loaded | None = None
         try:
             self._retried(f"loading {source.path}", self._live)
@@ -141,33 +141,33 @@ class Session:
         self._on_states_lost = on_lost
         self._ask("keeping states", self._states, messages.Ok)
 
-    def keep_tensors(self, owner: str, rooms: Sequence[int] = ()) -> messages.Keeps:
-        """Let runs leave tensors on the device for other sessions of this owner; see `Keeps`.
+    def retain_tensors(self, owner: str, buffer_bytes: Sequence[int] = ()) -> messages.TensorMemory:
+        """Let runs leave tensors on the device for other sessions of this owner.
 
         They are lost with the executor; runs that need them fail with TensorsLost then.
 
         Args:
             owner: tells this one from all others of the device.
-            rooms: bytes of tensors to set memory aside for.
+            buffer_bytes: bytes of tensors to set memory aside for.
 
         Raises:
             ExecutorLost: the executor died twice over it.
             OutOfMemory: the device has not that much left.
         """
-        asked = messages.KeepTensors(id=0, graph=0, owner=owner, rooms=tuple(rooms))
-        keeps = self._ask("keeping tensors", asked, messages.Keeps)
+        asked = messages.RetainTensors(id=0, graph=0, owner=owner, buffer_bytes=tuple(buffer_bytes))
+        memory = self._ask("keeping tensors", asked, messages.TensorMemory)
         self._tensors = asked
-        return keeps
+        return memory
 
     def free_tensors(self, keys: Sequence[int]) -> None:
         """Forget tensors on the device that no run in flight takes; those that are gone, too."""
-        link = self._link
-        if link is not None and keys:
+        connection = self._connection
+        if connection is not None and keys:
             free = messages.FreeTensors(
-                id=link.next_id(), graph=self._graph().graph, keys=tuple(keys)
+                id=connection.next_id(), graph=self._graph().graph, keys=tuple(keys)
             )
             with contextlib.suppress(ExecutorLost):  # they are gone then
-                link.send(free)
+                connection.send(free)
 
     @property
     def lanes(self) -> int:
@@ -177,8 +177,8 @@ class Session:
     @property
     def outstanding(self) -> OutstandingView | None:
         """What the executor shows of its work, its device and itself; None while it is lost."""
-        link = self._link
-        return None if link is None else link.outstanding
+        connection = self._connection
+        return None if connection is None else connection.outstanding
 
     @property
     def executor_pid(self) -> int:
@@ -194,9 +194,12 @@ class Session:
         """
         former = self.arena.id
         try:
-            if self.arena.reserve(nbytes, keep=keep, show=self._show) and self._link is not None:
-                detach = messages.Detach(id=self._link.next_id(), arena=former)
-                self._link.ask(detach, messages.Ok)
+            if (
+                self.arena.reserve(nbytes, keep=keep, show=self._show)
+                and self._connection is not None
+            ):
+                detach = messages.Detach(id=self._connection.next_id(), arena=former)
+                self._connection.ask(detach, messages.Ok)
         except ExecutorLost as error:
             self.lose(error)
         except OutOfMemory:
@@ -245,15 +248,15 @@ class Session:
         """Return what the executor holds."""
         return self._retried("reporting", self._inspect)
 
-    def flight(self) -> Flight:
+    def in_flight(self) -> InFlight:
         """Return what runs are submitted through.
 
         Raises:
             ExecutorLost: it was found dead; `reopen` starts another.
         """
-        if self._link is None:
+        if self._connection is None:
             raise ExecutorLost("the executor was found dead before")
-        return Flight(self._link, self._graph().graph, self.arena, priority=self._priority)
+        return InFlight(self._connection, self._graph().graph, self.arena, priority=self._priority)
 
     def reopen(self) -> None:
         """Connect again and make everything as it was; nothing to do while the connection stands.
@@ -267,7 +270,7 @@ class Session:
     @property
     def broken(self) -> bool:
         """Whether the executor has left since it answered last; nothing is waited for."""
-        return self._link is not None and self._link.broken()
+        return self._connection is not None and self._connection.broken()
 
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone, or of no use to us; the next use starts another.
@@ -275,8 +278,8 @@ class Session:
         It may live on, with runs that it had begun and that still write to the arena: then the next
         one gets another.
         """
-        if self._link is not None:
-            self._give_up(self._link, error)
+        if self._connection is not None:
+            self._give_up(self._connection, error)
             self._on_states_lost()
 
     def close(self) -> None:
@@ -285,26 +288,26 @@ class Session:
         self.arena.close()
         self.served.close()
 
-    def _live(self) -> Link:
+    def _live(self) -> ExecutorConnection:
         """Return the connection, opening a new one after a loss."""
-        if self._link is None:
-            self._link = self._connect()
+        if self._connection is None:
+            self._connection = self._connect()
             try:
-                self._open(self._link)
+                self._open(self._connection)
             except ExecutorLost as error:
-                self._give_up(self._link, error)
+                self._give_up(self._connection, error)
                 raise
             except BaseException:
                 self._drop()
                 raise
-        return self._link
+        return self._connection
 
-    def _open(self, link: Link) -> None:
-        self._attach(link)
+    def _open(self, connection: ExecutorConnection) -> None:
+        self._attach(connection)
         path = self.served.folder() / Path(self.source.path).name
         source = replace(self.source, path=str(path))
-        load = messages.Load(id=link.next_id(), source=source, served_as=self._served_as)
-        loaded = link.ask(load, messages.Loaded)
+        load = messages.Load(id=connection.next_id(), source=source, served_as=self._served_as)
+        loaded = connection.ask(load, messages.Loaded)
         if self._loaded is not None and loaded.signature != self._loaded.signature:
             raise ModelError(
                 f"{self.source.path} was replaced by a model with other inputs or outputs since "
@@ -312,46 +315,52 @@ class Session:
             )
         self._loaded = loaded
         if self._compiled is not None:
-            self._ask_once(link, self._compiled, messages.Ok)
+            self._ask_once(connection, self._compiled, messages.Ok)
         if self._states is not None:
-            self._ask_once(link, self._states, messages.Ok)
+            self._ask_once(connection, self._states, messages.Ok)
         if self._tensors is not None:
-            self._ask_once(link, self._tensors, messages.Keeps)
+            self._ask_once(connection, self._tensors, messages.TensorMemory)
         for prepared in self._prepared:
-            self._ask_once(link, prepared, messages.Prepared)
+            self._ask_once(connection, prepared, messages.Prepared)
 
-    def _attach(self, link: Link) -> None:
+    def _attach(self, connection: ExecutorConnection) -> None:
         try:
             if self._lost_pid and still_runs(self._lost_pid):
                 self.arena.renew()
-            self._show_to(link, self.arena.id, self.arena.nbytes, self.arena.descriptor)
+            self._show_to(connection, self.arena.id, self.arena.nbytes, self.arena.descriptor)
         except OutOfMemory:  # there was more when it grew; a batch that needs as much asks again
             self.arena.shrink()
-            self._show_to(link, self.arena.id, self.arena.nbytes, self.arena.descriptor)
+            self._show_to(connection, self.arena.id, self.arena.nbytes, self.arena.descriptor)
         self._lost_pid = 0
 
     def _show(self, number: int, nbytes: int, descriptor: int) -> None:
         """Attach a segment; where the executor is gone, the next one is shown it when it comes."""
-        if self._link is not None:
+        if self._connection is not None:
             try:
-                self._show_to(self._link, number, nbytes, descriptor)
+                self._show_to(self._connection, number, nbytes, descriptor)
             except ExecutorLost as error:
                 self.lose(error)
 
-    def _show_to(self, link: Link, number: int, nbytes: int, descriptor: int) -> None:
-        attach = messages.Attach(id=link.next_id(), arena=number, nbytes=nbytes)
-        link.ask(attach, messages.Ok, (descriptor,))
+    def _show_to(
+        self, connection: ExecutorConnection, number: int, nbytes: int, descriptor: int
+    ) -> None:
+        attach = messages.Attach(id=connection.next_id(), arena=number, nbytes=nbytes)
+        connection.ask(attach, messages.Ok, (descriptor,))
 
     def _ask(self, doing: str, asked: _Asked, expected: type[_Answer]) -> _Answer:
         """Ask something of the graph; `asked` may name another executor's one."""
         return self._retried(doing, lambda: self._ask_once(self._live(), asked, expected))
 
-    def _ask_once(self, link: Link, asked: _Asked, expected: type[_Answer]) -> _Answer:
-        return link.ask(replace(asked, id=link.next_id(), graph=self._graph().graph), expected)
+    def _ask_once(
+        self, connection: ExecutorConnection, asked: _Asked, expected: type[_Answer]
+    ) -> _Answer:
+        return connection.ask(
+            replace(asked, id=connection.next_id(), graph=self._graph().graph), expected
+        )
 
     def _inspect(self) -> messages.Report:
-        link = self._live()
-        return link.ask(messages.Inspect(id=link.next_id()), messages.Report)
+        connection = self._live()
+        return connection.ask(messages.Inspect(id=connection.next_id()), messages.Report)
 
     def _graph(self) -> messages.Loaded:
         if self._loaded is None:
@@ -368,15 +377,15 @@ class Session:
             f"the executor died {ATTEMPTS} times over {doing}; see the server's log for the reason"
         )
 
-    def _give_up(self, link: Link, error: GeError) -> None:
+    def _give_up(self, connection: ExecutorConnection, error: GeError) -> None:
         log.warning(
-            "the executor of %s is gone (%s); another is started", link.welcome.device, error
+            "the executor of %s is gone (%s); another is started", connection.welcome.device, error
         )
         self._on_restart()
-        self._lost_pid = link.welcome.pid
+        self._lost_pid = connection.welcome.pid
         self._drop()
 
     def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

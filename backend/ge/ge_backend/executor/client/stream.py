@@ -17,7 +17,7 @@ from ge_backend.errors import (
     ProtocolError,
     error_from_name,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import Failed, OpenService, Post, ServiceOpened
 from ge_backend.executor.protocol.wire import encode
@@ -29,7 +29,7 @@ class ServiceStream:
     """A service that is open, on a connection of its own.
 
     Args:
-        link: becomes the stream's; closed if the service cannot be opened.
+        connection: becomes the stream's; closed if the service cannot be opened.
         kind: as in `OpenService`.
         key: as in `OpenService`.
         take: called with each body that the service posts, in order, by one thread.
@@ -47,16 +47,16 @@ class ServiceStream:
 
     def __init__(
         self,
-        link: Link,
+        connection: ExecutorConnection,
         *,
         kind: str,
         key: str,
         take: Callable[[bytes], None],
         ended: Callable[[GeError], None],
     ) -> None:
-        self._link = link
-        self.outstanding = link.outstanding
-        self._number = link.next_id()
+        self._connection = connection
+        self.outstanding = connection.outstanding
+        self._number = connection.next_id()
         self._take = take
         self._ended = ended
         self._closed = False
@@ -67,12 +67,12 @@ class ServiceStream:
         self._writing = threading.Thread(target=self._write, name=f"write {kind}", daemon=True)
         try:
             asked = OpenService(id=self._number, kind=kind, key=key)
-            self.told = link.ask(asked, ServiceOpened).spec
+            self.told = connection.ask(asked, ServiceOpened).spec
             self._writing.start()
             self._reading.start()
         except BaseException as error:
             self._end()
-            link.close()
+            connection.close()
             if isinstance(error, RuntimeError):
                 raise DeviceUnavailable(
                     f"no thread can be started for what {kind} says: {error}; see what this "
@@ -91,7 +91,7 @@ class ServiceStream:
         with self._changed:
             if self._over:
                 raise ExecutorLost("the connection broke before this could be sent")
-            if not self._unsent and self._link.send_unless_full(post):
+            if not self._unsent and self._connection.send_unless_full(post):
                 return
             encode(post)  # too long is the sender's fault, and not the stream's end
             self._unsent.append(post)
@@ -100,11 +100,11 @@ class ServiceStream:
     def close(self) -> None:
         """Leave the service; it drops what it was asked for. Not from within `take`."""
         self._closed = True
-        self._link.shut()
+        self._connection.shut()
         self._reading.join()
         self._end()
         self._writing.join()
-        self._link.close()
+        self._connection.close()
 
     def _read(self) -> None:
         try:
@@ -129,14 +129,14 @@ class ServiceStream:
                     return
                 post = self._unsent[0]
             try:
-                self._link.send(post)
+                self._connection.send(post)
             except GeError:  # the reading thread finds out as well
                 return
             with self._changed:
                 self._unsent.popleft()
 
     def _received(self) -> bytes:
-        message, descriptors = self._link.inbox.receive()
+        message, descriptors = self._connection.inbox.receive()
         close_all(descriptors)
         if isinstance(message, Failed):
             raise error_from_name(message.error, message.message)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
-from ge_backend.executor.process.owner import name_of
+from ge_backend.executor.process.server_process import name_of
 
 __all__ = ["ExecutorAddress"]
 

@@ -7,17 +7,17 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 
 if TYPE_CHECKING:
     from ge_backend.executor.protocol.messages import Message
-    from ge_backend.executor.server.connection import Connection
     from ge_backend.executor.server.executor import Executor
+    from ge_backend.executor.server.stub_handler import StubHandler
 
 __all__ = ["connect_inline"]
 
 
-def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
+def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> ExecutorConnection:
     """Return a connection to an executor inside this process, which lives as long as that does.
 
     What is sent is answered, and a run that is awaited made, by the thread that sends it: no other
@@ -34,14 +34,14 @@ def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> Link:
         opened.close()
         raise
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection = executor.attend(theirs)
+    handler = executor.attend(theirs)
     retiring = threading.Thread(target=_retire, args=(executor,), daemon=True)
     retiring.start()
-    return _InlineLink(ours, connection, retiring)
+    return _InlineConnection(ours, handler, retiring)
 
 
-class _InlineLink(Link):
-    """A link whose sender also does the executor's part.
+class _InlineConnection(ExecutorConnection):
+    """A connection whose sender also does the executor's part.
 
     So it must not be sent anything while answers wait that nobody else takes: there might be no
     room for one more.
@@ -50,9 +50,9 @@ class _InlineLink(Link):
     sender_serves = True
 
     def __init__(
-        self, sock: socket.socket, connection: Connection, retiring: threading.Thread
+        self, sock: socket.socket, handler: StubHandler, retiring: threading.Thread
     ) -> None:
-        self._connection = connection
+        self._handler = handler
         self._retiring = retiring
         self._serving = threading.Lock()
         self._stays = True
@@ -80,7 +80,7 @@ class _InlineLink(Link):
         with self._serving:
             stays, self._stays = self._stays, False  # what serving raises ends the connection
             if stays:
-                self._stays = self._connection.serve_one()
+                self._stays = self._handler.serve_one()
 
 
 def _retire(executor: Executor) -> None:

@@ -23,7 +23,7 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
-from ge_backend.executor.process.owner import name_of
+from ge_backend.executor.process.server_process import name_of
 
 __all__ = ["KeptFiles", "kept_root"]
 

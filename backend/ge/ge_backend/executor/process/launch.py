@@ -10,7 +10,7 @@ import sys
 import threading
 
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, error_from_name
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
@@ -22,7 +22,7 @@ __all__ = ["connect"]
 ATTEMPTS = 5
 
 
-def connect(address: ExecutorAddress) -> Link:
+def connect(address: ExecutorAddress) -> ExecutorConnection:
     """Return a connection to the device's executor, starting it if need be.
 
     Raises:
@@ -34,7 +34,7 @@ def connect(address: ExecutorAddress) -> Link:
     """
     for _ in range(ATTEMPTS):
         try:
-            link = Link(_reach(address))
+            connection = ExecutorConnection(_reach(address))
         except ExecutorLost:
             continue  # it was just retiring, or was killed: start another
         except (OSError, RuntimeError) as error:  # descriptors, memory, processes; threads
@@ -48,7 +48,7 @@ def connect(address: ExecutorAddress) -> Link:
             )
             with contextlib.suppress(RuntimeError):  # no more threads: there is no spare then
                 keeping.start()
-        return link
+        return connection
     raise ExecutorLost(
         f"the executor for {address.device} went away {ATTEMPTS} times in a row; "
         "see the server's log for the reason"

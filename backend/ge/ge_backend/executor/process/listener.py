@@ -14,21 +14,21 @@ from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.spare import dismiss
 from ge_backend.executor.server.executor import Executor
 
-__all__ = ["Door"]
+__all__ = ["Listener"]
 
 BACKLOG = 128
 
 
-class Door:
+class Listener:
     """A listening socket at a path, with the lock beside it and the folder around it.
 
     Attributes:
-        listener: the socket.
+        sock: the socket.
     """
 
     def __init__(self, address: Path) -> None:
         self._address = address
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._bound: os.stat_result | None = None
         # Between a socket in the folder and knowing that it is ours, nobody may abandon it.
         self._opening = threading.RLock()
@@ -38,21 +38,21 @@ class Door:
         """Listen at the address; called while the starter's lock is held."""
         with self._opening:
             self._address.unlink(missing_ok=True)
-            self.listener.bind(str(self._address))
+            self.sock.bind(str(self._address))
             self._bound = self._address.stat()
-            self.listener.listen(BACKLOG)
+            self.sock.listen(BACKLOG)
 
     def serve(self, executor: Executor) -> None:
         """Serve until nobody needs the executor; close it and remove what is in the file system.
 
-        It leaves only when nobody is at the door, and holds the lock until the device is given
+        It leaves only when no connection waits, and holds the lock until the device is given
         back, so that the next executor finds it free.
         """
         while not self.retiring:
-            executor.serve(self.listener)
+            executor.serve(self.sock)
             with address_lock(self._address):
                 if self._late():
-                    executor.accept_from(self.listener)
+                    executor.accept_from(self.sock)
                     continue
                 self.retiring = True
                 dismiss(self._address)
@@ -66,7 +66,7 @@ class Door:
     def close(self) -> None:
         """Listen no more; the lock is somebody else's to give back."""
         self._remove_socket()
-        self.listener.close()
+        self.sock.close()
 
     def abandon(self) -> None:
         """Remove at once what nobody else is using, without waiting for anything."""
@@ -79,7 +79,7 @@ class Door:
 
     def _late(self) -> bool:
         """Whether a connection came while the executor made up its mind to leave."""
-        return bool(select.select([self.listener], [], [], 0)[0])
+        return bool(select.select([self.sock], [], [], 0)[0])
 
     def _remove_socket(self) -> None:
         """Remove the socket unless the path has become another executor's."""

@@ -27,8 +27,8 @@ from ge_backend.executor.process import last_stubs
 from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.last_stubs import birth_of
-from ge_backend.executor.process.listener import Door
-from ge_backend.executor.process.owner import wait_for_end
+from ge_backend.executor.process.listener import Listener
+from ge_backend.executor.process.server_process import wait_for_end
 from ge_backend.executor.process.spare import spare_path, wait_for_promotion
 from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.memory import MemoryLimit
@@ -51,38 +51,38 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     address = Path(arguments.socket)
-    doors = [Door(spare_path(address) if arguments.spare else address)]
+    listeners = [Listener(spare_path(address) if arguments.spare else address)]
     running: list[Executor] = []
     kept = str(kept_root(address.parent, arguments.owner))
-    watching = threading.Thread(target=_end_with, args=(arguments.owner, doors, running, kept))
+    watching = threading.Thread(target=_end_with, args=(arguments.owner, listeners, running, kept))
     watching.daemon = True
     watching.start()
     if arguments.spare:
-        arguments = _stood_by(arguments, doors[0])
-        doors.append(Door(address))
-    door = doors[-1]
+        arguments = _stood_by(arguments, listeners[0])
+        listeners.append(Listener(address))
+    listener = listeners[-1]
     try:
         with bounded():
-            executor = _opened(arguments, door)
+            executor = _opened(arguments, listener)
             running.append(executor)
-            door.open()
+            listener.open()
     except GeError as error:
         _report(arguments, {"error": type(error).__name__, "message": str(error)})
         sys.exit(1)
-    signal.signal(signal.SIGTERM, lambda *_: _leave(door))
+    signal.signal(signal.SIGTERM, lambda *_: _leave(listener))
     _report(arguments, {})
-    door.serve(executor)
+    listener.serve(executor)
 
 
-def _opened(arguments: argparse.Namespace, door: Door) -> Executor:
+def _opened(arguments: argparse.Namespace, listener: Listener) -> Executor:
     executor = Executor(
         open_device(arguments.device, lanes=arguments.lanes),
         linger_s=arguments.linger,
         pool_bytes=arguments.workspace_pool,
         run_timeout_s=arguments.run_timeout,
-        on_fault=functools.partial(_end_broken, door),
+        on_fault=functools.partial(_end_broken, listener),
     )
-    executor.replace_at(MemoryLimit(arguments.memory), functools.partial(_leave, door))
+    executor.replace_at(MemoryLimit(arguments.memory), functools.partial(_leave, listener))
     return executor
 
 
@@ -99,17 +99,17 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, NEVER)
 
 
-def _stood_by(spare: argparse.Namespace, door: Door) -> argparse.Namespace:
+def _stood_by(spare: argparse.Namespace, listener: Listener) -> argparse.Namespace:
     """Be the spare, until its turn; return the arguments of the executor that this becomes."""
-    signal.signal(signal.SIGTERM, lambda *_: _leave(door))
-    door.open()
+    signal.signal(signal.SIGTERM, lambda *_: _leave(listener))
+    listener.open()
     _report(spare, {})
     rehearse(spare.act)
-    arguments = wait_for_promotion(door.listener, Path(spare.socket))
+    arguments = wait_for_promotion(listener.sock, Path(spare.socket))
     if arguments is None:
-        _leave(door)
+        _leave(listener)
         raise SystemExit
-    door.close()
+    listener.close()
     return _arguments(arguments)
 
 
@@ -138,18 +138,18 @@ def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
 
 
 def _end_with(
-    owner_pid: int, doors: Sequence[Door], running: Sequence[Executor], kept: str
+    owner_pid: int, listeners: Sequence[Listener], running: Sequence[Executor], kept: str
 ) -> None:
     """End when the owner does, whatever is running: nobody is left to answer.
 
     The process gives everything back by becoming another program, which sees the last stubs off.
     """
     wait_for_end(owner_pid)
-    door = doors[-1]
+    listener = listeners[-1]
     try:
         stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
         with contextlib.suppress(OSError, GeError):  # no descriptor is free, say
-            door.abandon()
+            listener.abandon()
         born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
         program = str(Path(last_stubs.__file__).resolve())
         with contextlib.suppress(OSError):
@@ -170,20 +170,20 @@ def _keep_from_successor() -> None:
                 os.set_inheritable(descriptor, False)
 
 
-def _end_broken(door: Door) -> None:
+def _end_broken(listener: Listener) -> None:
     """End because the device broke: nobody is answered, so that the stubs find out over what."""
     try:
-        door.abandon()
+        listener.abandon()
     finally:
         os._exit(1)
 
 
-def _leave(door: Door) -> None:
+def _leave(listener: Listener) -> None:
     """End now. Not by `sys.exit`: that would wait for graphs, and engines crash in its teardown."""
-    if door.retiring and threading.current_thread() is threading.main_thread():
+    if listener.retiring and threading.current_thread() is threading.main_thread():
         return  # SIGTERM while it is leaving anyway
     try:
-        door.abandon()
+        listener.abandon()
     finally:
         os._exit(0)
 

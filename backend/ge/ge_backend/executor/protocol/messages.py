@@ -7,7 +7,7 @@
     Load(source, served_as)                Loaded(graph, signature, static_shapes, …)
     Compile(graph, shapes)                 Ok
     KeepStates(graph, states, count, …)    Ok
-    KeepTensors(graph, owner, rooms)       Keeps(memory, granule)
+    RetainTensors(graph, owner, …)         TensorMemory(name, alignment)
     FreeTensors(graph, keys)               (nothing)
     Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
@@ -20,9 +20,9 @@
 
 Every message carries `id`; a reply has the id of what it answers, and 0 answers what could not be
 read. Replies to `Run` come in the order in which runs end. Tensors do not travel in messages: a
-`TensorRef` says where they lie in an arena. What begins with Kept or Fed is about those that
-`KeepTensors` lets stay on the device between the runs of several graphs of one owner; see
-`device/resident/buffers.py`.
+`TensorRef` says where they lie in an arena. `DeviceRows`, `GatherInput` and
+`RetainOutput` are about those that `RetainTensors` lets stay on the device between the runs of
+several graphs of one owner; see `device/resident/buffers.py`.
 
 Anybody may ask what an executor holds, by `Inspect`, and what it did, by `LookBack`.
 
@@ -42,25 +42,22 @@ from ge_backend.workspace.pool import PoolFigures
 
 __all__ = [
     "NORMAL",
-    "NO_ROOM",
+    "NO_SPILL",
     "VERSION",
     "Attach",
     "Cancel",
     "Compile",
     "Detach",
+    "DeviceRows",
     "Done",
     "Failed",
-    "FedRef",
     "FreeTensors",
+    "GatherInput",
     "GraphReport",
     "Hello",
     "History",
     "Inspect",
     "KeepStates",
-    "KeepTensors",
-    "Keeps",
-    "KeptRef",
-    "KeptRows",
     "Load",
     "Loaded",
     "LookBack",
@@ -73,10 +70,13 @@ __all__ = [
     "PrepareInput",
     "Prepared",
     "Report",
-    "Room",
+    "RetainOutput",
+    "RetainTensors",
     "Run",
     "ServiceOpened",
+    "SpillRange",
     "Started",
+    "TensorMemory",
     "TensorRef",
     "Welcome",
 ]
@@ -84,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 14
+VERSION = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,33 +180,33 @@ class KeepStates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepTensors:
-    """Let runs of a graph keep tensors on the device, for runs of all graphs of one owner.
+class RetainTensors:
+    """Let runs of a graph retain tensors on the device, for runs of all graphs of one owner.
 
     They end with the owner's last connection.
 
     Attributes:
-        rooms: bytes of tensors to set memory aside for.
+        buffer_bytes: bytes of tensors to set memory aside for.
     """
 
     id: int
     graph: int
     owner: str
-    rooms: tuple[int, ...]
+    buffer_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeps:
-    """How tensors can be kept.
+class TensorMemory:
+    """Where tensors are retained.
 
     Attributes:
-        memory: graphs that name the same one may take each other's tensors; "": nothing stays.
-        granule: only what begins and ends at multiples of so many bytes can be taken.
+        name: graphs that name the same one may take each other's tensors; "": nothing stays.
+        alignment: only what begins and ends at multiples of so many bytes can be taken.
     """
 
     id: int
-    memory: str
-    granule: int
+    name: str
+    alignment: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +265,7 @@ class TensorRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class SpillRange:
     """Bytes of an arena that a run may fill with outputs whose shapes it alone knows."""
 
     offset: int = 0
@@ -273,11 +273,11 @@ class Room:
 
 
 # A run that has none: its message need not make one.
-NO_ROOM = Room()
+NO_SPILL = SpillRange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRows:
+class DeviceRows:
     """Neighbouring rows of a tensor that stays on the device.
 
     Attributes:
@@ -291,7 +291,7 @@ class KeptRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedRef:
+class GatherInput:
     """An input that is made on the device, of rows that earlier runs have left there.
 
     Attributes:
@@ -303,46 +303,47 @@ class FedRef:
     dtype: str
     shape: Shape
     fill: int
-    rows: tuple[KeptRows, ...]
+    rows: tuple[DeviceRows, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRef:
+class RetainOutput:
     """An output that stays on the device under a key, until that is freed.
 
     Attributes:
         shape: padding included.
-        shown: it comes to the arena as well.
+        also_to_host: it comes to the arena as well.
     """
 
     name: str
     dtype: str
     shape: Shape
     key: int
-    shown: bool
+    also_to_host: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Run a graph on tensors in an arena.
 
-    A stub writes it when it stages the tensors; `Flight.submit` says of which connection it is.
+    A stub writes it when it stages the tensors; `InFlight.submit` says of which connection it is.
 
     Attributes:
-        outputs: where to put those whose shape is known beforehand; nobody wants those `dropped`.
+        outputs: where to put those whose shape is known beforehand; the `unrequested` have no
+            place.
         deadline_ns: CLOCK_MONOTONIC; a run not started by then fails. 0 is no deadline.
         priority: 1 is the highest.
         solo: nothing else runs meanwhile, and `Started` is sent first: a run that was in flight
             when an executor died is repeated so, and if this one dies too it is clear over what.
         slots: where the state of each real row lies; empty for graphs without.
-        fresh: those of them whose state begins anew.
+        starting: those of them whose state starts with its initial value.
         rows: rows of the batch, padding included; only read where there are slots.
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
-        fed, kept: inputs that are on the device already, and outputs that stay there.
+        gathered, retained: inputs made of what is on the device, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
         awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
             it may run it.
-        room: for outputs whose shape is not known; too much for it comes in a segment of its own.
+        spill: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
     id: int
@@ -354,16 +355,16 @@ class Run:
     priority: int = NORMAL
     solo: bool = False
     slots: tuple[int, ...] = ()
-    fresh: tuple[int, ...] = ()
+    starting: tuple[int, ...] = ()
     rows: int = 0
     cost_ns: int = 0
-    fed: tuple[FedRef, ...] = ()
-    kept: tuple[KeptRef, ...] = ()
-    dropped: tuple[str, ...] = ()
+    gathered: tuple[GatherInput, ...] = ()
+    retained: tuple[RetainOutput, ...] = ()
+    unrequested: tuple[str, ...] = ()
     bucket: Shape = ()
     real_rows: int = 0
     awaited: bool = False
-    room: Room = NO_ROOM
+    spill: SpillRange = NO_SPILL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +389,7 @@ class Done:
     Attributes:
         settled: names of those that lie where the run's message said.
         spilled: those whose shape was not known; they lie in the segment that comes along, and
-            in the run's room where none does.
+            in the run's spill range where none does.
         queue_ns: how long the run waited for its turn.
         held_up_ns: for how much of that a lane was free and its workspace was not.
         states: the shape of one row of each state as it is now, by the name of its input; only of
@@ -550,8 +551,8 @@ Message = (
     | Loaded
     | Compile
     | KeepStates
-    | KeepTensors
-    | Keeps
+    | RetainTensors
+    | TensorMemory
     | FreeTensors
     | Prepare
     | Prepared

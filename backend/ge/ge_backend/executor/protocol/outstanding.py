@@ -20,7 +20,7 @@ from ge_backend.device.health import Health
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.descriptors import created, mapped
 
-__all__ = ["Claim", "Outstanding", "OutstandingView", "PoolSample"]
+__all__ = ["Outstanding", "OutstandingView", "OutstandingWork", "PoolSample"]
 
 NBYTES = mmap.PAGESIZE
 # What a cell holds; a sum of estimates may be more, when a stub sends nonsense.
@@ -62,10 +62,10 @@ class Outstanding:
         self._cells = memoryview(memory).cast("q")
         self.show_health(Health())
 
-    def claim(self, cost_ns: int) -> Claim:
-        """Count a run that has come, until its claim is released."""
+    def add(self, cost_ns: int) -> OutstandingWork:
+        """Count a run that has come, until it is released."""
         self._change(cost_ns)
-        return Claim(lambda: self._change(-cost_ns))
+        return OutstandingWork(lambda: self._change(-cost_ns))
 
     def show(self, sample: PoolSample) -> None:
         """Let the stubs see the pool as it is."""
@@ -95,7 +95,7 @@ class Outstanding:
             self._cells[0] = min(self._total_ns, MOST_NS)
 
 
-class Claim:
+class OutstandingWork:
     """One run's part of the sum."""
 
     def __init__(self, give_back: Callable[[], None]) -> None:

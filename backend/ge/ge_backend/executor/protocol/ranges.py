@@ -38,17 +38,17 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.KeepStates, "count"): _ROWS,
         (messages.Loaded, "fixed_shapes"): _SHAPE,
         (messages.Report, "defects"): Rule(words=True),
-        (messages.Run, "fresh"): _ROWS,
+        (messages.Run, "starting"): _ROWS,
         (messages.Run, "priority"): Rule(least=1, most=3),
         (messages.Run, "rows"): _ROWS,
         (messages.Run, "slots"): _ROWS,
         (GraphSource, "threads"): Rule(most=MOST_THREADS),
         (messages.ServiceOpened, "spec"): Rule(words=True),
-        (messages.FedRef, "dtype"): _DTYPE,
-        (messages.FedRef, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
-        (messages.FedRef, "shape"): _SHAPE,
-        (messages.KeptRef, "dtype"): _DTYPE,
-        (messages.KeptRef, "shape"): _SHAPE,
+        (messages.GatherInput, "dtype"): _DTYPE,
+        (messages.GatherInput, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
+        (messages.GatherInput, "shape"): _SHAPE,
+        (messages.RetainOutput, "dtype"): _DTYPE,
+        (messages.RetainOutput, "shape"): _SHAPE,
         (messages.PrepareInput, "dtype"): _DTYPE,
         (messages.PrepareInput, "shape"): _SHAPE,
         (State, "dims"): _DIMS,
@@ -69,9 +69,9 @@ def check_slots(run: messages.Run, count: int) -> None:
     slots = frozenset(run.slots)
     if any(slot >= count for slot in slots):
         raise ProtocolError(f"slots {list(run.slots)} of the {count} that are kept")
-    if len(slots) < len(run.slots) or not slots.issuperset(run.fresh):
+    if len(slots) < len(run.slots) or not slots.issuperset(run.starting):
         raise ProtocolError(
-            f"slots {list(run.slots)}, {list(run.fresh)} of them fresh: each may come once"
+            f"slots {list(run.slots)}, {list(run.starting)} of them starting: each may come once"
         )
     if len(slots) > run.rows:
         raise ProtocolError(f"{len(slots)} slots, and a batch of {run.rows} rows")

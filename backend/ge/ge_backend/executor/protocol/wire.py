@@ -41,8 +41,8 @@ _RUNS = RepeatedCodec(
     _CODEC,
     Run,
     numbers=("id", "deadline_ns", "cost_ns"),
-    lists=("slots", "fresh"),
-    rare=("fed", "kept"),
+    lists=("slots", "starting"),
+    rare=("gathered", "retained"),
 )
 _DONES = RepeatedCodec(
     _CODEC,

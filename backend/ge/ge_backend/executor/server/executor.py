@@ -16,13 +16,13 @@ from ge_backend.device.health import Monitored
 from ge_backend.executor.protocol.messages import GraphReport, Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
-from ge_backend.executor.server.connection import Connection
+from ge_backend.executor.server.device_tensors import DeviceTensorStores
+from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.memory import MemoryLimit, own_bytes
-from ge_backend.executor.server.registry import Registry
 from ge_backend.executor.server.services import SERVICES, Services
-from ge_backend.executor.server.shelf import Shelves
+from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.executor.server.timeline import Timeline
 from ge_backend.workspace.pool import Pool
 
@@ -64,23 +64,23 @@ class Executor:
         self.device = device
         self.on_fault = on_fault
         self.pool = Pool(device.reserve(pool_bytes))
-        self.registry = Registry(device, self.pool, linger_s)
+        self.graph_cache = GraphCache(device, self.pool, linger_s)
         self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
         self._heartbeat = Heartbeat(
             self.outstanding, self.lanes, run_timeout_s=run_timeout_s, on_fault=on_fault
         )
         self.timeline = Timeline()
-        self.shelves = Shelves()
+        self.tensor_stores = DeviceTensorStores()
         self.services = Services(self, linger_s, kinds)
-        self.registry.on_shortage = lambda: self.services.close_idle(now=True)
+        self.graph_cache.on_shortage = lambda: self.services.close_idle(now=True)
         self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._asked_at = -HEALTH_S
         self._memory = MemoryLimit(0)
         self._end: Callable[[], None] = lambda: None
         self._measured_at = -MEMORY_S
-        self._connections: set[Connection] = set()
+        self._handlers: set[StubHandler] = set()
         self._left = threading.Event()  # the last connection has
         self._lock = threading.Lock()
 
@@ -107,7 +107,7 @@ class Executor:
             if readable:
                 self.accept_from(listener)
             self.services.close_idle()
-            self.registry.close_idle()
+            self.graph_cache.close_idle()
             self._show()
             self._look_at_memory()
             now = time.monotonic()
@@ -138,44 +138,44 @@ class Executor:
             log.warning("a process of user %d was turned away", uid)
             sock.close()
             return
-        connection = self.attend(sock)
+        handler = self.attend(sock)
         try:
-            threading.Thread(target=connection.serve, daemon=True).start()
+            threading.Thread(target=handler.serve, daemon=True).start()
         except BaseException:
-            self.forget(connection)
+            self.forget(handler)
             sock.close()
             raise
 
-    def attend(self, sock: socket.socket) -> Connection:
+    def attend(self, sock: socket.socket) -> StubHandler:
         """Return a connection that the caller serves."""
-        connection = Connection(sock, self)
+        handler = StubHandler(sock, self)
         with self._lock:
-            self._connections.add(connection)
+            self._handlers.add(handler)
             self._left.clear()
-        return connection
+        return handler
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, handler: StubHandler) -> None:
         """Know that a stub has left."""
         with self._lock:
-            self._connections.discard(connection)
-            if not self._connections:
+            self._handlers.discard(handler)
+            if not self._handlers:
                 self._left.set()
 
     @property
     def num_connections(self) -> int:
         """How many stubs are connected."""
         with self._lock:
-            return len(self._connections)
+            return len(self._handlers)
 
     def peers(self) -> list[int]:
         """Return the processes that are connected."""
         with self._lock:
-            return [connection.pid for connection in self._connections]
+            return [handler.pid for handler in self._handlers]
 
     def report(self, request_id: int) -> Report:
         """Return what the executor holds."""
         memory = self.device.memory()
-        kept_tensors, kept_bytes = self.shelves.figures()
+        kept_tensors, kept_bytes = self.tensor_stores.figures()
         return Report(
             id=request_id,
             device=self.device.name,
@@ -186,15 +186,15 @@ class Executor:
                     holders=entry.holders,
                     prepared=len(entry.costs),
                 )
-                for entry in self.registry.entries()
+                for entry in self.graph_cache.entries()
             ),
             free_bytes=memory.free_bytes,
             total_bytes=memory.total_bytes,
             pool=self.pool.figures(),
-            evictions=self.registry.evictions,
+            evictions=self.graph_cache.evictions,
             kept_tensors=kept_tensors,
             kept_bytes=kept_bytes,
-            defects=(*self.pool.integrity(), *self.registry.defects()),
+            defects=(*self.pool.integrity(), *self.graph_cache.defects()),
         )
 
     def join(self) -> None:
@@ -207,7 +207,7 @@ class Executor:
         """Finish the queued runs, free every graph nobody holds, and give the device back."""
         self.services.close_idle(now=True)
         self.lanes.close()
-        self.registry.close_idle(now=True)
+        self.graph_cache.close_idle(now=True)
         self.device.close()
         self._heartbeat.close()
         self.outstanding.close()
@@ -225,7 +225,7 @@ class Executor:
                 placed_bytes=figures.placed_bytes,
                 leased_bytes=figures.leased_bytes,
                 peak_bytes=figures.peak_bytes,
-                evictions=self.registry.evictions,
+                evictions=self.graph_cache.evictions,
             )
         )
 
@@ -235,7 +235,7 @@ class Executor:
             return
         self._measured_at, nbytes = now, own_bytes()
         self.outstanding.show_memory(nbytes)
-        loaded = [entry.id for entry in self.registry.entries()], len(self.services)
+        loaded = [entry.id for entry in self.graph_cache.entries()], len(self.services)
         if self._memory.exceeded(nbytes, loaded):
             log.warning("memory is at its limit with %s: replaced", format_bytes(nbytes))
             self.lanes.finish(DRAIN_S)

@@ -30,12 +30,12 @@ from ge_backend.executor.protocol.generation_messages import (
     Withdraw,
 )
 from ge_backend.executor.server.outbox import Outbox
-from ge_backend.executor.server.queue import Job, Turn
+from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.ranking import Ranking
 from ge_backend.executor.server.services import Client, Workshop, settled
 from ge_backend.executor.server.text_answer import TextAnswer
 from ge_backend.executor.server.text_engine import open_engine
-from ge_backend.executor.server.timeline import Caption
+from ge_backend.executor.server.timeline import RunLabel
 from ge_backend.generate.figures import Figures
 from ge_backend.generate.parameters import Parameters, parse_parameters
 from ge_backend.generate.request import GenerationRequest
@@ -238,7 +238,7 @@ class GenerationService:
             if self._closed or self._stepping or not self._engine.has_work:
                 return
             self._stepping = True
-        self._claim = self._workshop.outstanding.claim(self._step_ns)
+        self._outstanding_work = self._workshop.outstanding.add(self._step_ns)
         self._workshop.lanes.submit(
             Job(
                 work=self._step,
@@ -251,9 +251,9 @@ class GenerationService:
             )
         )
 
-    def _step(self, turn: Turn) -> Callable[[], None]:
+    def _step(self, grant: Grant) -> Callable[[], None]:
         """Bring the engine a step further; whatever becomes of that, another one may follow."""
-        failure = settled(lambda: self._advance(turn), self._workshop.on_fault)
+        failure = settled(lambda: self._advance(grant), self._workshop.on_fault)
         if isinstance(failure, GeError):
             log.critical(
                 "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
@@ -261,20 +261,20 @@ class GenerationService:
             self._workshop.on_fault()
         return self._end_step
 
-    def _advance(self, turn: Turn) -> None:
+    def _advance(self, grant: Grant) -> None:
         started_ns = time.monotonic_ns()
         plan = settled(self._engine.step, self._workshop.on_fault)
         if isinstance(plan, GeError):
             self._engine.abort(plan)
-            caption, error = Caption(self._spec.served_as), type(plan).__name__
+            label, error = RunLabel(self._spec.served_as), type(plan).__name__
         else:
             rows = len(plan.spans)
-            caption, error = Caption(self._spec.served_as, (rows, plan.num_tokens), rows), ""
-        self._workshop.timeline.add(caption, turn, started_ns, error)
+            label, error = RunLabel(self._spec.served_as, (rows, plan.num_tokens), rows), ""
+        self._workshop.timeline.add(label, grant, started_ns, error)
         self._step_ns = time.monotonic_ns() - started_ns
 
     def _end_step(self) -> None:
-        self._claim.release()
+        self._outstanding_work.release()
         with self._lock:
             self._stepping = False
         self._kick()

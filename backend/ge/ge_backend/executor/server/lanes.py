@@ -8,7 +8,7 @@ import threading
 import time
 
 from ge_backend.errors import Cancelled, GeError
-from ge_backend.executor.server.queue import Job, StartedJob, Waiting
+from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
 from ge_backend.workspace.pool import Pool
 
 __all__ = ["Lanes"]
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Lanes:
-    """A fixed set of worker threads; `Waiting` says what each does next.
+    """A fixed set of worker threads; `JobQueue` says what each does next.
 
     Jobs handle their own errors: what one raises is a defect, which is logged and costs no lane.
     Who submits a job, or ends one, hands the next ones out itself: no thread stands between. Who
@@ -32,7 +32,7 @@ class Lanes:
     def __init__(self, count: int, pool: Pool) -> None:
         self._count = count
         self._pool = pool
-        self._waiting = Waiting(pool)
+        self._queue = JobQueue(pool)
         self._begun: queue.SimpleQueue[StartedJob | None] = queue.SimpleQueue()
         self._free = [f"lane-{index}" for index in reversed(range(count))]
         self._bounded: set[StartedJob] = set()  # the jobs that run and have to end
@@ -54,7 +54,7 @@ class Lanes:
     def __len__(self) -> int:
         """Return how many jobs wait or run."""
         with self._lock:
-            return self._running + len(self._waiting)
+            return self._running + len(self._queue)
 
     @property
     def _running(self) -> int:
@@ -76,9 +76,9 @@ class Lanes:
             here: if its turn is now, the calling thread does it.
         """
         with self._lock:
-            self._waiting.add(job, time.monotonic_ns())
+            self._queue.add(job, time.monotonic_ns())
             mine = self._begin(job if here else None)
-            if job.deadline_ns and self._waiting and not 0 < self._alarm_ns <= job.deadline_ns:
+            if job.deadline_ns and self._queue and not 0 < self._alarm_ns <= job.deadline_ns:
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
@@ -86,7 +86,7 @@ class Lanes:
     def cancel(self, owner: object, number: int = 0) -> None:
         """Drop an owner's jobs, or the one of that number; what has begun ends by itself."""
         with self._lock:
-            jobs = self._waiting.take_of(owner, number)
+            jobs = self._queue.take_of(owner, number)
             self._begin()
         for job in jobs:
             _drop(job, Cancelled("the client has given up on the request"))
@@ -104,7 +104,7 @@ class Lanes:
         """Let the waiting jobs finish, then end the threads."""
         with self._changed:
             self._closing = True
-            self._changed.wait_for(lambda: not (self._running or self._waiting))
+            self._changed.wait_for(lambda: not (self._running or self._queue))
             self._closed = True
             self._changed.notify_all()
         for _ in range(self._count):
@@ -132,7 +132,7 @@ class Lanes:
         return mine
 
     def _take(self, now_ns: int) -> StartedJob | None:
-        return self._waiting.take(
+        return self._queue.take(
             now_ns, running=self._running, telling=self._telling, lane=self._free[-1]
         )
 
@@ -146,7 +146,7 @@ class Lanes:
             started.telling = True
             self._telling += 1
             self._bounded.discard(started)
-            self._waiting.settle(started, time.monotonic_ns())
+            self._queue.settle(started, time.monotonic_ns())
             if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)
                 started.lease = None
@@ -156,11 +156,11 @@ class Lanes:
         with self._lock:
             if started.lease is not None:
                 self._pool.release(started.lease)
-            self._free.append(started.turn.lane)
+            self._free.append(started.grant.lane)
             if started.telling:
                 self._telling -= 1
             else:  # a defect
-                self._waiting.settle(started, time.monotonic_ns())
+                self._queue.settle(started, time.monotonic_ns())
             self._bounded.discard(started)
             self._solo = False
             self._begin()
@@ -172,7 +172,7 @@ class Lanes:
 
     def _do(self, started: StartedJob) -> None:
         try:
-            tell = started.job.work(started.turn)
+            tell = started.job.work(started.grant)
             self._worked(started)
             tell()
         except Exception:
@@ -191,10 +191,10 @@ class Lanes:
         with self._changed:
             while not self._closed:
                 now_ns = time.monotonic_ns()
-                if late := self._waiting.take_late(now_ns):
+                if late := self._queue.take_late(now_ns):
                     self._begin()
                     return late
-                self._alarm_ns = self._waiting.next_deadline_ns()
+                self._alarm_ns = self._queue.next_deadline_ns()
                 self._changed.wait((self._alarm_ns - now_ns) / 1e9 if self._alarm_ns else None)
             return None
 

@@ -29,14 +29,14 @@ from ge_backend.errors import DeadlineExceeded, GeError
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.workspace.pool import Lease, Pool
 
-__all__ = ["PRIORITY_STEP_NS", "Job", "StartedJob", "Turn", "Waiting", "too_late"]
+__all__ = ["PRIORITY_STEP_NS", "Grant", "Job", "JobQueue", "StartedJob", "too_late"]
 
 PRIORITY_STEP_NS = 200_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """How a job got its turn.
+class Grant:
+    """How a job came to run.
 
     Attributes:
         came_ns: when it was submitted; CLOCK_MONOTONIC.
@@ -78,7 +78,7 @@ class Job:
         bounded: it is a run, which has to end; compiling may take any time.
     """
 
-    work: Callable[[Turn], Callable[[], None]]
+    work: Callable[[Grant], Callable[[], None]]
     drop: Callable[[GeError], None] = _nothing
     holder: str = ""
     nbytes: int = 0
@@ -103,7 +103,7 @@ class StartedJob:
 
     job: Job
     lease: Lease | None
-    turn: Turn
+    grant: Grant
     began_ns: int
     telling: bool = False
 
@@ -157,7 +157,7 @@ class _Account:
 
 
 @dataclass(slots=True)
-class Waiting:
+class JobQueue:
     """The queue; guarded by its user.
 
     Args:
@@ -252,8 +252,8 @@ class Waiting:
         self._accounts[place.job.model].begin(place)
         since_ns = place.held_up_since_ns or now_ns
         alone = place.job.solo or not (working or self._places)
-        turn = Turn(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
-        return StartedJob(place.job, lease, turn, now_ns)
+        grant = Grant(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
+        return StartedJob(place.job, lease, grant, now_ns)
 
     def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:
         removed = [place for place in self._places if condition(place.job)]
@@ -283,8 +283,8 @@ def _rank(place: _Place) -> tuple[int, int]:
 def _refused(job: Job, error: GeError) -> Job:
     """Return what a lane does instead of a job that can have no bytes: its owner is told."""
 
-    def work(turn: Turn) -> Callable[[], None]:
-        del turn
+    def work(grant: Grant) -> Callable[[], None]:
+        del grant
         return lambda: job.drop(error)
 
     return replace(job, work=work, holder="")

@@ -17,13 +17,13 @@ from ge_backend.executor.protocol.messages import (
     Prepare,
     Prepared,
     PrepareInput,
-    Room,
     Run,
+    SpillRange,
     TensorRef,
 )
-from ge_backend.executor.server.queue import Turn, too_late
-from ge_backend.executor.server.registry import Cost, Entry
-from ge_backend.executor.server.shelf import KeptRun
+from ge_backend.executor.server.device_tensors import BoundRuns
+from ge_backend.executor.server.graph_cache import CachedGraph, Cost
+from ge_backend.executor.server.queue import Grant, too_late
 from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
 __all__ = ["loaded_graph", "measure", "run"]
@@ -33,13 +33,13 @@ MEASURE_BUDGET_NS = 400_000_000
 
 
 def run(
-    entry: Entry,
+    entry: CachedGraph,
     segment: Segment,
     message: Run,
     slots: StateStore | None = None,
-    kept: KeptRun | None = None,
+    bound: BoundRuns | None = None,
     *,
-    turn: Turn,
+    grant: Grant,
 ) -> tuple[Done, int | None]:
     """Run a graph; return the reply and, if outputs had no room, a descriptor to send and close.
 
@@ -50,28 +50,28 @@ def run(
     """
     started_ns = time.monotonic_ns()
     if message.deadline_ns and started_ns > message.deadline_ns:
-        raise too_late(started_ns - turn.came_ns, started_ns - message.deadline_ns)
-    graph, room = loaded_graph(entry), message.room
-    if room.offset + room.nbytes > segment.nbytes:
-        raise ProtocolError(f"{room} does not lie in a segment of {segment.nbytes} bytes")
+        raise too_late(started_ns - grant.came_ns, started_ns - message.deadline_ns)
+    graph, spill = loaded_graph(entry), message.spill
+    if spill.offset + spill.nbytes > segment.nbytes:
+        raise ProtocolError(f"{spill} does not lie in a segment of {segment.nbytes} bytes")
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
     # BYTES has no size that could be predicted, and so no place: it is spilled.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
     states: dict[str, Shape] = {}
-    if message.fed or message.kept or message.dropped:
-        if kept is None:
+    if message.gathered or message.retained or message.unrequested:
+        if bound is None:
             raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
-        results = kept.run(message, inputs, views)
+        results = bound.run(message, inputs, views)
     elif slots is None:
-        results = graph.run(inputs, views, exclusive=turn.alone)
+        results = graph.run(inputs, views, exclusive=grant.alone)
     else:
         results, states = slots.run(
-            inputs, views, message.slots, message.fresh, rows=message.rows, exclusive=turn.alone
+            inputs, views, message.slots, message.starting, rows=message.rows, exclusive=grant.alone
         )
     ended_ns = time.monotonic_ns()
     try:
         strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
-        spilled, descriptor = _spill(strays, graph, segment, room)
+        spilled, descriptor = _spill(strays, graph, segment, spill)
     except GeError as error:
         if slots is None:
             raise
@@ -80,16 +80,16 @@ def run(
         id=message.id,
         settled=tuple(name for name in results if name not in strays),
         spilled=spilled,
-        queue_ns=started_ns - turn.came_ns,
-        held_up_ns=turn.held_up_ns,
+        queue_ns=started_ns - grant.came_ns,
+        held_up_ns=grant.held_up_ns,
         run_ns=ended_ns - started_ns,
         states=states,
-        alone=turn.alone,
+        alone=grant.alone,
     )
     return done, descriptor
 
 
-def measure(entry: Entry, message: Prepare) -> Prepared:
+def measure(entry: CachedGraph, message: Prepare) -> Prepared:
     """Prepare a graph for these inputs and measure the shortest of some runs, once for all stubs.
 
     The caller holds the entry's lock.
@@ -129,7 +129,7 @@ def _timed(graph: Graph, inputs: dict[str, Array]) -> int:
     return max(1, time.monotonic_ns() - started_ns)
 
 
-def loaded_graph(entry: Entry) -> Graph:
+def loaded_graph(entry: CachedGraph) -> Graph:
     """Return an entry's graph, which whoever holds the entry has loaded."""
     if entry.graph is None:
         raise ProtocolError(f"graph {entry.source.path} is not loaded")
@@ -164,7 +164,7 @@ def _settle(name: str, value: Array, views: dict[str, Array]) -> bool:
 
 
 def _spill(
-    strays: dict[str, Array], graph: Graph, arena: Segment, room: Room
+    strays: dict[str, Array], graph: Graph, arena: Segment, spill: SpillRange
 ) -> tuple[tuple[TensorRef, ...], int | None]:
     """Copy results whose shape nobody could predict into their room, or a segment of their own."""
     if not strays:
@@ -173,8 +173,8 @@ def _spill(
     texts = {name: encode_bytes(strays[name]) for name, dtype in dtypes.items() if dtype == "BYTES"}
     sizes = {n: len(texts[n]) if n in texts else value.nbytes for n, value in strays.items()}
     total = sum(map(aligned, sizes.values()))
-    segment, descriptor, offset = arena, None, room.offset
-    if not 0 < total <= room.nbytes:
+    segment, descriptor, offset = arena, None, spill.offset
+    if not 0 < total <= spill.nbytes:
         (segment, descriptor), offset = Segment.create(max(1, total)), 0
     refs: list[TensorRef] = []
     for name, value in strays.items():

@@ -27,8 +27,8 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
+from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
-from ge_backend.executor.server.registry import Registry
 from ge_backend.executor.server.timeline import Timeline
 from ge_backend.workspace.pool import Pool
 
@@ -49,16 +49,16 @@ class Workshop(Protocol):
 
     Attributes:
         device: loads graphs, has memory.
-        registry: graphs by source, shared with all who load the same; `acquire` and `release`.
+        graph_cache: graphs by source, shared with all who load the same; `acquire` and `release`.
         lanes: run a service's steps: `submit(Job(owner=service, …))`; see `Job`.
         pool: the workspace that jobs name a `holder` of.
-        outstanding: what stubs choose a device by; `claim` while work waits or runs.
+        outstanding: what stubs choose a device by; `add` while work waits or runs.
         timeline: `add` every step that a lane has made.
         on_fault: to be called when the device broke; does not return in a process of its own.
     """
 
     device: Device
-    registry: Registry
+    graph_cache: GraphCache
     lanes: Lanes
     pool: Pool
     outstanding: Outstanding

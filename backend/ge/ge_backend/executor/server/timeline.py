@@ -13,10 +13,10 @@ from collections import deque
 from typing import NamedTuple
 
 from ge_backend.executor.protocol.messages import History, PastRun
-from ge_backend.executor.server.queue import Turn
+from ge_backend.executor.server.queue import Grant
 from ge_backend.tensors import Shape
 
-__all__ = ["Caption", "Timeline"]
+__all__ = ["RunLabel", "Timeline"]
 
 # At 400 runs per second the last ten seconds.
 KEPT_RUNS = 4096
@@ -24,7 +24,7 @@ KEPT_RUNS = 4096
 RUNS_PER_MESSAGE = 100
 
 
-class Caption(NamedTuple):
+class RunLabel(NamedTuple):
     """What a run is called; see `messages.PastRun`. No dataclass: one is made for every run."""
 
     model: str
@@ -36,16 +36,16 @@ class Timeline:
     """The last runs of all lanes, in the order of their ends."""
 
     def __init__(self, kept_runs: int = KEPT_RUNS) -> None:
-        self._past: deque[tuple[int, Caption, Turn, int, int, str]] = deque(maxlen=kept_runs)
+        self._past: deque[tuple[int, RunLabel, Grant, int, int, str]] = deque(maxlen=kept_runs)
         self._ended = 0
         self._lock = threading.Lock()
 
-    def add(self, caption: Caption, turn: Turn, started_ns: int, error: str = "") -> None:
+    def add(self, label: RunLabel, grant: Grant, started_ns: int, error: str = "") -> None:
         """Note a run that has just ended; the rest as in `PastRun`."""
         ended_ns = time.monotonic_ns()
         with self._lock:
             self._ended += 1
-            self._past.append((self._ended, caption, turn, started_ns, ended_ns, error))
+            self._past.append((self._ended, label, grant, started_ns, ended_ns, error))
 
     def history(self, request_id: int, after: int) -> History:
         """Return the first runs that ended after the one with the number `after`."""
@@ -62,17 +62,17 @@ class Timeline:
 
 
 def _past_run(
-    number: int, caption: Caption, turn: Turn, started_ns: int, ended_ns: int, error: str
+    number: int, label: RunLabel, grant: Grant, started_ns: int, ended_ns: int, error: str
 ) -> PastRun:
     return PastRun(
         number=number,
-        model=caption.model,
-        bucket=caption.bucket,
-        real_rows=caption.real_rows,
-        lane=turn.lane,
-        came_ns=turn.came_ns,
+        model=label.model,
+        bucket=label.bucket,
+        real_rows=label.real_rows,
+        lane=grant.lane,
+        came_ns=grant.came_ns,
         started_ns=started_ns,
         ended_ns=ended_ns,
-        held_up_ns=turn.held_up_ns,
+        held_up_ns=grant.held_up_ns,
         error=error,
     )

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from ge_backend.device.language.base import LanguageModel
-from ge_backend.generate.adapters import AdapterShelf
+from ge_backend.generate.adapters import AdapterCache
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.figures import Tally
 from ge_backend.generate.groups import StepShapes
@@ -60,7 +60,7 @@ class ModelDrafter:
         self._pool = BlockPool(num_blocks, model.block_size)
         nobody_swaps = Preemption(PreemptionMode.RECOMPUTE, 0)
         tally = Tally()
-        nobody_adapts = AdapterShelf(model, 0, tally)
+        nobody_adapts = AdapterCache(model, 0, tally)
         self._runner = Runner(model, nobody_swaps, tally, clock, nobody_adapts)
         self._longest = READ_AT_ONCE
         self._shadows: dict[Sequence, Sequence] = {}

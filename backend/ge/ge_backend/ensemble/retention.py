@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ge_backend.batching.kept import fill_byte
+from ge_backend.batching.device_tensor import fill_byte
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import Dag, Step
-from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.executor.protocol.messages import TensorMemory
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 
-__all__ = ["NOTHING", "KeptStep", "Place", "kept_steps"]
+__all__ = ["NOTHING", "Place", "StepRetention", "step_retentions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,42 +27,42 @@ class Place:
     Attributes:
         inputs: what its configuration declares, by name.
         outputs: the same.
-        keeps: how its executor keeps tensors; None where it keeps none.
+        memory: where its executor retains tensors; None where it retains none.
     """
 
     step: Step
     layout: Layout
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
-    keeps: Keeps | None
+    memory: TensorMemory | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptStep:
+class StepRetention:
     """What of one step stays on the device.
 
     Attributes:
         inputs: its inputs that are taken from there.
         outputs: its outputs that are left there, and whether they go to the host as well.
-        dropped: its outputs that nobody takes, where they need not come to the host.
+        unrequested: its outputs that nobody takes, where they need not come to the host.
         frees: it forgets the tensors of all steps in its memory. The first one that leaves any
             there does, so that their memory is free again when the next batch needs it.
     """
 
     inputs: frozenset[str] = frozenset()
     outputs: Mapping[str, bool] = field(default_factory=dict)
-    dropped: frozenset[str] = frozenset()
+    unrequested: frozenset[str] = frozenset()
     frees: bool = False
 
     def hides(self, output: str) -> bool:
         """Whether an output may be missing on the host."""
-        return output in self.outputs or output in self.dropped
+        return output in self.outputs or output in self.unrequested
 
 
-NOTHING = KeptStep()
+NOTHING = StepRetention()
 
 
-def kept_steps(dag: Dag, places: Sequence[Place]) -> list[KeptStep]:
+def step_retentions(dag: Dag, places: Sequence[Place]) -> list[StepRetention]:
     """Return what stays of each step, in their order.
 
     Args:
@@ -90,19 +90,19 @@ def kept_steps(dag: Dag, places: Sequence[Place]) -> list[KeptStep]:
                 left[at][output] = tensor in dag.outputs or len(staying) < len(readers)
     firsts = _firsts(places, left)
     return [
-        KeptStep(
+        StepRetention(
             inputs=frozenset(inputs),
             outputs=outputs,
-            dropped=_dropped(dag, place),
+            unrequested=_unrequested(dag, place),
             frees=at in firsts,
         )
         for at, (place, inputs, outputs) in enumerate(zip(places, taken, left, strict=True))
     ]
 
 
-def _dropped(dag: Dag, place: Place) -> frozenset[str]:
+def _unrequested(dag: Dag, place: Place) -> frozenset[str]:
     """Return the outputs that no step takes, no client, and nobody for the sizes of another."""
-    if place.keeps is None or not place.keeps.memory:
+    if place.memory is None or not place.memory.name:
         return frozenset()
     wanted = set(dag.outputs).union(*(step.inputs.values() for step in dag.steps))
     telling = {name for output in place.layout.outputs for name in output.lengths}
@@ -117,8 +117,8 @@ def _firsts(places: Sequence[Place], left: Sequence[Mapping[str, bool]]) -> set[
     """Return for each memory the first step that leaves something there."""
     firsts: dict[str, int] = {}
     for at, (place, outputs) in enumerate(zip(places, left, strict=True)):
-        if outputs and place.keeps is not None:
-            firsts.setdefault(place.keeps.memory, at)
+        if outputs and place.memory is not None:
+            firsts.setdefault(place.memory.name, at)
     return set(firsts.values())
 
 
@@ -126,10 +126,10 @@ def _stays(writer: Place, output: str, reader: Place, name: str) -> bool:
     """Whether one step's input can be made of another one's output on the device."""
     given = next((item for item in writer.layout.outputs if item.name == output), None)
     taken = next((item for item in reader.layout.inputs if item.name == name), None)
-    if given is None or taken is None or writer.keeps is None or reader.keeps is None:
+    if given is None or taken is None or writer.memory is None or reader.memory is None:
         return False
     return (
-        "" != writer.keeps.memory == reader.keeps.memory
+        "" != writer.memory.name == reader.memory.name
         and writer.layout.batched
         and reader.layout.batched
         and not _reshaped(writer.outputs.get(output))
@@ -137,7 +137,7 @@ def _stays(writer: Place, output: str, reader: Place, name: str) -> bool:
         and _by_rows(given, writer.layout)
         and not taken.source
         and given.dtype == taken.dtype
-        and _fits(given, taken, reader.keeps.granule)
+        and _fits(given, taken, reader.memory.alignment)
     )
 
 
@@ -155,11 +155,11 @@ def _by_rows(given: OutputLayout, layout: Layout) -> bool:
     )
 
 
-def _fits(given: OutputLayout, taken: InputLayout, granule: int) -> bool:
+def _fits(given: OutputLayout, taken: InputLayout, alignment: int) -> bool:
     """Whether rows differ in their first dimension only, and copies begin where they may."""
     inner = given.dims[1:]
     if inner != taken.dims[1:] or -1 in inner or len(given.dims) != len(taken.dims):
         return False
     varies = -1 in (*given.dims[:1], *taken.dims[:1])
     unit = math.prod(inner if varies else given.dims) * given.dtype.itemsize
-    return unit % granule == 0 and (not varies or fill_byte(taken) >= 0)
+    return unit % alignment == 0 and (not varies or fill_byte(taken) >= 0)

@@ -1,4 +1,4 @@
-"""Shelves: what lies there, whose it is, and that its memory is used again and given back."""
+"""Stores of device tensors: what lies there, whose it is, and that its memory is used again and given back."""
 
 import threading
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ import pytest
 
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
-    FedRef,
+    DeviceRows,
     FreeTensors,
-    KeepTensors,
-    KeptRef,
-    KeptRows,
+    GatherInput,
+    RetainOutput,
+    RetainTensors,
     Run,
 )
-from ge_backend.executor.server.shelf import MOST_FREED, KeptGraphs, Shelves
+from ge_backend.executor.server.device_tensors import MOST_FREED, BoundGraphs, DeviceTensorStores
 
 MOST = 4096
 
@@ -76,24 +76,28 @@ class Graph:
 
 
 class Stub:
-    """A connection with one graph on its owner's shelf."""
+    """A connection with one graph in its owner's store."""
 
-    def __init__(self, shelves, graph, owner="one", rooms=()):
-        self.graphs = KeptGraphs(shelves)
-        asked = KeepTensors(id=1, graph=7, owner=owner, rooms=rooms)
-        self.keeps = self.graphs.open(asked, graph)
+    def __init__(self, stores, graph, owner="one", buffer_bytes=()):
+        self.graphs = BoundGraphs(stores)
+        asked = RetainTensors(id=1, graph=7, owner=owner, buffer_bytes=buffer_bytes)
+        self.memory = self.graphs.open(asked, graph)
 
     def run(self, *, x=None, take=0, keep=0, size=4, dtype="FP32"):
-        fed = (FedRef(name="x", dtype=dtype, shape=(1, size), fill=0, rows=(row(take, size),)),)
-        kept = (KeptRef(name="y", dtype="FP32", shape=(1, size), key=keep, shown=False),)
+        gathered = (
+            GatherInput(name="x", dtype=dtype, shape=(1, size), fill=0, rows=(row(take, size),)),
+        )
+        retained = (
+            RetainOutput(name="y", dtype="FP32", shape=(1, size), key=keep, also_to_host=False),
+        )
         message = Run(
             id=2,
             graph=7,
             arena=0,
             inputs=(),
             outputs=(),
-            fed=fed if take else (),
-            kept=kept if keep else (),
+            gathered=gathered if take else (),
+            retained=retained if keep else (),
         )
         inputs = {} if x is None else {"x": np.float32(x)}
         return self.graphs.run_of(7).run(message, inputs, {})
@@ -103,7 +107,7 @@ class Stub:
 
 
 def row(key, size):
-    return KeptRows(key=key, first=0, count=1, length=size)
+    return DeviceRows(key=key, first=0, count=1, length=size)
 
 
 @pytest.fixture
@@ -112,31 +116,31 @@ def device():
 
 
 @pytest.fixture
-def shelves():
-    return Shelves()
+def stores():
+    return DeviceTensorStores()
 
 
 @pytest.fixture
-def open_(shelves, device):
+def open_(stores, device):
     """A function that opens a connection; at the end all of them leave, and no memory is left."""
     stubs = []
 
     def open_(**options):
-        stubs.append(Stub(shelves, options.pop("graph", None) or Graph(device), **options))
+        stubs.append(Stub(stores, options.pop("graph", None) or Graph(device), **options))
         return stubs[-1]
 
     yield open_
     for stub in stubs:
         stub.graphs.close()
-    assert (device.used, shelves.figures()) == (0, (0, 0))
+    assert (device.used, stores.figures()) == (0, (0, 0))
 
 
-def test_what_one_connection_keeps_another_takes(open_, shelves):
+def test_what_one_connection_keeps_another_takes(open_, stores):
     """Both are the owner's; nothing comes to the host."""
     first, second = open_(), open_()
     assert first.run(x=1, keep=5) == {}
     assert second.run(take=5) == {"y": 3}
-    assert shelves.figures() == (1, 16)
+    assert stores.figures() == (1, 16)
 
 
 def test_another_owner_sees_nothing(open_):
@@ -169,28 +173,28 @@ def test_a_larger_tensor_takes_the_place_of_an_idle_buffer(open_, device):
 
 def test_buffers_are_set_aside_beforehand(open_, device):
     """Then the first runs allocate nothing either."""
-    stub = open_(rooms=(16, 400))
+    stub = open_(buffer_bytes=(16, 400))
     assert (device.used, device.allocations) == (416, 2)
     stub.run(x=1, keep=1, size=4)
     stub.run(x=1, keep=2, size=100)
     assert device.allocations == 2
 
 
-def test_buffers_are_set_aside_all_or_none(shelves, device):
+def test_buffers_are_set_aside_all_or_none(stores, device):
     """Who has no room for one tensor keeps none, and takes no memory for others."""
     with pytest.raises(OutOfMemory):
-        Stub(shelves, Graph(device), rooms=(16, MOST))
+        Stub(stores, Graph(device), buffer_bytes=(16, MOST))
     assert device.used == 0
 
 
-def test_a_run_that_fails_keeps_nothing(open_, shelves, device):
+def test_a_run_that_fails_keeps_nothing(open_, stores, device):
     """And its buffer is not lost."""
     graph = Graph(device, error=GraphFailed("no"))
     stub = open_(graph=graph)
     for _ in range(3):
         with pytest.raises(GraphFailed):
             stub.run(x=1, keep=1)
-    assert (shelves.figures(), device.allocations) == ((0, 16), 1)
+    assert (stores.figures(), device.allocations) == ((0, 16), 1)
     graph.error = None
     stub.run(x=1, keep=1)
     assert stub.run(take=1) == {"y": 3}
@@ -206,14 +210,14 @@ def test_a_key_that_is_used_again_is_another_tensor(open_, device):
     assert device.allocations == 2
 
 
-def test_a_tensor_that_was_freed_before_its_run_ended_is_not_kept(open_, device, shelves):
+def test_a_tensor_that_was_freed_before_its_run_ended_is_not_kept(open_, device, stores):
     """Whoever gave the run up has freed it already, and nobody would again."""
     graph = Graph(device)
     stub = open_(graph=graph)
     for key in range(1, 6):
         graph.running = [lambda key=key: stub.free(key)]
         assert stub.run(x=1, keep=key) == {}
-        assert shelves.figures()[0] == 0
+        assert stores.figures()[0] == 0
         assert device.allocations == 1  # the buffer serves the next one
     graph.running = []
     stub.run(x=1, keep=9)
@@ -222,16 +226,16 @@ def test_a_tensor_that_was_freed_before_its_run_ended_is_not_kept(open_, device,
         stub.run(take=5)
 
 
-def test_only_so_many_freed_tensors_that_never_were_are_remembered(open_, device, shelves):
+def test_only_so_many_freed_tensors_that_never_were_are_remembered(open_, device, stores):
     """The newest ones: runs in flight are few."""
     graph = Graph(device)
     stub = open_(graph=graph)
     stub.free(*range(1, 3 * MOST_FREED))
     stub.run(x=1, keep=1)
-    assert shelves.figures()[0] == 1
+    assert stores.figures()[0] == 1
     stub.run(x=1, keep=3 * MOST_FREED - 1)
-    assert shelves.figures()[0] == 1
-    assert len(stub.graphs.run_of(7).shelf._freed) < MOST_FREED
+    assert stores.figures()[0] == 1
+    assert len(stub.graphs.run_of(7).tensors._freed) < MOST_FREED
 
 
 def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):
@@ -244,27 +248,27 @@ def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):
         other.run(take=1)
 
 
-def test_a_device_that_is_full_says_so(open_, shelves):
+def test_a_device_that_is_full_says_so(open_, stores):
     """What is kept stays."""
     stub = open_()
     stub.run(x=1, keep=1)
     with pytest.raises(OutOfMemory):
         stub.run(x=1, keep=2, size=MOST)
     assert stub.run(take=1) == {"y": 3}
-    assert shelves.figures() == (1, 16)
+    assert stores.figures() == (1, 16)
 
 
-def test_a_shelf_lasts_as_long_as_a_connection_of_its_owner(shelves, device):
+def test_a_store_lasts_as_long_as_a_connection_of_its_owner(stores, device):
     """The last one that leaves frees everything."""
-    first, second = (Stub(shelves, Graph(device)) for _ in range(2))
+    first, second = (Stub(stores, Graph(device)) for _ in range(2))
     first.run(x=1, keep=1)
     first.graphs.close()
     assert second.run(take=1) == {"y": 3}
     second.graphs.close()
-    assert (device.used, shelves.figures()) == (0, (0, 0))
+    assert (device.used, stores.figures()) == (0, (0, 0))
 
 
-def test_memory_is_freed_when_the_last_run_is_over(shelves, device):
+def test_memory_is_freed_when_the_last_run_is_over(stores, device):
     """A connection that leaves waits for it."""
     closing = []
 
@@ -273,18 +277,18 @@ def test_memory_is_freed_when_the_last_run_is_over(shelves, device):
         closing[0].start()
         assert device.used
 
-    stub = Stub(shelves, Graph(device, running=[leave]))
+    stub = Stub(stores, Graph(device, running=[leave]))
     stub.run(x=1, keep=1)
     closing[0].join()
     assert device.used == 0
 
 
-def test_a_graph_that_cannot_keep_says_so(shelves):
+def test_a_graph_that_cannot_keep_says_so(stores):
     """There is nothing to join, and nothing to leave."""
-    asked = KeepTensors(id=1, graph=7, owner="one", rooms=(16,))
+    asked = RetainTensors(id=1, graph=7, owner="one", buffer_bytes=(16,))
     for graph in (Graph(None), object()):
-        graphs = KeptGraphs(shelves)
-        assert graphs.open(asked, graph).memory == ""
+        graphs = BoundGraphs(stores)
+        assert graphs.open(asked, graph).name == ""
         assert graphs.run_of(7) is None
         graphs.free(FreeTensors(id=1, graph=7, keys=(1,)))
         graphs.close()
@@ -292,6 +296,6 @@ def test_a_graph_that_cannot_keep_says_so(shelves):
 
 def test_executors_have_memories_of_different_names(device):
     """A step in another process of the same kind of device cannot take what is here."""
-    one, other = (Stub(Shelves(), Graph(device)) for _ in range(2))
-    assert one.keeps.memory != other.keeps.memory
-    assert one.keeps.memory.startswith("fake of ")
+    one, other = (Stub(DeviceTensorStores(), Graph(device)) for _ in range(2))
+    assert one.memory.name != other.memory.name
+    assert one.memory.name.startswith("fake of ")

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ge_backend.batching.kept import Keeping, KeptTensor, fill_byte
+from ge_backend.batching.device_tensor import BatchRetention, DeviceTensor, fill_byte
 from ge_backend.layout.layout import InputLayout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
@@ -13,10 +13,13 @@ from ge_backend.tensors import DATA_TYPES
 def test_outputs_that_stay_get_keys_of_their_own():
     """Across the steps of a batch, and of later ones; all are noted for being freed."""
     numbers, keys = itertools.count(1), []
-    first, second = Keeping({"y": False}, numbers, keys), Keeping({"y": True}, numbers, keys)
+    first, second = (
+        BatchRetention({"y": False}, numbers, keys),
+        BatchRetention({"y": True}, numbers, keys),
+    )
     output = OutputLayout(name="y", dtype=DATA_TYPES["FP32"], dims=(2,), axes=(-1,), names=("",))
-    refs = [one.kept(output, (3, 2)) for one in (first, second, first)]
-    assert [(ref.key, ref.shown) for ref in refs] == [(1, False), (2, True), (3, False)]
+    refs = [one.retain(output, (3, 2)) for one in (first, second, first)]
+    assert [(ref.key, ref.also_to_host) for ref in refs] == [(1, False), (2, True), (3, False)]
     assert keys == [1, 2, 3]
 
 
@@ -43,5 +46,5 @@ def test_padding_that_is_one_byte_over_and_over(dtype, fill, byte):
 
 def test_it_is_measured_like_an_array():
     """By its shape, dtype and ndim."""
-    tensor = KeptTensor(shape=(2, 3), dtype=np.dtype(np.float32), rows=())
+    tensor = DeviceTensor(shape=(2, 3), dtype=np.dtype(np.float32), rows=())
     assert tensor.ndim == 2

@@ -16,16 +16,16 @@ from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Messag
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
-__all__ = ["Link"]
+__all__ = ["ExecutorConnection"]
 
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class Link:
+class ExecutorConnection:
     """A connection that has shaken hands.
 
     Args:
-        sock: becomes the link's, and is closed if the handshake fails.
+        sock: becomes the connection's, and is closed if the handshake fails.
 
     Attributes:
         welcome: what the executor said of itself.
@@ -92,7 +92,7 @@ class Link:
         Raises:
             GeError: what the executor answered, if it failed.
             ExecutorLost: the executor is gone.
-            ProtocolError: it answered something else; the link is closed.
+            ProtocolError: it answered something else; the connection is closed.
         """
         answer, strays = self._exchange(message, expected, descriptors)
         close_all(strays)

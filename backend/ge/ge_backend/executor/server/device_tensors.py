@@ -1,6 +1,6 @@
-"""What stays on the device between the runs of several graphs: one shelf per owner.
+"""What stays on the device between the runs of several graphs: one store per owner.
 
-The steps of a fused ensemble have a connection each and share a shelf, which lasts as long as one
+The steps of a fused ensemble have a connection each and share a store, which lasts as long as one
 of them is open. A tensor lies there under a key that the stub has chosen, in a buffer; when it
 is freed its buffer serves the next one, so that memory is only taken while batches grow.
 """
@@ -25,20 +25,20 @@ from ge_backend.device.resident.buffers import (
     bound_graph,
     memory_of,
 )
-from ge_backend.device.resident.rows import KeptPart, gathered
+from ge_backend.device.resident.rows import BufferRows, gathered
 from ge_backend.device.resident.store import BufferStore
 from ge_backend.errors import ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
-    FedRef,
     FreeTensors,
-    Keeps,
-    KeepTensors,
-    KeptRef,
+    GatherInput,
+    RetainOutput,
+    RetainTensors,
     Run,
+    TensorMemory,
 )
 from ge_backend.tensors import DATA_TYPES, Array, Shape
 
-__all__ = ["KeptGraphs", "KeptRun", "Shelf", "Shelves"]
+__all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"]
 
 WHAT = "tensors between the steps of an ensemble"
 # Freed tensors that were not there are remembered so far back: a run's are few, and so are runs.
@@ -47,22 +47,22 @@ MOST_FREED = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor on a shelf."""
+    """A tensor in a store."""
 
-    store: BufferStore
+    buffers: BufferStore
     buffer: DeviceBuffer
     dtype: str
     shape: Shape
 
 
-class Shelf:
+class DeviceTensorStore:
     """The tensors that one owner keeps on the device. Safe from several threads."""
 
     def __init__(self) -> None:
         self.holders = 0
         self._tensors: dict[int, _Tensor] = {}
         self._freed: dict[int, None] = {}  # before they were here, the newest last
-        self._stores: dict[str, BufferStore] = {}  # by memory
+        self._buffers: dict[str, BufferStore] = {}  # by memory
         self._lock = threading.Lock()
 
     @property
@@ -73,14 +73,14 @@ class Shelf:
 
     @property
     def num_bytes(self) -> int:
-        """The device memory that the shelf has, for tensors that are kept or will be."""
+        """The device memory that the store has, for tensors that are kept or will be."""
         with self._lock:
-            return sum(store.num_bytes for store in self._stores.values())
+            return sum(buffers.num_bytes for buffers in self._buffers.values())
 
-    def store(self, memory: BufferMemory) -> BufferStore:
+    def buffers(self, memory: BufferMemory) -> BufferStore:
         """Return the owner's buffers in a device's memory."""
         with self._lock:
-            return self._stores.setdefault(memory.name, BufferStore(memory))
+            return self._buffers.setdefault(memory.name, BufferStore(memory))
 
     def free(self, keys: Sequence[int]) -> None:
         """Give the buffers of these tensors to others; keys that are not here may yet come.
@@ -93,7 +93,7 @@ class Shelf:
                 del self._freed[next(iter(self._freed))]
             freed = [self._tensors.pop(key) for key in keys if key in self._tensors]
         for tensor in freed:
-            tensor.store.give_back(tensor.buffer)
+            tensor.buffers.give_back(tensor.buffer)
 
     def keep(self, tensors: Mapping[int, _Tensor]) -> None:
         """Keep tensors under these keys, and free those that had them, or were freed already."""
@@ -106,7 +106,7 @@ class Shelf:
                 else:
                     self._tensors[key] = tensor
         for tensor in gone:
-            tensor.store.give_back(tensor.buffer)
+            tensor.buffers.give_back(tensor.buffer)
 
     def find(self, key: int, name: str) -> _Tensor:
         """Return the tensor that is kept for an input of this name.
@@ -125,91 +125,91 @@ class Shelf:
 
     def close(self) -> None:
         """Free all memory, once no run uses it."""
-        for store in self._stores.values():
-            store.close()
+        for buffers in self._buffers.values():
+            buffers.close()
 
 
 @dataclass(slots=True)
-class Shelves:
-    """The shelves of an executor, by owner.
+class DeviceTensorStores:
+    """The stores of an executor, by owner.
 
     Attributes:
         id: tells this executor from every other.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _shelves: dict[str, Shelf] = field(default_factory=dict)
+    _stores: dict[str, DeviceTensorStore] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def join(self, owner: str) -> Shelf:
-        """Return the owner's shelf, made with the first one who asks; pair with `leave`."""
+    def join(self, owner: str) -> DeviceTensorStore:
+        """Return the owner's store, made with the first one who asks; pair with `leave`."""
         with self._lock:
-            shelf = self._shelves.setdefault(owner, Shelf())
-            shelf.holders += 1
-            return shelf
+            store = self._stores.setdefault(owner, DeviceTensorStore())
+            store.holders += 1
+            return store
 
     def leave(self, owner: str) -> None:
-        """Give a hold of a shelf up; the last one frees what is there."""
+        """Give a hold of a store up; the last one frees what is there."""
         with self._lock:
-            shelf = self._shelves[owner]
-            shelf.holders -= 1
-            if shelf.holders:
+            store = self._stores[owner]
+            store.holders -= 1
+            if store.holders:
                 return
-            del self._shelves[owner]
-        shelf.close()
+            del self._stores[owner]
+        store.close()
 
     def figures(self) -> tuple[int, int]:
         """Return how many tensors are kept, and how many bytes there are for them."""
         with self._lock:
-            shelves = list(self._shelves.values())
-        return sum(s.num_tensors for s in shelves), sum(s.num_bytes for s in shelves)
+            stores = list(self._stores.values())
+        return sum(s.num_tensors for s in stores), sum(s.num_bytes for s in stores)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRun:
-    """A graph's runs on its owner's shelf.
+class BoundRuns:
+    """A graph's runs on its owner's device tensors.
 
     Attributes:
-        store: the owner's buffers that the graph reaches.
+        buffers: the owner's buffers that the graph reaches.
     """
 
     graph: BoundGraph
-    store: BufferStore
-    shelf: Shelf
+    buffers: BufferStore
+    tensors: DeviceTensorStore
 
     def run(
         self, message: Run, inputs: Mapping[str, Array], views: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Run the graph on tensors of the shelf, and keep what the message says.
+        """Run the graph on tensors of the store, and keep what the message says.
 
         Raises:
             TensorsLost: a tensor is not there.
             GraphFailed, OutOfMemory: as `BoundGraph.run_bound`; nothing more is kept then.
         """
-        with self.store.in_use(), contextlib.ExitStack() as taken:
-            kept = [(ref, self._tensor(ref, taken)) for ref in message.kept]
+        with self.buffers.in_use(), contextlib.ExitStack() as taken:
+            retained = [(ref, self._tensor(ref, taken)) for ref in message.retained]
             bound = Bound(
-                inputs={ref.name: self._input(ref) for ref in message.fed},
-                outputs={ref.name: _whole(tensor) for ref, tensor in kept},
-                hidden=frozenset(ref.name for ref, _ in kept if not ref.shown)
-                | frozenset(message.dropped),
+                inputs={ref.name: self._input(ref) for ref in message.gathered},
+                outputs={ref.name: _whole(tensor) for ref, tensor in retained},
+                hidden=frozenset(ref.name for ref, _ in retained if not ref.also_to_host)
+                | frozenset(message.unrequested),
             )
             results = self.graph.run_bound(inputs, views, bound)
-            self.shelf.keep({ref.key: tensor for ref, tensor in kept})
+            self.tensors.keep({ref.key: tensor for ref, tensor in retained})
             taken.pop_all()
         return results
 
-    def _input(self, ref: FedRef) -> BoundTensor:
+    def _input(self, ref: GatherInput) -> BoundTensor:
         parts = []
         for rows in ref.rows:
-            tensor = self.shelf.find(rows.key, ref.name)
-            if (tensor.store, tensor.dtype) != (self.store, ref.dtype):
+            tensor = self.tensors.find(rows.key, ref.name)
+            if (tensor.buffers, tensor.dtype) != (self.buffers, ref.dtype):
                 raise ProtocolError(
-                    f"input {ref.name!r} is {ref.dtype} in {self.store.memory.name!r} memory; the "
-                    f"tensor that is kept for it is {tensor.dtype} in "
-                    f"{tensor.store.memory.name!r} memory"
+                    f"input {ref.name!r} is {ref.dtype} in {self.buffers.memory.name!r} memory; "
+                    f"the tensor that is kept for it is {tensor.dtype} in "
+                    f"{tensor.buffers.memory.name!r} memory"
                 )
-            part = KeptPart(
+            part = BufferRows(
                 buffer=tensor.buffer,
                 shape=tensor.shape,
                 first=rows.first,
@@ -219,43 +219,43 @@ class KeptRun:
             parts.append(part)
         return gathered(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
 
-    def _tensor(self, ref: KeptRef, taken: contextlib.ExitStack) -> _Tensor:
-        buffer = self.store.take(max(1, _nbytes(ref.dtype, ref.shape)), WHAT)
-        taken.callback(self.store.give_back, buffer)
-        return _Tensor(self.store, buffer, ref.dtype, ref.shape)
+    def _tensor(self, ref: RetainOutput, taken: contextlib.ExitStack) -> _Tensor:
+        buffer = self.buffers.take(max(1, _nbytes(ref.dtype, ref.shape)), WHAT)
+        taken.callback(self.buffers.give_back, buffer)
+        return _Tensor(self.buffers, buffer, ref.dtype, ref.shape)
 
 
-class KeptGraphs:
+class BoundGraphs:
     """The graphs of one connection whose tensors can stay on the device.
 
     Args:
-        shelves: the executor's.
+        stores: the executor's.
     """
 
-    def __init__(self, shelves: Shelves) -> None:
-        self._shelves = shelves
-        self._joined: dict[str, Shelf] = {}  # by owner
-        self._runs: dict[int, KeptRun] = {}  # by graph
+    def __init__(self, stores: DeviceTensorStores) -> None:
+        self._stores = stores
+        self._joined: dict[str, DeviceTensorStore] = {}  # by owner
+        self._runs: dict[int, BoundRuns] = {}  # by graph
 
-    def open(self, message: KeepTensors, graph: Graph) -> Keeps:
-        """Let a graph's runs use its owner's shelf; say how, or that they cannot.
+    def open(self, message: RetainTensors, graph: Graph) -> TensorMemory:
+        """Let a graph's runs use its owner's store; say how, or that they cannot.
 
         Raises:
             OutOfMemory: the device has no room for what the message asks for.
         """
         memory = memory_of(graph)
         if memory is None:
-            return Keeps(id=message.id, memory="", granule=1)
+            return TensorMemory(id=message.id, name="", alignment=1)
         if message.owner not in self._joined:
-            self._joined[message.owner] = self._shelves.join(message.owner)
-        shelf = self._joined[message.owner]
-        store = shelf.store(memory)
-        store.reserve(message.rooms, WHAT)
-        self._runs[message.graph] = KeptRun(bound_graph(graph), store, shelf)
-        name = f"{memory.name} of {self._shelves.id}"
-        return Keeps(id=message.id, memory=name, granule=memory.alignment)
+            self._joined[message.owner] = self._stores.join(message.owner)
+        tensors = self._joined[message.owner]
+        buffers = tensors.buffers(memory)
+        buffers.reserve(message.buffer_bytes, WHAT)
+        self._runs[message.graph] = BoundRuns(bound_graph(graph), buffers, tensors)
+        name = f"{memory.name} of {self._stores.id}"
+        return TensorMemory(id=message.id, name=name, alignment=memory.alignment)
 
-    def run_of(self, graph: int) -> KeptRun | None:
+    def run_of(self, graph: int) -> BoundRuns | None:
         """Return what a graph's runs are made by; None for one whose tensors do not stay."""
         return self._runs.get(graph)
 
@@ -263,12 +263,12 @@ class KeptGraphs:
         """Forget tensors."""
         run = self._runs.get(message.graph)
         if run is not None:
-            run.shelf.free(message.keys)
+            run.tensors.free(message.keys)
 
     def close(self) -> None:
-        """Leave all shelves, once no run uses those that nobody else holds."""
+        """Leave all stores, once no run uses those that nobody else holds."""
         for owner in self._joined:
-            self._shelves.leave(owner)
+            self._stores.leave(owner)
 
 
 def _whole(tensor: _Tensor) -> BoundTensor:

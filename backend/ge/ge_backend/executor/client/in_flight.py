@@ -7,14 +7,14 @@ import time
 from dataclasses import dataclass, replace
 
 from ge_backend.errors import GeError, OutOfMemory, ProtocolError, error_from_name
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena, Segment
 from ge_backend.executor.protocol.descriptors import close_all
-from ge_backend.executor.protocol.messages import NORMAL, Done, KeptRef, Run
+from ge_backend.executor.protocol.messages import NORMAL, Done, RetainOutput, Run
 from ge_backend.tensors import Array
 
-__all__ = ["Flight", "RunResult"]
+__all__ = ["InFlight", "RunResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,22 +24,23 @@ class RunResult:
     Attributes:
         done: what the executor says of it; None where it did not run to its end. There may be an
             error all the same: its outputs cannot be had.
-        kept: outputs that have stayed on the device.
-        spilled_bytes: what outputs took that had no place in the arena, nor in the run's room.
+        retained: outputs that have stayed on the device.
+        spilled_bytes: what outputs took that had no place in the arena, nor in the run's spill
+            range.
     """
 
     outputs: dict[str, Array]
     error: GeError | None
     done: Done | None = None
-    kept: tuple[KeptRef, ...] = ()
+    retained: tuple[RetainOutput, ...] = ()
     spilled_bytes: int = 0
 
 
-class Flight:
+class InFlight:
     """Submits runs and takes their outcomes as they come.
 
     All methods raise ExecutorLost when the executor is gone, and ProtocolError when it says what
-    this version does not expect; the link is of no use then.
+    this version does not expect; the connection is of no use then.
 
     Args:
         priority: of all its runs; 1 is the highest.
@@ -48,9 +49,11 @@ class Flight:
         started: the executor has begun a run that was submitted with `solo`.
     """
 
-    def __init__(self, link: Link, graph: int, arena: Arena, *, priority: int = NORMAL) -> None:
+    def __init__(
+        self, connection: ExecutorConnection, graph: int, arena: Arena, *, priority: int = NORMAL
+    ) -> None:
         self.started = False
-        self._link = link
+        self._connection = connection
         self._graph = graph
         self._arena = arena
         self._priority = priority
@@ -64,16 +67,16 @@ class Flight:
     @property
     def silent_ns(self) -> int:
         """How long the executor has shown no life; it beats several times a second."""
-        return time.monotonic_ns() - self._link.outstanding.beat_ns
+        return time.monotonic_ns() - self._connection.outstanding.beat_ns
 
     @property
     def sender_serves(self) -> bool:
-        """Whether a run that is awaited is made before `submit` returns; see `Link`."""
-        return self._link.sender_serves
+        """Whether a run that is awaited is made before `submit` returns."""
+        return self._connection.sender_serves
 
     def fileno(self) -> int:
         """Return what becomes readable when a run has ended, or the executor is gone."""
-        return self._link.sock.fileno()
+        return self._connection.sock.fileno()
 
     def submit(self, index: int, staged: Run, *, solo: bool = False, awaited: bool = False) -> bool:
         """Send a run; False when an outcome has to be taken first.
@@ -89,7 +92,7 @@ class Flight:
         """
         run = replace(
             staged,
-            id=self._link.next_id(),
+            id=self._connection.next_id(),
             graph=self._graph,
             arena=self._arena.id,
             priority=self._priority,
@@ -97,8 +100,8 @@ class Flight:
             awaited=awaited,
         )
         if not self._runs:
-            self._link.send(run)
-        elif not self._link.send_unless_full(run):
+            self._connection.send(run)
+        elif not self._connection.send_unless_full(run):
             return False
         self._runs[run.id] = (index, run)
         self.started = False
@@ -110,12 +113,12 @@ class Flight:
         False when there is no room for the question; it can be asked again.
         """
         number = next(number for number, (other, _) in self._runs.items() if other == index)
-        message = messages.Cancel(id=self._link.next_id(), run=number)
-        return self._link.send_unless_full(message)
+        message = messages.Cancel(id=self._connection.next_id(), run=number)
+        return self._connection.send_unless_full(message)
 
     def receive(self) -> tuple[int, RunResult] | None:
         """Wait for the next message: which run has ended, and how; None if one has only begun."""
-        answer, descriptors = self._link.inbox.receive()
+        answer, descriptors = self._connection.inbox.receive()
         try:
             if isinstance(answer, messages.Started):
                 self.started = True
@@ -147,7 +150,7 @@ class Flight:
         failure: GeError | None = None
         try:
             spills = [Segment.map(each, os.fstat(each).st_size) for each in descriptors]
-            source = spills[0] if spills else self._room(run, answer)
+            source = spills[0] if spills else self._spill(run, answer)
             outputs |= {ref.name: source.view(ref) for ref in answer.spilled}
         except OutOfMemory as error:
             outputs, failure = {}, error
@@ -155,17 +158,17 @@ class Flight:
             outputs=outputs,
             error=failure,
             done=answer,
-            kept=run.kept,
+            retained=run.retained,
             spilled_bytes=sum(spill.nbytes for spill in spills),
         )
 
-    def _room(self, run: Run, answer: Done) -> Arena:
+    def _spill(self, run: Run, answer: Done) -> Arena:
         """Return where outputs lie that have no segment of their own.
 
         Raises:
             OutOfMemory: they had one, and the kernel dropped its descriptor on the way.
         """
-        first, end = run.room.offset, run.room.offset + run.room.nbytes
+        first, end = run.spill.offset, run.spill.offset + run.spill.nbytes
         if any(ref.offset < first or ref.offset + ref.nbytes > end for ref in answer.spilled):
             raise OutOfMemory(
                 "the outputs came in shared memory of their own, for which this process may not "

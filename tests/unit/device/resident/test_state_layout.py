@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.config.sequence_batching import State
-from ge_backend.device.resident.slot_plan import SlotPlan, initial_value, row_bytes
+from ge_backend.device.resident.state_layout import StateLayout, initial_value, row_bytes
 from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, encode_bytes
 
@@ -22,8 +22,8 @@ def state(dims=(2,), dtype="FP32", file=""):
 
 def test_outputs_that_are_only_states_are_not_shown():
     """The others are, whatever they are called."""
-    plan = SlotPlan(states=(state(),), count=1, batched=True, hidden=frozenset({"h_next"}))
-    assert plan.shown({"y": 1, "h_next": 2}) == {"y": 1}
+    layout = StateLayout(states=(state(),), count=1, batched=True, hidden=frozenset({"h_next"}))
+    assert layout.shown({"y": 1, "h_next": 2}) == {"y": 1}
 
 
 @pytest.mark.parametrize(

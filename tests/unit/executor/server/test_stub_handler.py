@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders.null_models import comes_true, link_to, num_descriptors, num_ours, write_null
+from builders.null_models import comes_true, connected_to, num_descriptors, num_ours, write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
 from ge_backend.config.sequence_batching import State
@@ -25,7 +25,7 @@ from ge_backend.errors import (
     OutOfMemory,
     ProtocolError,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import (
@@ -33,17 +33,14 @@ from ge_backend.executor.protocol.messages import (
     Attach,
     Cancel,
     Detach,
+    DeviceRows,
     Done,
     Failed,
-    FedRef,
     FreeTensors,
+    GatherInput,
     Hello,
     Inspect,
-    Keeps,
     KeepStates,
-    KeepTensors,
-    KeptRef,
-    KeptRows,
     Load,
     Loaded,
     Ok,
@@ -51,13 +48,16 @@ from ge_backend.executor.protocol.messages import (
     Prepared,
     PrepareInput,
     Report,
+    RetainOutput,
+    RetainTensors,
     Run,
     Started,
+    TensorMemory,
     TensorRef,
     Welcome,
 )
-from ge_backend.executor.server import connection as connection_module
 from ge_backend.executor.server import executor as executor_module
+from ge_backend.executor.server import stub_handler as module
 from ge_backend.tensors import DATA_TYPES
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
@@ -65,22 +65,22 @@ Y = TensorRef(name="y", dtype="FP32", shape=(2,), offset=64, nbytes=8)
 
 
 class Stub:
-    """A link, an arena and a loaded graph, without the session's care."""
+    """A connection, an arena and a loaded graph, without the session's care."""
 
     def __init__(self, source, device=None):
-        self.executor, self.link = link_to(device)
+        self.executor, self.connection = connected_to(device)
         self.arena = Arena(4096)
         self.ask(Attach(id=1, arena=0, nbytes=4096), Ok, (self.arena.descriptor,))
         self.graph = self.ask(Load(id=2, source=source), Loaded).graph
 
     def ask(self, message, expected, descriptors=()):
-        return self.link.ask(message, expected, descriptors)
+        return self.connection.ask(message, expected, descriptors)
 
     def send(self, message):
-        wire.send(self.link.sock, message)
+        wire.send(self.connection.sock, message)
 
     def receive(self):
-        message, descriptors = self.link.inbox.receive()
+        message, descriptors = self.connection.inbox.receive()
         for descriptor in descriptors:
             os.close(descriptor)
         return message
@@ -90,10 +90,10 @@ class Stub:
         return Run(id=request_id, **given)
 
     def raw(self, block, descriptors=()):
-        socket.send_fds(self.link.sock, [block], list(descriptors))
+        socket.send_fds(self.connection.sock, [block], list(descriptors))
 
     def close(self):
-        self.link.close()
+        self.connection.close()
         self.arena.close()
 
 
@@ -114,12 +114,12 @@ def stub(source, device):
     stub.close()
     stub.executor.join()
     stub.executor.close()
-    assert stub.executor.registry.entries() == []
+    assert stub.executor.graph_cache.entries() == []
 
 
 def test_a_run_is_outstanding_until_it_has_ended(stub, device, monkeypatch):
     """Its estimate counts while it waits and runs, and no longer when its stub is told."""
-    page, go = stub.link.outstanding, threading.Event()
+    page, go = stub.connection.outstanding, threading.Event()
     monkeypatch.setattr(device.faults, "strike", lambda *_: go.wait(30))
     stub.send(stub.run(10, cost_ns=70))
     stub.send(stub.run(11, cost_ns=5))
@@ -155,14 +155,14 @@ def test_a_run_that_fails_or_whose_stub_has_left_is_not_outstanding_for_ever(
     device.inject(Fault(on="run", do="fail", nth=1))
     stub.send(stub.run(10, cost_ns=7))
     assert isinstance(stub.receive(), Failed)
-    assert stub.link.outstanding.ns == 0
+    assert stub.connection.outstanding.ns == 0
     held = tmp_path / "held"
     device.inject(Fault(on="run", do="hold", nth=1, file=str(held)))
     for number in range(20, 30):
         stub.send(stub.run(number, cost_ns=1000))
-    page = stub.link.outstanding
+    page = stub.connection.outstanding
     assert comes_true(lambda: page.ns > 0 and held.exists())
-    stub.link.close()
+    stub.connection.close()
     held.unlink()
     assert comes_true(lambda: page.ns == 0)
 
@@ -182,8 +182,8 @@ def test_a_run_that_waits_can_be_cancelled(stub, device, monkeypatch):
     assert comes_true(lambda: device.counts.running == 2)
     for run in (12, 10, 99):
         stub.send(Cancel(id=20, run=run))
-    dropped = stub.receive()
-    assert (dropped.id, dropped.error) == (12, "Cancelled")
+    unrequested = stub.receive()
+    assert (unrequested.id, unrequested.error) == (12, "Cancelled")
     go.set()
     answers = [stub.receive() for _ in range(2)]
     assert sorted(answer.id for answer in answers) == [10, 11]
@@ -211,8 +211,8 @@ def test_an_awaited_run_that_has_to_wait_can_be_cancelled(stub, device, monkeypa
     assert comes_true(lambda: device.counts.running == 2)
     stub.send(stub.run(12, awaited=True))
     stub.send(Cancel(id=20, run=12))
-    dropped = stub.receive()
-    assert (dropped.id, dropped.error) == (12, "Cancelled")
+    unrequested = stub.receive()
+    assert (unrequested.id, unrequested.error) == (12, "Cancelled")
     go.set()
     assert sorted(stub.receive().id for _ in range(2)) == [10, 11]
 
@@ -306,7 +306,7 @@ def test_an_unforeseen_failure_is_answered_and_logged(stub, monkeypatch, caplog)
     def broken(*_, **__):
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr(connection_module, "run", broken)
+    monkeypatch.setattr(module, "run", broken)
     with caplog.at_level(logging.ERROR):
         stub.send(stub.run())
         answer = stub.receive()
@@ -319,7 +319,7 @@ def test_a_reply_that_is_too_long_becomes_an_error(stub, monkeypatch):
     """A run is always answered, also when its answer does not fit into a record."""
     long = TensorRef(name="n" * wire.MAX_MESSAGE_BYTES, dtype="FP32", shape=(), offset=0, nbytes=4)
     done = Done(id=10, settled=(), spilled=(long,), queue_ns=0, run_ns=0)
-    monkeypatch.setattr(connection_module, "run", lambda *_, **__: (done, os.memfd_create("s")))
+    monkeypatch.setattr(module, "run", lambda *_, **__: (done, os.memfd_create("s")))
     before = num_descriptors()
     stub.send(stub.run())
     assert "at most" in stub.receive().message
@@ -332,7 +332,7 @@ def test_a_very_long_error_is_cut(stub, monkeypatch):
     def verbose(*_, **__):
         raise GraphFailed("e" * 10**6)
 
-    monkeypatch.setattr(connection_module, "run", verbose)
+    monkeypatch.setattr(module, "run", verbose)
     stub.send(stub.run())
     assert stub.receive().message.startswith("eee")
 
@@ -346,7 +346,7 @@ def test_what_a_failed_run_had_is_let_go(stub, monkeypatch):
         had.append(weakref.ref(tensors))
         raise GraphFailed("no")
 
-    monkeypatch.setattr(connection_module, "run", failing)
+    monkeypatch.setattr(module, "run", failing)
     gc.disable()
     try:
         stub.send(stub.run())
@@ -426,7 +426,7 @@ def test_a_malformed_message_ends_its_own_connection_only(stub, source, block, c
     """Who sends rubbish is told so and dropped, with a line in the log; its neighbour goes on."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
-    other = Link(ours)
+    other = ExecutorConnection(ours)
     with caplog.at_level(logging.ERROR):
         other.sock.send(block)
         answer, _ = other.inbox.receive()
@@ -456,7 +456,7 @@ def test_a_stub_that_leaves_gives_back_its_graphs(source, device):
     stub = Stub(source, device)
     stub.close()
     stub.executor.join()
-    assert [entry.holders for entry in stub.executor.registry.entries()] == [0]
+    assert [entry.holders for entry in stub.executor.graph_cache.entries()] == [0]
     stub.executor.close()
     assert device.counts.closes == 1
 
@@ -474,14 +474,14 @@ def test_runs_of_a_stub_that_left_are_not_started(source, tmp_path):
     held.unlink()
     stub.executor.close()
     assert device.counts.runs == 1
-    assert stub.executor.registry.entries() == []
+    assert stub.executor.graph_cache.entries() == []
 
 
 def test_a_slow_load_does_not_hold_up_another_stub(stub, tmp_path):
     """While one stub's model loads, another's runs go on."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
-    other = Link(ours)
+    other = ExecutorConnection(ours)
     held = tmp_path / "held"
     hold = {"on": "load", "do": "hold", "file": str(held)}
     slow = write_null(tmp_path / "slow.null", faults=[hold])
@@ -503,7 +503,7 @@ def test_a_process_of_another_user_is_turned_away(stub, monkeypatch, caplog):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
     with pytest.raises(ExecutorLost):
-        Link(ours)
+        ExecutorConnection(ours)
     assert f"user {uid + 1}" in caplog.text
     assert stub.executor.num_connections == 1
 
@@ -525,7 +525,11 @@ def second_stub(stub, source):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stub.executor.accept(theirs)
     other = object.__new__(Stub)
-    other.executor, other.link, other.arena = stub.executor, Link(ours), Arena(4096)
+    other.executor, other.connection, other.arena = (
+        stub.executor,
+        ExecutorConnection(ours),
+        Arena(4096),
+    )
     other.ask(Attach(id=1, arena=0, nbytes=4096), Ok, (other.arena.descriptor,))
     other.graph = other.ask(Load(id=2, source=source), Loaded).graph
     return other
@@ -557,7 +561,7 @@ def test_a_stub_that_asks_and_reads_no_answer_is_read_no_further(stub, source):
 
     def ask():
         for number in range(count):
-            wire.send(other.link.sock, Detach(id=number, arena=9))
+            wire.send(other.connection.sock, Detach(id=number, arena=9))
             asked.append(number)
 
     asking = threading.Thread(target=ask, daemon=True)
@@ -585,17 +589,17 @@ def test_measurements_do_not_overlap(tmp_path):
     first = Stub(write_null(tmp_path / "a.null", cost_ms={"*": 80}))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     first.executor.accept(theirs)
-    link = Link(ours)
+    connection = ExecutorConnection(ours)
     source = write_null(tmp_path / "b.null", cost_ms={"*": 80})
-    graph = link.ask(Load(id=2, source=source), Loaded).graph
+    graph = connection.ask(Load(id=2, source=source), Loaded).graph
     given = (PrepareInput(name="x", dtype="FP32", shape=(2, 2), fill=0.0),)
     started = time.monotonic()
     first.send(Prepare(id=9, graph=first.graph, inputs=given, repeats=1))
-    wire.send(link.sock, Prepare(id=9, graph=graph, inputs=given, repeats=1))
-    answers = [first.receive(), link.inbox.receive()[0]]
+    wire.send(connection.sock, Prepare(id=9, graph=graph, inputs=given, repeats=1))
+    answers = [first.receive(), connection.inbox.receive()[0]]
     assert all(isinstance(answer, Prepared) for answer in answers)
     assert time.monotonic() - started >= 4 * 0.08
-    link.close()
+    connection.close()
     first.close()
     first.executor.join()
     first.executor.close()
@@ -603,8 +607,8 @@ def test_measurements_do_not_overlap(tmp_path):
 
 def test_a_device_in_host_memory_keeps_nothing(stub):
     """It says so, and what is freed was never there."""
-    asked = KeepTensors(id=20, graph=stub.graph, owner="one", rooms=(64,))
-    assert stub.ask(asked, Keeps).memory == ""
+    asked = RetainTensors(id=20, graph=stub.graph, owner="one", buffer_bytes=(64,))
+    assert stub.ask(asked, TensorMemory).name == ""
     stub.send(FreeTensors(id=21, graph=stub.graph, keys=(1, 2)))
     report = stub.ask(Inspect(id=22), Report)
     assert (report.kept_tensors, report.kept_bytes) == (0, 0)
@@ -613,28 +617,32 @@ def test_a_device_in_host_memory_keeps_nothing(stub):
 def test_tensors_of_a_graph_that_is_not_held_cannot_stay(stub):
     """As nothing of such a graph can be asked for."""
     with pytest.raises(ProtocolError, match="graph 99 is not held"):
-        stub.ask(KeepTensors(id=20, graph=99, owner="one", rooms=()), Keeps)
+        stub.ask(RetainTensors(id=20, graph=99, owner="one", buffer_bytes=()), TensorMemory)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kept": (KeptRef(name="y", dtype="FP32", shape=(2,), key=1, shown=False),)},
+        {
+            "retained": (
+                RetainOutput(name="y", dtype="FP32", shape=(2,), key=1, also_to_host=False),
+            )
+        },
         {
             "inputs": (),
-            "fed": (
-                FedRef(
+            "gathered": (
+                GatherInput(
                     name="x",
                     dtype="FP32",
                     shape=(2, 2),
                     fill=0,
-                    rows=(KeptRows(key=1, first=0, count=2, length=2),),
+                    rows=(DeviceRows(key=1, first=0, count=2, length=2),),
                 ),
             ),
         },
-        {"dropped": ("y",)},
+        {"unrequested": ("y",)},
     ],
-    ids=["kept", "fed", "dropped"],
+    ids=["retained", "gathered", "unrequested"],
 )
 def test_a_run_on_tensors_that_stay_is_refused_where_none_do(stub, changes):
     """Rather than run without them."""

@@ -13,11 +13,11 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import InvalidRequest, ModelError
 from ge_backend.tensors import Array, decode_bytes
 
-__all__ = ["SlotPlan", "initial_value", "row_bytes"]
+__all__ = ["StateLayout", "initial_value", "row_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotPlan:
+class StateLayout:
     """What is kept, and for how many.
 
     Attributes:

@@ -19,7 +19,7 @@ from ge_backend.errors import (
     OutOfMemory,
     ProtocolError,
 )
-from ge_backend.executor.client.link import Link
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Ok, Welcome
@@ -79,21 +79,21 @@ class Impostor:
 def test_an_answer_to_nothing_fails_the_batch_and_the_connection(session, bench, answer):
     """An answer that fits no run in flight fails the runs; the next batch has a new connection."""
     impostor = Impostor(None, answer)
-    session._link.close()
-    session._link = Link(impostor.ours)
+    session._connection.close()
+    session._connection = ExecutorConnection(impostor.ours)
     (outcome,) = run_values(session, 1)
     assert isinstance(outcome.error, (ProtocolError, GraphFailed))
     assert sums(run_values(session, 2)) == [6]
 
 
 def test_an_answer_to_another_question_is_refused(bench):
-    """Out of step, the link closes itself, so that the next use connects again."""
+    """Out of step, the connection closes itself, so that the next use connects again."""
     impostor = Impostor(None, Ok(id=999))
-    link = Link(impostor.ours)
+    connection = ExecutorConnection(impostor.ours)
     with pytest.raises(ProtocolError, match="expected Ok"):
-        link.ask(Hello(id=link.next_id(), version=VERSION), Ok)
+        connection.ask(Hello(id=connection.next_id(), version=VERSION), Ok)
     with pytest.raises(ExecutorLost):
-        link.ask(Hello(id=link.next_id(), version=VERSION), Ok)
+        connection.ask(Hello(id=connection.next_id(), version=VERSION), Ok)
 
 
 def test_outputs_are_views_of_the_arena(session):

@@ -6,12 +6,12 @@ import pytest
 
 from ge_backend.config.model import TensorConfig
 from ge_backend.ensemble.dag import read_dag
-from ge_backend.ensemble.kept import KeptStep, Place, kept_steps
-from ge_backend.executor.protocol.messages import Keeps
+from ge_backend.ensemble.retention import Place, StepRetention, step_retentions
+from ge_backend.executor.protocol.messages import TensorMemory
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
-HERE = Keeps(id=1, memory="acl of a", granule=64)
+HERE = TensorMemory(id=1, name="acl of a", alignment=64)
 
 
 def tensor(cls, name, dims, axes=None, dtype="FP32", **more):
@@ -41,7 +41,7 @@ def declared(name, dims, graph_dims=None):
     )
 
 
-def place(step, x=None, y=None, keeps=HERE, **layout):
+def place(step, x=None, y=None, memory=HERE, **layout):
     x, y = x or taken(), y or given()
     return Place(
         step=step,
@@ -57,7 +57,7 @@ def place(step, x=None, y=None, keeps=HERE, **layout):
         ),
         inputs={"x": declared("x", x.dims)},
         outputs={"y": declared("y", y.dims)},
-        keeps=keeps,
+        memory=memory,
     )
 
 
@@ -78,14 +78,14 @@ def dag_of(*links, outputs=("Z",)):
 
 
 CHAIN = dag_of(("X", "A"), ("A", "Z"))
-STAYS = [KeptStep(outputs={"y": False}, frees=True), KeptStep(inputs=frozenset({"x"}))]
-NOTHING = [KeptStep(), KeptStep()]
+STAYS = [StepRetention(outputs={"y": False}, frees=True), StepRetention(inputs=frozenset({"x"}))]
+NOTHING = [StepRetention(), StepRetention()]
 
 
 def chain(writer=None, reader=None):
     """Return what stays of two steps; changes are those of `place`."""
     first, second = CHAIN.steps
-    return kept_steps(CHAIN, [place(first, **(writer or {})), place(second, **(reader or {}))])
+    return step_retentions(CHAIN, [place(first, **(writer or {})), place(second, **(reader or {}))])
 
 
 def test_what_goes_from_step_to_step_stays():
@@ -96,10 +96,10 @@ def test_what_goes_from_step_to_step_stays():
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        ({"keeps": None}, {}),
-        ({}, {"keeps": None}),
-        ({}, {"keeps": replace(HERE, memory="torch of a")}),
-        ({"keeps": replace(HERE, memory="")}, {"keeps": replace(HERE, memory="")}),
+        ({"memory": None}, {}),
+        ({}, {"memory": None}),
+        ({}, {"memory": replace(HERE, name="torch of a")}),
+        ({"memory": replace(HERE, name="")}, {"memory": replace(HERE, name="")}),
         ({"batched": False}, {}),
         ({}, {"batched": False}),
         ({"concatenated": True}, {}),
@@ -133,14 +133,14 @@ def test_what_cannot_be_copied_row_by_row_goes_through_the_host(writer, reader):
         ({"y": given((-1, 32), dtype="FP16")}, {"x": taken((-1, 32), dtype="FP16")}),
     ],
 )
-def test_rows_of_whole_granules_stay(writer, reader):
+def test_rows_that_end_at_the_alignment_stay(writer, reader):
     """With or without a dimension that varies."""
     assert chain(writer, reader) == STAYS
 
 
 def test_any_rows_stay_where_any_byte_can_be_copied():
     """As on torch's devices."""
-    anywhere = {"keeps": replace(HERE, granule=1)}
+    anywhere = {"memory": replace(HERE, alignment=1)}
     narrow = ({"y": given((-1,)), **anywhere}, {"x": taken((-1,)), **anywhere})
     assert chain(*narrow) == STAYS
 
@@ -149,17 +149,17 @@ def test_a_reshape_is_made_on_the_host():
     """On either side."""
     first, second = map(place, CHAIN.steps)
     reshaped = {"y": declared("y", (-1, 16), (-1, 4, 4))}
-    assert kept_steps(CHAIN, [replace(first, outputs=reshaped), second]) == NOTHING
+    assert step_retentions(CHAIN, [replace(first, outputs=reshaped), second]) == NOTHING
     reshaped = {"x": declared("x", (-1, 16), (-1, 4, 4))}
-    assert kept_steps(CHAIN, [first, replace(second, inputs=reshaped)]) == NOTHING
+    assert step_retentions(CHAIN, [first, replace(second, inputs=reshaped)]) == NOTHING
 
 
 def test_what_a_client_sees_is_downloaded_as_well():
     """Once; the next step still takes what has stayed."""
     dag = dag_of(("X", "A"), ("A", "Z"), outputs=("A", "Z"))
-    assert kept_steps(dag, list(map(place, dag.steps))) == [
-        KeptStep(outputs={"y": True}, frees=True),
-        KeptStep(inputs=frozenset({"x"})),
+    assert step_retentions(dag, list(map(place, dag.steps))) == [
+        StepRetention(outputs={"y": True}, frees=True),
+        StepRetention(inputs=frozenset({"x"})),
     ]
 
 
@@ -167,52 +167,52 @@ def test_what_some_steps_take_elsewhere_is_downloaded_as_well():
     """One reader is on the device, the other one on another."""
     dag = dag_of(("X", "A"), ("A", "Z"), ("A", "B"), outputs=("Z", "B"))
     first, second, third = dag.steps
-    places = [place(first), place(second), place(third, keeps=replace(HERE, memory="acl of b"))]
-    assert kept_steps(dag, places) == [
-        KeptStep(outputs={"y": True}, frees=True),
-        KeptStep(inputs=frozenset({"x"})),
-        KeptStep(),
+    places = [place(first), place(second), place(third, memory=replace(HERE, name="acl of b"))]
+    assert step_retentions(dag, places) == [
+        StepRetention(outputs={"y": True}, frees=True),
+        StepRetention(inputs=frozenset({"x"})),
+        StepRetention(),
     ]
 
 
 def test_a_tensor_may_stay_for_several_steps():
     """It is kept once."""
     dag = dag_of(("X", "A"), ("A", "Z"), ("A", "B"))
-    kept = kept_steps(dag, list(map(place, dag.steps)))
+    kept = step_retentions(dag, list(map(place, dag.steps)))
     assert [step.outputs for step in kept] == [{"y": False}, {}, {}]
     assert [step.inputs for step in kept] == [set(), {"x"}, {"x"}]
 
 
-def test_what_nobody_takes_is_dropped():
+def test_what_nobody_takes_is_unrequested():
     """Where it would have to be downloaded; on a CPU it is in host memory already."""
     dag = dag_of(("X", "A"), ("X", "Z"))
-    assert kept_steps(dag, list(map(place, dag.steps))) == [
-        KeptStep(dropped=frozenset({"y"})),
-        KeptStep(),
+    assert step_retentions(dag, list(map(place, dag.steps))) == [
+        StepRetention(unrequested=frozenset({"y"})),
+        StepRetention(),
     ]
-    for keeps in (None, replace(HERE, memory="")):
-        places = [place(step, keeps=keeps) for step in dag.steps]
-        assert kept_steps(dag, places) == NOTHING
+    for memory in (None, replace(HERE, name="")):
+        places = [place(step, memory=memory) for step in dag.steps]
+        assert step_retentions(dag, places) == NOTHING
 
 
-def test_an_output_that_the_ensemble_does_not_name_is_dropped_unless_it_tells_sizes():
+def test_an_output_that_the_ensemble_does_not_name_is_unrequested_unless_it_tells_sizes():
     """The graph has it all the same; another output may be cut by it."""
     spare, lengths = given(), tensor(OutputLayout, "l", (1,), dtype="INT64")
     spare = replace(spare, name="spare")
     first, second = map(place, CHAIN.steps)
     layout = replace(first.layout, outputs=(given(), spare, lengths))
     plain = replace(first, layout=layout)
-    assert kept_steps(CHAIN, [plain, second])[0].dropped == {"spare", "l"}
+    assert step_retentions(CHAIN, [plain, second])[0].unrequested == {"spare", "l"}
     cut = replace(layout, outputs=(given(lengths=("l", "")), spare, lengths))
-    assert kept_steps(CHAIN, [replace(first, layout=cut), second])[0].dropped == {"spare"}
+    assert step_retentions(CHAIN, [replace(first, layout=cut), second])[0].unrequested == {"spare"}
 
 
 def test_one_step_of_each_memory_frees_the_tensors_there():
     """The first one that leaves any, since the next batch begins with it."""
     dag = dag_of(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D"), ("D", "Z"))
-    there = replace(HERE, memory="acl of b")
+    there = replace(HERE, name="acl of b")
     memories = [HERE, HERE, HERE, there, there]
-    places = [place(step, keeps=keeps) for step, keeps in zip(dag.steps, memories, strict=True)]
-    kept = kept_steps(dag, places)
+    places = [place(step, memory=memory) for step, memory in zip(dag.steps, memories, strict=True)]
+    kept = step_retentions(dag, places)
     assert [step.outputs for step in kept] == [{"y": False}, {"y": False}, {}, {"y": False}, {}]
     assert [step.frees for step in kept] == [True, False, False, True, False]

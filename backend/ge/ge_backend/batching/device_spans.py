@@ -11,30 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.batching.kept import KeptTensor, fill_byte
+from ge_backend.batching.device_tensor import DeviceTensor, fill_byte
 from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import Request
-from ge_backend.executor.protocol.messages import FedRef, KeptRef, KeptRows
+from ge_backend.executor.protocol.messages import DeviceRows, GatherInput, RetainOutput
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Shape
 
-__all__ = ["KeptSpan", "fed_input", "joined", "kept_spans"]
+__all__ = ["DeviceSpan", "device_spans", "gather_input", "joined"]
 
 # Where one span's rows of every output that has stayed begin: (key, row), by name.
-KeptSpan = tuple[RowSpan, dict[str, tuple[int, int]]]
+DeviceSpan = tuple[RowSpan, dict[str, tuple[int, int]]]
 
 
-def kept_spans(sub_batch: SubBatch, kept: Sequence[KeptRef]) -> list[KeptSpan]:
+def device_spans(sub_batch: SubBatch, retained: Sequence[RetainOutput]) -> list[DeviceSpan]:
     """Return where the rows of each span of a run are."""
-    found: list[KeptSpan] = []
+    found: list[DeviceSpan] = []
     at = 0
     for span in sub_batch.spans:
-        found.append((span, {ref.name: (ref.key, at) for ref in kept}))
+        found.append((span, {ref.name: (ref.key, at) for ref in retained}))
         at += span.count
     return found
 
 
-def joined(spans: Sequence[KeptSpan], layout: Layout, request: Request) -> dict[str, KeptTensor]:
+def joined(
+    spans: Sequence[DeviceSpan], layout: Layout, request: Request
+) -> dict[str, DeviceTensor]:
     """Return one request's tensors from its spans, which may have run in several sub-batches."""
     ordered = sorted(spans, key=lambda item: item[0].first)
     sizes = request.sizes + request.matched
@@ -49,14 +51,14 @@ def joined(spans: Sequence[KeptSpan], layout: Layout, request: Request) -> dict[
     }
 
 
-def fed_input(
+def gather_input(
     item: InputLayout, shape: Shape, sub_batch: SubBatch, requests: Sequence[Request]
-) -> FedRef:
+) -> GatherInput:
     """Return an input of a run that is made on the device, padded to this shape."""
-    rows: list[KeptRows] = []
+    rows: list[DeviceRows] = []
     for span in sub_batch.spans:
-        rows += _part(requests[span.request].kept[item.name], span.first, span.count)
-    return FedRef(
+        rows += _part(requests[span.request].on_device[item.name], span.first, span.count)
+    return GatherInput(
         name=item.name,
         dtype=item.dtype.name,
         shape=shape,
@@ -67,22 +69,22 @@ def fed_input(
 
 def _tensor(
     shape: Shape, dtype: np.dtype[Any], places: Sequence[tuple[RowSpan, tuple[int, int]]]
-) -> KeptTensor:
+) -> DeviceTensor:
     length = shape[1] if len(shape) > 1 else 1
     rows = [
-        KeptRows(key=key, first=first, count=span.count, length=length)
+        DeviceRows(key=key, first=first, count=span.count, length=length)
         for span, (key, first) in places
     ]
-    return KeptTensor(shape=shape, dtype=dtype, rows=tuple(rows))
+    return DeviceTensor(shape=shape, dtype=dtype, rows=tuple(rows))
 
 
-def _part(tensor: KeptTensor, first: int, count: int) -> Iterator[KeptRows]:
+def _part(tensor: DeviceTensor, first: int, count: int) -> Iterator[DeviceRows]:
     """Yield where rows `first` to `first + count` of a request lie."""
     begin = 0
     for rows in tensor.rows:
         low, high = max(first, begin), min(first + count, begin + rows.count)
         if low < high:
-            yield KeptRows(
+            yield DeviceRows(
                 key=rows.key,
                 first=rows.first + low - begin,
                 count=high - low,

@@ -16,7 +16,7 @@ from ge_backend.executor.protocol.messages import PrepareInput
 from ge_backend.tensors import Shape
 from ge_backend.workspace.pool import Pool
 
-__all__ = ["Cost", "Entry", "Registry"]
+__all__ = ["CachedGraph", "Cost", "GraphCache"]
 
 _Result = TypeVar("_Result")
 
@@ -30,7 +30,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Entry:
+class CachedGraph:
     """One source: its graph, who holds it, and what was measured for it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Entry:
         self.holder = f"{'/'.join(Path(self.source.path).parts[-3:])} #{self.id}"
 
 
-class Registry:
+class GraphCache:
     """Loads a source for its first holder and closes it some time after its last one left.
 
     The delay lets `auto_complete_config`, which runs in a process of its own, read a signature
@@ -79,13 +79,13 @@ class Registry:
         self._device = device
         self._pool = pool
         self._linger_s = linger_s
-        self._entries: dict[GraphSource, Entry] = {}
+        self._entries: dict[GraphSource, CachedGraph] = {}
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._closed = 0  # graphs, so far
         self._next_id = 1
 
-    def acquire(self, source: GraphSource) -> tuple[Entry, Graph]:
+    def acquire(self, source: GraphSource) -> tuple[CachedGraph, Graph]:
         """Return the entry of a source and its graph, loaded; pair with `release`.
 
         Raises:
@@ -94,7 +94,7 @@ class Registry:
         with self._lock:
             entry = self._entries.get(source)
             if entry is None:
-                entry = Entry(id=self._next_id, source=source)
+                entry = CachedGraph(id=self._next_id, source=source)
                 self._next_id += 1
                 self._entries[source] = entry
             entry.holders += 1
@@ -107,7 +107,7 @@ class Registry:
             self._give_up(entry)
             raise
 
-    def compile(self, entry: Entry, shapes: Sequence[Mapping[str, Shape]]) -> None:
+    def compile(self, entry: CachedGraph, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Compile a graph, if it is compiled ahead, for these shapes and those of before.
 
         Raises:
@@ -121,7 +121,7 @@ class Registry:
                     self._with_room(lambda: graph.compile(entry.compiled + fresh))
                 entry.compiled += fresh
 
-    def run_bytes(self, entry: Entry, shapes: Mapping[str, Shape]) -> int:
+    def run_bytes(self, entry: CachedGraph, shapes: Mapping[str, Shape]) -> int:
         """Return the bytes of the pool that a run takes; 0: those of the graph's place.
 
         Raises:
@@ -133,11 +133,11 @@ class Registry:
         self.place(entry, nbytes)
         return nbytes
 
-    def measuring_bytes(self, entry: Entry) -> int:
+    def measuring_bytes(self, entry: CachedGraph) -> int:
         """Return the bytes of the pool that a measurement takes: all, until something is known."""
         return 0 if entry.scratch_bytes else self._pool.size_bytes
 
-    def place(self, entry: Entry, nbytes: int) -> None:
+    def place(self, entry: CachedGraph, nbytes: int) -> None:
         """See that a graph's place in the pool is as large as what was measured for it.
 
         Raises:
@@ -154,12 +154,12 @@ class Registry:
         loaded = ", ".join(entry.holder for entry in self.entries() if entry.graph is not None)
         return OutOfMemory(f"{error} (the device has {free} of {total} free; loaded: {loaded})")
 
-    def hold(self, entry: Entry) -> None:
+    def hold(self, entry: CachedGraph) -> None:
         """Keep an entry for one run, whatever becomes of its connection; pair with `release`."""
         with self._lock:
             entry.holders += 1
 
-    def release(self, entry: Entry) -> None:
+    def release(self, entry: CachedGraph) -> None:
         """Give up one hold of an entry."""
         with self._lock:
             entry.holders -= 1
@@ -200,7 +200,7 @@ class Registry:
             strays = loaded - self._pool.figures().holders.keys()
         return [f"{len(strays)} of {len(loaded)} graphs are not in the pool"] if strays else []
 
-    def _load(self, entry: Entry) -> Graph:
+    def _load(self, entry: CachedGraph) -> Graph:
         workspace = self._pool.workspace(entry.holder)
         try:
             return self._with_room(lambda: self._device.load(entry.source, workspace))
@@ -225,7 +225,7 @@ class Registry:
         except OutOfMemory as error:
             raise self.explained(error) from error
 
-    def _give_up(self, entry: Entry) -> None:
+    def _give_up(self, entry: CachedGraph) -> None:
         """Release an entry whose graph could not be loaded; the last one to do so forgets it."""
         self.release(entry)
         with self._lock:
@@ -233,7 +233,7 @@ class Registry:
             if known and not entry.holders and entry.graph is None:
                 del self._entries[entry.source]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedGraph]:
         """Return the entries, for a report."""
         with self._lock:
             return list(self._entries.values())

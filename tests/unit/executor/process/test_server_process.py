@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from ge_backend.executor.process import owner
-from ge_backend.executor.process.owner import name_of, wait_for_end
+from ge_backend.executor.process import server_process
+from ge_backend.executor.process.server_process import name_of, wait_for_end
 
 
 def unsupported(_):
@@ -18,7 +18,7 @@ def unsupported(_):
 @pytest.fixture(params=["descriptor", "poll", "missing"])
 def way(request, monkeypatch):
     """Every way to wait: a process descriptor, or polling where there is none."""
-    monkeypatch.setattr(owner, "POLL_S", 0.02)
+    monkeypatch.setattr(server_process, "POLL_S", 0.02)
     if request.param == "poll":
         monkeypatch.setattr(os, "pidfd_open", unsupported)
     if request.param == "missing":
@@ -70,8 +70,8 @@ def test_a_process_has_another_name_in_another_container(monkeypatch, tmp_path):
     here = name_of(7)
     assert here == name_of(7) != name_of(8)
     (tmp_path / "pid").touch()
-    monkeypatch.setattr(owner, "PROCESS_NAMESPACE", tmp_path / "pid")
+    monkeypatch.setattr(server_process, "PROCESS_NAMESPACE", tmp_path / "pid")
     assert name_of(7).partition("-")[0] == "7"
     assert name_of(7) != here
-    monkeypatch.setattr(owner, "PROCESS_NAMESPACE", tmp_path / "none")
+    monkeypatch.setattr(server_process, "PROCESS_NAMESPACE", tmp_path / "none")
     assert name_of(7) == "7"

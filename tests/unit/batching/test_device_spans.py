@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.batching.kept import Keeping
-from ge_backend.batching.kept_spans import joined, kept_spans
+from ge_backend.batching.device_spans import device_spans, joined
+from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import check_request
 from ge_backend.batching.split import join, split
-from ge_backend.batching.stage import draft, stage
-from ge_backend.device.resident.rows import KeptPart, gathered
+from ge_backend.batching.stage import stage, sub_batch_shapes
+from ge_backend.device.resident.rows import BufferRows, gathered
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
@@ -32,7 +32,7 @@ LAYOUT = Layout(
 
 
 @dataclass(frozen=True)
-class Room:
+class Buffer:
     tensor: np.ndarray
     nbytes: int = 0
 
@@ -65,10 +65,10 @@ def sub_batches(draw, sizes, rows):
 
 
 def made(ref, tensors):
-    """Return the input that a device would make of kept tensors, by key."""
+    """Return the input that a device would make of device tensors, by key."""
     parts = [
-        KeptPart(
-            buffer=Room(tensors[rows.key]),
+        BufferRows(
+            buffer=Buffer(tensors[rows.key]),
             shape=tensors[rows.key].shape,
             first=rows.first,
             count=rows.count,
@@ -87,15 +87,15 @@ def made(ref, tensors):
 
 
 def staged(sub_batch, requests):
-    drawn = draft(sub_batch, requests, LAYOUT)
+    shapes = sub_batch_shapes(sub_batch, requests, LAYOUT)
     with contextlib.closing(Arena(1)) as arena:
-        arena.reserve(drawn.nbytes)
-        (ref,) = stage(drawn, requests, LAYOUT, arena).inputs
+        arena.reserve(shapes.nbytes)
+        (ref,) = stage(shapes, requests, LAYOUT, arena).inputs
         return arena.view(ref).copy()
 
 
 @given(st.data())
-def test_what_is_fed_is_what_would_be_staged(data):
+def test_what_is_gathered_is_what_would_be_staged(data):
     """Whatever runs the rows come from, and however they are grouped for the next ones."""
     sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
     rows = [data.draw(st.integers(1, 3)) for _ in sizes]
@@ -105,28 +105,28 @@ def test_what_is_fed_is_what_would_be_staged(data):
         for count, size in zip(rows, sizes, strict=True)
     ]
     through_host = [check_request(at, {"x": array}, LAYOUT) for at, array in enumerate(arrays)]
-    keeping = Keeping({"y": False}, itertools.count(1), [])
+    retention = BatchRetention({"y": False}, itertools.count(1), [])
     tensors, spans = {}, {}
     for sub_batch in data.draw(sub_batches(sizes, rows)):
-        (ref,) = draft(sub_batch, through_host, LAYOUT, keeping).kept
+        (ref,) = sub_batch_shapes(sub_batch, through_host, LAYOUT, retention).retained
         tensors[ref.key] = tensor = np.full(ref.shape, 666, np.float32)
         at = 0
         for span in sub_batch.spans:
             real = arrays[span.request][span.first : span.first + span.count]
             tensor[at : at + span.count, : real.shape[1]] = real
             at += span.count
-        for found in kept_spans(sub_batch, [ref]):
+        for found in device_spans(sub_batch, [ref]):
             spans.setdefault(found[0].request, []).append(found)
     on_device = []
     for at, request in enumerate(through_host):
-        (kept,) = joined(spans[at], LAYOUT, request).values()
-        assert (kept.shape, kept.dtype) == (arrays[at].shape, arrays[at].dtype)
-        on_device.append(check_request(at, {}, LAYOUT, kept={"x": kept}))
+        (tensor,) = joined(spans[at], LAYOUT, request).values()
+        assert (tensor.shape, tensor.dtype) == (arrays[at].shape, arrays[at].dtype)
+        on_device.append(check_request(at, {}, LAYOUT, on_device={"x": tensor}))
         assert (on_device[at].rows, on_device[at].sizes) == (request.rows, request.sizes)
     for sub_batch in data.draw(sub_batches(sizes, rows)):
-        drawn = draft(sub_batch, on_device, LAYOUT)
-        assert drawn.inputs == {}
-        (ref,) = drawn.fed
+        shapes = sub_batch_shapes(sub_batch, on_device, LAYOUT)
+        assert shapes.inputs == {}
+        (ref,) = shapes.gathered
         assert made(ref, tensors).tobytes() == staged(sub_batch, through_host).tobytes()
 
 
@@ -137,21 +137,21 @@ REQUESTS = [check_request(at, {"x": array}, LAYOUT) for at, array in enumerate(A
 
 def test_an_output_that_only_stays_takes_no_room_in_the_arena():
     """One that is shown as well has its place there, as have those that do not stay."""
-    plain = draft(SUB_BATCH, REQUESTS, LAYOUT)
-    keeping = Keeping({"y": False, "z": True}, itertools.count(9), [])
-    drawn = draft(SUB_BATCH, REQUESTS, LAYOUT, keeping)
-    assert plain.kept == ()
+    plain = sub_batch_shapes(SUB_BATCH, REQUESTS, LAYOUT)
+    retention = BatchRetention({"y": False, "z": True}, itertools.count(9), [])
+    shapes = sub_batch_shapes(SUB_BATCH, REQUESTS, LAYOUT, retention)
+    assert plain.retained == ()
     assert list(plain.outputs) == ["y", "z"]
-    assert [(ref.name, ref.key, ref.shape, ref.shown) for ref in drawn.kept] == [
+    assert [(ref.name, ref.key, ref.shape, ref.also_to_host) for ref in shapes.retained] == [
         ("y", 9, (4, 3, INNER), False),
         ("z", 10, (4, 3, INNER), True),
     ]
-    assert list(drawn.outputs) == ["z"]
-    assert drawn.nbytes < plain.nbytes
+    assert list(shapes.outputs) == ["z"]
+    assert shapes.nbytes < plain.nbytes
     arena = Arena(1)
-    arena.reserve(drawn.nbytes)
-    order = stage(drawn, REQUESTS, LAYOUT, arena)
-    assert (order.kept, [ref.name for ref in order.outputs]) == (drawn.kept, ["z"])
+    arena.reserve(shapes.nbytes)
+    order = stage(shapes, REQUESTS, LAYOUT, arena)
+    assert (order.retained, [ref.name for ref in order.outputs]) == (shapes.retained, ["z"])
 
 
 def test_an_output_that_only_stays_is_not_split():
@@ -164,9 +164,9 @@ def test_an_output_that_only_stays_is_not_split():
 
 def test_an_output_that_nobody_wants_has_no_place_and_is_not_kept():
     """The order names it, so that it is not downloaded."""
-    keeping = Keeping({}, itertools.count(1), [], frozenset({"y"}))
-    drawn = draft(SUB_BATCH, REQUESTS, LAYOUT, keeping)
-    assert (list(drawn.outputs), drawn.kept) == (["z"], ())
+    retention = BatchRetention({}, itertools.count(1), [], frozenset({"y"}))
+    shapes = sub_batch_shapes(SUB_BATCH, REQUESTS, LAYOUT, retention)
+    assert (list(shapes.outputs), shapes.retained) == (["z"], ())
     arena = Arena(1)
-    arena.reserve(drawn.nbytes)
-    assert stage(drawn, REQUESTS, LAYOUT, arena).dropped == ("y",)
+    arena.reserve(shapes.nbytes)
+    assert stage(shapes, REQUESTS, LAYOUT, arena).unrequested == ("y",)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.executor.protocol.messages import KeptRef, KeptRows
+from ge_backend.executor.protocol.messages import DeviceRows, RetainOutput
 from ge_backend.layout.layout import InputLayout, OutputLayout
 from ge_backend.tensors import Shape
 
-__all__ = ["Keeping", "KeptTensor", "fill_byte"]
+__all__ = ["BatchRetention", "DeviceTensor", "fill_byte"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTensor:
+class DeviceTensor:
     """One request's tensor on the device; checked and planned with as an array, by its shape.
 
     Attributes:
@@ -27,7 +27,7 @@ class KeptTensor:
 
     shape: Shape
     dtype: np.dtype[Any]
-    rows: tuple[KeptRows, ...]
+    rows: tuple[DeviceRows, ...]
 
     @property
     def ndim(self) -> int:
@@ -36,31 +36,31 @@ class KeptTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class BatchRetention:
     """Which outputs of a batch are to stay, and under which keys they did.
 
     Attributes:
         outputs: by name, whether they are sent to the host as well.
         numbers: gives the keys; none twice to one owner.
         keys: those that were given are added here, to be freed.
-        dropped: outputs that nobody wants.
+        unrequested: outputs that neither a step nor a client asks for.
     """
 
     outputs: Mapping[str, bool]
     numbers: Iterator[int]
     keys: list[int]
-    dropped: frozenset[str] = frozenset()
+    unrequested: frozenset[str] = frozenset()
 
-    def kept(self, output: OutputLayout, shape: Shape) -> KeptRef:
-        """Return an output of one run, padded to this shape, under a fresh key."""
+    def retain(self, output: OutputLayout, shape: Shape) -> RetainOutput:
+        """Return an output of one run, padded to this shape, under a key of its own."""
         key = next(self.numbers)
         self.keys.append(key)
-        return KeptRef(
+        return RetainOutput(
             name=output.name,
             dtype=output.dtype.name,
             shape=shape,
             key=key,
-            shown=self.outputs[output.name],
+            also_to_host=self.outputs[output.name],
         )
 
 

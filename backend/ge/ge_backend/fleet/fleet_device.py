@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, unforeseen
 from ge_backend.executor.client.session import Session
 
-__all__ = ["Member", "Pauses"]
+__all__ = ["FleetDevice", "Pauses"]
 
 log = logging.getLogger(__name__)
 
 # How many executors may die over a reopening before the device counts as lost: other stubs' runs
 # may have killed them.
 PATIENCE = 20
-# For an attempt to reopen that is being made when the member is closed: most end within it, and
+# For an attempt to reopen that is being made when the device is closed: most end within it, and
 # leave the executor that they started. One that loads a large model takes minutes, for which
 # nobody who unloads a model, or stops the server, is to wait.
 LEAVE_S = 3.0
@@ -30,16 +30,16 @@ class Pauses:
     most_s: float = 30.0
 
 
-class Member:
+class FleetDevice:
     """One device of a fleet.
 
     While it is up, its session belongs to the thread that runs batches. From `lose` on it belongs
     to a thread that reopens it, again and again until that works, and then it is up again.
 
     Args:
-        device: its name, for logs and metrics.
-        session: becomes the member's.
-        changed: notified whenever the member is up or an attempt has failed; shared by a fleet.
+        name: for logs and metrics.
+        session: becomes the device's.
+        changed: notified whenever the device is up or an attempt has failed; shared by a fleet.
 
     Attributes:
         up: whether runs may be submitted.
@@ -47,9 +47,9 @@ class Member:
     """
 
     def __init__(
-        self, device: str, session: Session, changed: threading.Condition, pauses: Pauses
+        self, name: str, session: Session, changed: threading.Condition, pauses: Pauses
     ) -> None:
-        self.device = device
+        self.name = name
         self.session = session
         self._changed = changed
         self._pauses = pauses
@@ -63,7 +63,7 @@ class Member:
         self.session.lose(error)
         with self._changed:
             if self.up:
-                name = f"reopen {self.device}"
+                name = f"reopen {self.name}"
                 reopening = threading.Thread(target=self._reopen, name=name, daemon=True)
                 reopening.start()
                 self.up, self._reopening = False, reopening
@@ -85,7 +85,7 @@ class Member:
         pause_s = self._pauses.first_s
         while (failure := self._attempt()) is not None and not self._stop.is_set():
             log.warning(
-                "device %s is lost and tried again in %g s: %s", self.device, pause_s, failure
+                "device %s is lost and tried again in %g s: %s", self.name, pause_s, failure
             )
             with self._changed:
                 self.failure = failure
@@ -97,12 +97,12 @@ class Member:
             if self._stop.is_set():
                 self.session.close()
             elif self.failure is not None:
-                log.warning("device %s is back", self.device)
+                log.warning("device %s is back", self.name)
             self.up, self.failure = True, None
             self._changed.notify_all()
 
     def _attempt(self) -> GeError | None:
-        """Reopen the session; return why that did not work. A closed member's is left alone."""
+        """Reopen the session; return why that did not work. A closed device's is left alone."""
         try:
             for _ in range(PATIENCE):
                 if self._stop.is_set():
@@ -116,6 +116,6 @@ class Member:
         except GeError as error:
             return error
         except Exception as error:
-            log.exception("device %s could not be reopened in an unforeseen way", self.device)
+            log.exception("device %s could not be reopened in an unforeseen way", self.name)
             return unforeseen(error, DeviceUnavailable)
         return lost

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ge_backend.device.failures import without_folders
-from ge_backend.device.resident.slot_plan import SlotPlan
+from ge_backend.device.resident.state_layout import StateLayout
 from ge_backend.device.resident.states import StateStore, open_states
 from ge_backend.errors import (
     Cancelled,
@@ -33,15 +33,15 @@ from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
+from ge_backend.executor.server.device_tensors import BoundGraphs, DeviceTensorStores
+from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.outgoing import Outgoing
-from ge_backend.executor.server.queue import Job, Turn
-from ge_backend.executor.server.registry import Entry
+from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.runs import loaded_graph, measure, run
 from ge_backend.executor.server.services import Services, Workshop, settled
-from ge_backend.executor.server.shelf import KeptGraphs, Shelves
-from ge_backend.executor.server.timeline import Caption
+from ge_backend.executor.server.timeline import RunLabel
 
-__all__ = ["Connection", "Shared"]
+__all__ = ["Shared", "StubHandler"]
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +55,18 @@ Reply = tuple[messages.Message, int | None]
 class Shared(Workshop, Protocol):
     """What all connections of an executor share."""
 
-    shelves: Shelves
+    tensor_stores: DeviceTensorStores
     services: Services
     measuring: threading.Lock
 
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, handler: StubHandler) -> None:
         """Know that a stub has left."""
 
 
-class Connection:
+class StubHandler:
     """One stub, a process `pid`: the graphs it holds and the arenas it has shown us."""
 
     def __init__(self, sock: socket.socket, shared: Shared) -> None:
@@ -74,11 +74,11 @@ class Connection:
         self._inbox = wire.Inbox(sock)
         self._outgoing = Outgoing(sock, self.pid)
         self._shared = shared
-        self._graphs: dict[int, Entry] = {}
+        self._graphs: dict[int, CachedGraph] = {}
         self._names: dict[int, str] = {}  # of the graphs, in the timeline
         self._arenas: dict[int, Segment] = {}
         self._slots: dict[int, tuple[StateStore, int]] = {}  # by graph; and how many there are
-        self._kept = KeptGraphs(shared.shelves)
+        self._bound_graphs = BoundGraphs(shared.tensor_stores)
         self._clients = Clients(shared.services, partial(self._outgoing.send, wait=True))
 
     def serve(self) -> None:
@@ -115,9 +115,9 @@ class Connection:
         self._clients.close()
         for slots, _ in self._slots.values():
             slots.close()
-        self._kept.close()
+        self._bound_graphs.close()
         for entry in self._graphs.values():
-            self._shared.registry.release(entry)
+            self._shared.graph_cache.release(entry)
         # Now, and not when circles are collected: each arena has a descriptor, the inbox memory.
         self._arenas.clear()
         del self._inbox
@@ -133,7 +133,7 @@ class Connection:
         elif isinstance(message, messages.Cancel):
             self._shared.lanes.cancel(self, message.run)
         elif isinstance(message, messages.FreeTensors):
-            self._kept.free(message)
+            self._bound_graphs.free(message)
         elif isinstance(message, messages.Hello):
             self._reply(message.id, lambda: self._welcome(message))
         else:
@@ -147,10 +147,10 @@ class Connection:
     def _queue_run(self, message: messages.Run) -> None:
         entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
         slots, num_slots = self._slots.get(message.graph, (None, 0))
-        kept = self._kept.run_of(message.graph)
-        claim = self._shared.outstanding.claim(message.cost_ns)
+        bound = self._bound_graphs.run_of(message.graph)
+        outstanding_work = self._shared.outstanding.add(message.cost_ns)
 
-        def action(turn: Turn) -> Reply:
+        def action(grant: Grant) -> Reply:
             if segment is None:
                 raise ProtocolError(f"arena {message.arena} was never attached")
             if message.solo:
@@ -159,21 +159,21 @@ class Connection:
             if slots is not None:
                 check_slots(message, num_slots)
             try:
-                return run(held, segment, message, slots, kept, turn=turn)
+                return run(held, segment, message, slots, bound, grant=grant)
             except GeError as error:
                 told = error
                 if isinstance(error, OutOfMemory):
-                    told = self._shared.registry.explained(error)
+                    told = self._shared.graph_cache.explained(error)
                 raise type(told)(without_folders(str(told), held.source.path)) from error
 
-        def nbytes(held: Entry) -> int:
+        def nbytes(held: CachedGraph) -> int:
             shapes = {ref.name: ref.shape for ref in message.inputs}
-            shapes |= {ref.name: ref.shape for ref in message.fed}
-            return self._shared.registry.run_bytes(held, shapes)
+            shapes |= {ref.name: ref.shape for ref in message.gathered}
+            return self._shared.graph_cache.run_bytes(held, shapes)
 
         name = self._names.get(message.graph, "")
-        caption = Caption(name, message.bucket, message.real_rows)
-        job = self._job(message, action, nbytes, claim.release, caption)
+        label = RunLabel(name, message.bucket, message.real_rows)
+        job = self._job(message, action, nbytes, outstanding_work.release, label)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, name, message.cost_ns
         self._shared.lanes.submit(job, here=message.awaited)
@@ -185,13 +185,13 @@ class Connection:
         since its stub does nothing else meanwhile. What is only prepared, or need not be measured
         alone, waits for nobody's measurements.
         """
-        entry, registry = self._graphs.get(message.graph), self._shared.registry
+        entry, graph_cache = self._graphs.get(message.graph), self._shared.graph_cache
 
-        def action(turn: Turn) -> Reply:
-            del turn  # measured as it will run under load
+        def action(grant: Grant) -> Reply:
+            del grant  # measured as it will run under load
             held = _held(entry, message.graph)
             prepared = measure(held, message)
-            registry.place(held, prepared.workspace_bytes)
+            graph_cache.place(held, prepared.workspace_bytes)
             return prepared, None
 
         # Taken here and not in the lane: whoever has a lease of the workspace waits for nothing.
@@ -200,18 +200,18 @@ class Connection:
             locks.enter_context(entry.lock)
             if message.repeats and message.alone:
                 locks.enter_context(self._shared.measuring)
-        caption = Caption(self._names.get(message.graph, ""))
-        job = self._job(message, action, registry.measuring_bytes, locks.close, caption)
+        label = RunLabel(self._names.get(message.graph, ""))
+        job = self._job(message, action, graph_cache.measuring_bytes, locks.close, label)
         job.bounded = False
         self._shared.lanes.submit(job)
 
     def _job(
         self,
         message: messages.Run | messages.Prepare,
-        action: Callable[[Turn], Reply],
-        bytes_of: Callable[[Entry], int],
+        action: Callable[[Grant], Reply],
+        bytes_of: Callable[[CachedGraph], int],
         then: Callable[[], None],
-        caption: Caption,
+        label: RunLabel,
     ) -> Job:
         """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
@@ -223,12 +223,12 @@ class Connection:
             action: returns the answer.
             bytes_of: returns what it takes of the workspace pool; 0: the graph's place there.
             then: called once, whatever happens, before the stub is told.
-            caption: what it is called in the timeline.
+            label: what it is called in the timeline.
         """
         entry = self._graphs.get(message.graph)
         holder, nbytes = "", 0
         if entry is not None:
-            self._shared.registry.hold(entry)
+            self._shared.graph_cache.hold(entry)
             if self._shared.pool.size_bytes:
                 try:
                     holder, nbytes = entry.holder, bytes_of(entry)
@@ -238,16 +238,16 @@ class Connection:
         def end() -> None:
             then()
             if entry is not None:
-                self._shared.registry.release(entry)
+                self._shared.graph_cache.release(entry)
 
-        def work(turn: Turn) -> Callable[[], None]:
+        def work(grant: Grant) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
             try:
-                reply = self._settled(message.id, lambda: self._unless_left(action, turn))
+                reply = self._settled(message.id, lambda: self._unless_left(action, grant))
             finally:
                 end()
             error = reply[0].error if isinstance(reply[0], messages.Failed) else ""
-            self._shared.timeline.add(caption, turn, started_ns, error)
+            self._shared.timeline.add(label, grant, started_ns, error)
             return lambda: self._tell(reply)
 
         def drop(error: GeError) -> None:
@@ -263,10 +263,10 @@ class Connection:
             number=message.id,
         )
 
-    def _unless_left(self, action: Callable[[Turn], Reply], turn: Turn) -> Reply:
+    def _unless_left(self, action: Callable[[Grant], Reply], grant: Grant) -> Reply:
         if not self._outgoing.open:
             raise Cancelled("the stub has left")
-        return action(turn)
+        return action(grant)
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error; a stub that does not read is not read."""
@@ -292,7 +292,7 @@ class Connection:
             messages.Load: self._load,
             messages.Compile: self._compile,
             messages.KeepStates: self._keep_states,
-            messages.KeepTensors: self._keep_tensors,
+            messages.RetainTensors: self._retain_tensors,
             messages.OpenService: self._clients.open,
             messages.Inspect: lambda asked: self._shared.report(asked.id),
             messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
@@ -329,9 +329,9 @@ class Connection:
         return welcome, os.dup(self._shared.outstanding.descriptor)
 
     def _load(self, message: messages.Load) -> messages.Message:
-        entry, graph = self._shared.registry.acquire(message.source)
+        entry, graph = self._shared.graph_cache.acquire(message.source)
         if entry.id in self._graphs:
-            self._shared.registry.release(entry)
+            self._shared.graph_cache.release(entry)
         self._graphs[entry.id] = entry
         self._names[entry.id] = message.served_as or entry.holder
         return messages.Loaded(
@@ -346,12 +346,12 @@ class Connection:
 
     def _compile(self, message: messages.Compile) -> messages.Message:
         entry = _held(self._graphs.get(message.graph), message.graph)
-        self._shared.registry.compile(entry, message.shapes)
+        self._shared.graph_cache.compile(entry, message.shapes)
         return messages.Ok(id=message.id)
 
     def _keep_states(self, message: messages.KeepStates) -> messages.Message:
         graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
-        plan = SlotPlan(
+        layout = StateLayout(
             states=message.states,
             count=message.count,
             batched=message.batched,
@@ -360,22 +360,22 @@ class Connection:
         former = self._slots.pop(message.graph, None)
         if former is not None:
             former[0].close()
-        self._slots[message.graph] = open_states(graph, plan), plan.count
+        self._slots[message.graph] = open_states(graph, layout), layout.count
         return messages.Ok(id=message.id)
 
-    def _keep_tensors(self, message: messages.KeepTensors) -> messages.Message:
+    def _retain_tensors(self, message: messages.RetainTensors) -> messages.Message:
         entry = _held(self._graphs.get(message.graph), message.graph)
-        return self._kept.open(message, loaded_graph(entry))
+        return self._bound_graphs.open(message, loaded_graph(entry))
 
 
-def _held(entry: Entry | None, graph: int) -> Entry:
+def _held(entry: CachedGraph | None, graph: int) -> CachedGraph:
     if entry is None:
         raise ProtocolError(f"graph {graph} is not held by this connection")
     return entry
 
 
-def _refuse(error: Exception, turn: Turn) -> Reply:
-    del turn
+def _refuse(error: Exception, grant: Grant) -> Reply:
+    del grant
     raise error
 
 
