@@ -332,6 +332,18 @@ def test_figures_come_when_asked_for(rig):
     assert comes_true(lambda: rig.client.look() or len(rig.seen) >= 2)
 
 
+def test_who_is_late_at_a_later_executor_is_told_of_the_whole_limit(rig):
+    """That one was sent what was left of it."""
+    rig.service.hold_after = 1
+    sink = rig.ask("hold", timeout_s=60.0)
+    assert comes_true(lambda: sink.ids == [0])
+    late = "the request was not done within its 0.001 s; allow it more"
+    refused = Refused(number=1, error="DeadlineExceeded", message=late)
+    rig.service.say(list(rig.service.parts)[-1], refused)
+    assert sink.over.wait(20)
+    assert str(sink.error) == "the request was not done within its 60 s; allow it more"
+
+
 def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch):
     """Else they would fill the way to it, and whoever posts next would wait for it."""
     answers = []

@@ -109,6 +109,11 @@ class _Live:
             return submit
         return replace(submit, timeout_s=round(left_s, 3))
 
+    def late(self) -> DeadlineExceeded:
+        """Return the error of a request whose time is over."""
+        text = f"the request was not done within its {self.submit.timeout_s:g} s"
+        return DeadlineExceeded(f"{text}; allow it more")
+
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""
         first = replace(deltas[0], text="", ids=(), logprobs="null", cumulative=0.0, finish="")
@@ -259,7 +264,11 @@ class GenerationClient:
             _unharmed(lambda: self.on_seen(message))
         elif isinstance(message, Refused):
             self._end_trial(message.number)
-            self._fail(message.number, error_from_name(message.error, message.message))
+            error = error_from_name(message.error, message.message)
+            live = self._live.get(message.number)
+            if isinstance(error, DeadlineExceeded) and live is not None:
+                error = live.late()  # a later executor knows of the time that was left
+            self._fail(message.number, error)
         elif isinstance(message, News):
             news: dict[int, list[Delta]] = {}
             for delta in message.deltas:
@@ -378,8 +387,7 @@ class GenerationClient:
                 if request.sink.unwanted:
                     self._withdraw(number, Cancelled("the client has given up on the request"))
                 elif request.deadline_s < late_s:
-                    text = f"the request was not done within its {request.submit.timeout_s:g} s"
-                    self._withdraw(number, DeadlineExceeded(f"{text}; allow it more"))
+                    self._withdraw(number, request.late())
 
     def _withdraw(self, number: int, error: GeError) -> None:
         with self._lock:
