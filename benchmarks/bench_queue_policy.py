@@ -29,7 +29,15 @@ from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
-__all__ = ["POLICIES", "Window", "keep_asking", "lines", "main", "write_repository"]
+__all__ = [
+    "POLICIES",
+    "Window",
+    "keep_asking",
+    "lines",
+    "main",
+    "write_echo",
+    "write_repository",
+]
 
 # An answer that took so long came of a batch that began late, not of one that was long.
 LATE_MS = 250.0
@@ -96,16 +104,19 @@ def main() -> None:
 
 def write_repository(repository: Path, run_ms: float) -> None:
     """Write a model for each policy; a batch takes so many milliseconds."""
+    for name, (_, batching, parameters) in POLICIES.items():
+        config = CONFIG.format(batching=batching, parameters=parameter_lines(parameters))
+        write_echo(repository / name, config, run_ms)
+
+
+def write_echo(folder: Path, config: str, run_ms: float) -> None:
+    """Write a model that answers y = x, FP32 [batch, 4]; each run takes so many milliseconds."""
     tensor = {"dtype": "FP32", "dims": ["batch", 4]}
     outputs = [{"name": "y", **tensor, "compute": "echo", "of": "x"}]
-    inputs = [{"name": "x", **tensor}]
-    graph = json.dumps({"inputs": inputs, "outputs": outputs, "cost_ms": {"*": run_ms}})
-    for name, (_, batching, parameters) in POLICIES.items():
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        (version / "model.null").write_text(graph)
-        config = CONFIG.format(batching=batching, parameters=parameter_lines(parameters))
-        (version.parent / "config.pbtxt").write_text(config)
+    graph = {"inputs": [{"name": "x", **tensor}], "outputs": outputs, "cost_ms": {"*": run_ms}}
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.null").write_text(json.dumps(graph))
+    (folder / "config.pbtxt").write_text(config)
 
 
 def lines(windows: Sequence[Window]) -> Iterator[str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.bench_queue_policy import keep_asking
+from benchmarks.bench_queue_policy import keep_asking, write_echo
 from benchmarks.figures import percentile
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.report import machine
@@ -78,17 +77,10 @@ def main() -> None:
 
 def write_repository(repository: Path, small_ms: float, large_ms: float) -> None:
     """Write the models; each row is a run, which takes so many milliseconds."""
-    tensor = {"dtype": "FP32", "dims": ["batch", 4]}
-    outputs = [{"name": "y", **tensor, "compute": "echo", "of": "x"}]
-    inputs = [{"name": "x", **tensor}]
     models = {name: (parameters, small_ms) for name, (_, parameters) in SMALL.items()}
     for name, (parameters, run_ms) in {LARGE: ({}, large_ms), **models}.items():
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        graph = {"inputs": inputs, "outputs": outputs, "cost_ms": {"*": run_ms}}
-        (version / "model.null").write_text(json.dumps(graph))
         config = CONFIG.format(parameters=parameter_lines(parameters))
-        (version.parent / "config.pbtxt").write_text(config)
+        write_echo(repository / name, config, run_ms)
 
 
 def lines(windows: Sequence[Window]) -> Iterator[str]:
