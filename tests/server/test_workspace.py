@@ -43,7 +43,9 @@ def server(tmp_path_factory, triton_server, gate):
             "workspace_bytes": nbytes,
             "faults": [{"on": "run", "do": "hold", "value": HELD, "file": str(gate)}],
         }
-        config = CONFIG + parameters(device="null", buckets__rows="1", priority="1")
+        # Else buckets would be measured beside the tests, and wait for bytes that these hold.
+        settings = {"buckets__rows": "1", "priority": "1", "warmup": "on"}
+        config = CONFIG + parameters(device="null", **settings)
         write_model(models, name, config, json.dumps(model).encode(), "model.null")
     return triton_server(
         models,
