@@ -14,7 +14,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "keep_asking",
     "lines",
     "main",
+    "served",
     "write_echo",
     "write_repository",
 ]
@@ -89,17 +91,24 @@ def main() -> None:
     """Run it and print the table."""
     options = _parse(sys.argv[1:])
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    with served(lambda folder: write_repository(folder, options.run_ms)) as address:
+        windows = list(_windows(address, options))
+    print("\n".join(lines(windows)))
+
+
+@contextmanager
+def served(write: Callable[[Path], None]) -> Iterator[str]:
+    """Serve what is written into a folder, warmed up; yield the address for gRPC."""
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary)
-        write_repository(repository, options.run_ms)
+        write(repository)
         settings = ServerOptions(
             repositories=(repository,),
             log_file=repository / "server.log",
             environment={"GE_WARMUP": "on"},
         )
         with TritonServer(find_server(), settings) as server:
-            windows = list(_windows(server.grpc, options))
-    print("\n".join(lines(windows)))
+            yield server.grpc
 
 
 def write_repository(repository: Path, run_ms: float) -> None:

@@ -10,16 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.bench_queue_policy import keep_asking, write_echo
+from benchmarks.bench_queue_policy import keep_asking, served, write_echo
 from benchmarks.figures import percentile
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.report import machine
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Window", "lines", "main", "write_repository"]
 
@@ -62,16 +60,10 @@ def main() -> None:
     """Run it and print the table."""
     options = _parse(sys.argv[1:])
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        repository = Path(temporary)
-        write_repository(repository, options.small_ms, options.large_ms)
-        settings = ServerOptions(
-            repositories=(repository,),
-            log_file=repository / "server.log",
-            environment={"GE_WARMUP": "on"},
-        )
-        with TritonServer(find_server(), settings) as server:
-            windows = list(_windows(server.grpc, options))
+    with served(
+        lambda folder: write_repository(folder, options.small_ms, options.large_ms)
+    ) as address:
+        windows = list(_windows(address, options))
     print("\n".join(lines(windows)))
 
 

@@ -145,8 +145,7 @@ class Lanes:
         with self._lock:
             started.telling = True
             self._telling += 1
-            self._bounded.discard(started)
-            self._queue.settle(started, time.monotonic_ns())
+            self._settle(started)
             if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)
                 started.lease = None
@@ -160,10 +159,14 @@ class Lanes:
             if started.telling:
                 self._telling -= 1
             else:  # a defect
-                self._queue.settle(started, time.monotonic_ns())
-            self._bounded.discard(started)
+                self._settle(started)
             self._solo = False
             self._begin()
+
+    def _settle(self, started: StartedJob) -> None:
+        """Note that a job's work is over; the lock is held."""
+        self._bounded.discard(started)
+        self._queue.settle(started, time.monotonic_ns())
 
     def _work(self) -> None:
         while (started := self._begun.get()) is not None:

@@ -23,6 +23,7 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from ge_backend.device.base import Range
 from ge_backend.errors import DeadlineExceeded, GeError
@@ -32,6 +33,7 @@ from ge_backend.workspace.pool import Lease, Pool
 __all__ = ["PRIORITY_STEP_NS", "Grant", "Job", "JobQueue", "StartedJob", "too_late"]
 
 PRIORITY_STEP_NS = 200_000_000
+_RANK = attrgetter("rank")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ class JobQueue:
         self._came += 1
         place = _Place(job, self._came, now_ns, self._now_ns)
         self._accounts[job.model].add(place)
-        insort(self._places, place, key=_rank)
+        insort(self._places, place, key=_RANK)
 
     def settle(self, started: StartedJob, now_ns: int) -> None:
         """Charge a job's model with the time that it took, in place of what was expected."""
@@ -267,17 +269,16 @@ class JobQueue:
         if not self._begun and not self._places:
             self._accounts.clear()
             return
+        moved: list[_Place] = []
         for model in models:
-            self._accounts[model].all_ns = self._accounts[model].begun_ns
-        for place in sorted(self._places, key=lambda place: place.number):
-            account = self._accounts[place.job.model]
-            if place.job.model in models and place.number > account.last:  # passed by no other
-                account.add(place)
-        self._places.sort(key=_rank)
-
-
-def _rank(place: _Place) -> tuple[int, int]:
-    return place.rank
+            account = self._accounts[model]
+            account.all_ns = account.begun_ns
+            # What another one has passed stays where it is.
+            moved += [p for p in self._places if p.job.model == model and p.number > account.last]
+        for place in sorted(moved, key=attrgetter("number")):
+            self._accounts[place.job.model].add(place)
+        if moved:
+            self._places.sort(key=_RANK)
 
 
 def _refused(job: Job, error: GeError) -> Job:
